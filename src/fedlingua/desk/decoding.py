@@ -1,4 +1,4 @@
-"""How sentences are translated, as `translate` and `serve` are told it. Loads no numpy, which --help and completion do without."""
+"""Options of `translate` and `serve`. Loads no numpy, which --help and completion do without."""
 
 from dataclasses import dataclass
 from pathlib import Path

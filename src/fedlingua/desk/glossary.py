@@ -19,7 +19,7 @@ from fedlingua.corpora.tmx import LANG, mistake, refuse_entities
 
 @dataclass(frozen=True)
 class Term:
-    """line: where it stands in its file."""
+    """line: number in its file."""
 
     source: str
     target: str
@@ -55,7 +55,7 @@ def named_direction(path: Path) -> Direction | None:
 
 
 def folded(text: str) -> str:
-    """What two writings of a term have in common: neither case nor white space nor compatibility forms tell them apart."""
+    """A term without case, white space and compatibility forms, for comparison."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

@@ -19,7 +19,7 @@ DEV_SENTENCES = 150
 
 
 def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
-    """What the site held of its own text in a run on this machine. data_dir: where the text lies now, if not where it was.
+    """A site's own text in a run on this machine. data_dir: its folder now, if moved.
 
     Raises:
         RunError: its text is not here. ConfigError, CorpusError: what is wrong with the federation's file or text.

@@ -113,7 +113,7 @@ class RunModels:
 
     @property
     def why_no_direction(self) -> str:
-        """Why sites alone can be asked, and no direction that nobody holds; empty where one can."""
+        """Why only sites can be chosen, not directions without a site; empty if both can."""
         if self._why_not_here or not self.settings.how.trains:
             return self._why_not_here
         try:
@@ -160,7 +160,7 @@ class RunModels:
         )
 
     def is_here(self, site: str) -> bool:
-        """Whether what one of the sites uses lies here, and not with the site alone."""
+        """Whether the model of any site is here, not only at the site."""
         return not self._why_not_here or is_delivered(self._folder(site))
 
     def _folder(self, site: str) -> Path:
@@ -182,7 +182,7 @@ class RunModels:
 
     @cached_property
     def _relatives(self) -> Relatives | None:
-        """None where every part is one cluster, so that nobody has to know who is related.
+        """None if every part is a single cluster, so that language families do not matter.
 
         Raises:
             ConfigError: the federation's file is not here any more, or is none.

@@ -98,9 +98,8 @@ class Run:
     min_gain: float = option(0.0, least=0, approved=False)
     """The share by which the dev loss has to fall to count as an improvement, for patience."""
     best_by: str = option("examples", choices=("examples", "tokens", "last"), liu="examples", manoel="last")
-    """The round whose model is the result. examples, tokens: the round with the lowest dev loss, sites
-    weighted by their examples or tokens; last: the last round, whatever its loss (patience then goes by
-    examples)."""
+    """The round whose model is the result: the lowest dev loss, with sites weighted by examples or tokens, or
+    the last round, whatever its loss (patience then goes by examples)."""
     threads: int = option(1, least=1)
     """Torch threads of a client; another number changes the last bits."""
     processes: int = option(1, least=1, off=(1,))
@@ -203,7 +202,7 @@ class AddedLayers:
     """What is added to the backbone: adapters, low-rank matrices (LoRA), controllers."""
 
     adapter_layers: str = option("all", choices=("all", "input-end", "middle", "output-end"))
-    """Layers in which small tensor sets (adapters, lora, lora-sb, ia3, norms) train: all, or a third of each
+    """Layers in which small sets (adapters, lora, lora-sb, ia3, norms) train: all, or a third of each
     stack."""
     adapter_dim: int = option(32, least=1, when=trains("adapters"), liu=64)
     """Neurons in an adapter's bottleneck."""
@@ -227,8 +226,7 @@ class AddedLayers:
     lora_alpha: float = option(16.0, when=LOW_RANK)
     """The added matrices are scaled by alpha / rank."""
     lora_targets: str = option("q_proj,v_proj", when=LOW_RANK)
-    """The linear layers that get them, by the ends of their names, separated by commas; for XLM-R:
-    query,value."""
+    """The linear layers that get them: ends of their names, separated by commas; XLM-R: query,value."""
     controllers: int = option(4, least=1, when=trains("controllers"), liu=4)
     """Layers added to each of encoder and decoder."""
 
@@ -239,14 +237,12 @@ class Own:
 
     private_layers: str = option("", off=("",))
     """Layers that train but stay at their site, as in FedPer (Arivazhagan et al. 2019), separated by commas:
-    part.layer, with -1 for the last (decoder.-1), or part.third (decoder.output-end, a fifth of all
-    adapters)."""
+    part.layer, -1 for the last (decoder.-1), or part.third (decoder.output-end, a fifth of adapters)."""
     own_model: str = option("none", choices=OWN_MODELS, off=("none",))
-    """A model of the site's own, which its dev loss and scores are then for; not with full or controllers.
-    ditto: trained beside the federation's model and pulled towards it (Li et al. 2021); mr-mtl: trained
-    instead of it and pulled towards the mean (Liu et al. 2022); shared-private: trained instead of it, with a
-    gate in every layer that mixes in what the other sites sent (FedALT, Bian et al. 2026; adapters and lora
-    only)."""
+    """A model of the site's own, measured in place of the shared one; not with full or controllers. ditto:
+    trained beside the federation's and pulled towards it (Li et al. 2021); mr-mtl: instead of it, pulled
+    towards the mean (Liu et al. 2022); shared-private: instead of it, with a gate in every layer that mixes in
+    what the others sent (FedALT, Bian et al. 2026; adapters and lora only)."""
     pull: float = option(0.0, least=0, off=(0.0,))
     """lambda or mu: training adds pull / 2 x |w - mean|^2 to its loss. w is the site's own model (ditto,
     mr-mtl) or, without one, the federation's (FedProx, Li et al. 2020)."""
@@ -320,13 +316,11 @@ class Aggregation:
     max_bad_replies: int = option(3, key="robust.max-bad-replies", least=0, **SERVERS_OWN)
     """Set a site aside after this many refused replies; 0: never."""
     server_optimizer: str = option("", choices=("", *SERVER_OPTIMIZERS), when=NOT_THE_METHODS_OPTIMIZER, liu="", chu="")
-    """What turns a cluster's mean into the next tensors; "": the method's optimizer; none: the mean
-    itself."""
+    """What turns a cluster's mean into new tensors; "": the method's optimizer; none: the mean itself."""
     server_learning_rate: float = option(3e-4, above=0, when=STEPPED, manoel=3e-4)
     """The server optimizer's learning rate."""
     server_schedule: str = option("constant", choices=tuple(SCHEDULES), when=STEPPED, manoel="linear")
-    """How that rate changes over the rounds; linear: times 1 - server.decay x r in round r, counted from
-    0."""
+    """How that rate changes over rounds; linear: times 1 - server.decay x r in round r, from 0 on."""
     server_decay: float = option(1e-3, least=0, when=STEPPED & LINEAR, manoel=1e-3)
     """Share of its rate that the server loses in every round."""
     server_momentum: float = option(0.9, least=0, below=1, when=server_takes("sgd"))
@@ -336,9 +330,8 @@ class Aggregation:
     server_beta2: float = option(0.999, least=0, below=1, when=ADAPTIVE)
     """Decay of the mean of their squares."""
     server_extrapolation: bool = option(False, off=(False,))
-    """FedExP (Jhunjhunwala et al. 2023): a cluster's mean moves max(1, mean |change|^2 / (2 (|mean change|^2
-    + server.epsilon))) times as far, so farther the less its sites agree. A server.optimizer works against
-    that."""
+    """FedExP (Jhunjhunwala et al. 2023): a cluster's mean moves max(1, mean |change|^2 / (2 (|mean change|^2 +
+    server.epsilon))) times as far; farther the less sites agree. A server.optimizer works against it."""
     server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE | EXTRAPOLATED)
     """Added to denominators. Reddi et al. 2021 use 1e-3 with a beta2 of 0.99, which damps single updates."""
     server_weight_decay: float = option(0.0, least=0, when=STEPPED)
@@ -353,10 +346,9 @@ class Sending:
     """Which part of its update a site sends; "": the method's rule; -g: what deviates most; -l: what deviates
     least."""
     send_code: str = option("auto", key="send.code", check=check_code, when=CODED, off=("none",), liu="none", chu="none")
-    """How a site's changes are coded on the way up: none (float32), lossless, 2bit to 8bit, or sign. With
-    "top 0.1" after it, only the tenth of the numbers that changed most is sent; with "rank 4", two factors of
-    every matrix. What a code leaves out is added to a later update. auto: 4bit if a site sends its whole
-    change."""
+    """How a site's changes are coded on the way up: none (float32), lossless, 2bit to 8bit, or sign. "top 0.1"
+    after it sends only the tenth of the numbers that changed most, "rank 4" two factors of every matrix. What
+    a code leaves out is added to a later update. auto: 4bit if a site sends its whole change."""
     send_code_down: str = option(
         "same", key="send.code-down", check=check_code_down, when=TRAVELS, off=("same",), liu="same", chu="same"
     )

@@ -14,7 +14,7 @@ from fedlingua.corpora.clean import Account, clean
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
 from fedlingua.desk.cli.options import Data
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.corpora.prepared import Prepared, account_of, has_tab, leaks_of_pairs, without_tabs
 from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statistics, summary
 from fedlingua.desk.corpora.write import target_of, write_pairs
@@ -184,18 +184,18 @@ def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
     console().print(f"{corpus.corpus}, {corpus.parsed}: ", end="")
     console().print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}")
     if account.dropped:
-        dropped = Table("dropped", "pairs", "share")
+        dropped = plain_table("dropped", "pairs", "share")
         for reason, count in account.dropped.items():
             dropped.add_row(reason, f"{count:,}", f"{100 * count / account.read:.2f} %")
         console().print(dropped)
-    lengths = Table("length", "in", "least", "median", "mean", "95 %", "most")
+    lengths = plain_table("length", "in", "least", "median", "mean", "95 %", "most")
     for language, counts in zip(sides, statistics.lengths, strict=True):
         of = summary(counts, language)
         lengths.add_row(language, of["unit"], *(f"{of[key]:g}" for key in ("least", "median", "mean", "p95", "most")))
     console().print(lengths)
     console().print(f"repeated: {', '.join(f'{name} {count:,}' for name, count in statistics.repeated.items())}")
     if any(statistics.samples.values()):
-        samples = Table("dropped for", "pair", *sides)
+        samples = plain_table("dropped for", "pair", *sides, left=sides)
         for reason, some in statistics.samples.items():
             for number, pair in some:
                 samples.add_row(reason, str(number), *map(_clipped, pair))
@@ -210,7 +210,7 @@ def _clipped(sentence: str) -> Text:
 
 def _splits_table(prepared: Prepared) -> Table:
     """The account of every direction."""
-    table = Table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train", caption=prepared.note)
+    table = plain_table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train", caption=prepared.note)
     for direction, account in prepared.account["directions"].items():
         leaks = [str(account["also_in_train"][split]["same_site"]) for split in ("dev", "test")]
         sizes = [str(account["sizes"][split]) for split in SPLITS]

@@ -16,7 +16,7 @@ from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
 from fedlingua.desk.cli.corpus_prepare import write_splits
-from fedlingua.desk.cli.output import console, say
+from fedlingua.desk.cli.output import console, plain_table, say
 from fedlingua.desk.corpora.prepared import has_tab, without_tabs
 from fedlingua.runs.folder import RunFolder, run_about
 
@@ -124,8 +124,9 @@ def show_overlap(overlaps: Overlap, to: Path | None) -> dict[str, Any]:
 
 def _sites_table(overlaps: Overlap) -> Table:
     columns = ("site", "side", "sentences", "elsewhere", "share", *SPLITS)
-    table = Table(
+    table = plain_table(
         *columns,
+        left=("side",),
         caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train",
     )
     for site, overlap in overlaps.items():
@@ -138,7 +139,7 @@ def _sites_table(overlaps: Overlap) -> Table:
 
 def _pairs_table(overlaps: Overlap) -> Table:
     caption = "share of a row's sentences that the column's site has; in brackets those of dev + test that it trains on"
-    table = Table("site", "side", *overlaps, caption=caption)
+    table = plain_table("site", "side", *overlaps, left=("side",), caption=caption)
     for site, overlap in overlaps.items():
         for language, of in _common(overlap):
             cells = dict.fromkeys(overlaps, "")

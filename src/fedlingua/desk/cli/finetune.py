@@ -14,7 +14,7 @@ from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.files import check_new_folder
 from fedlingua.desk.cli.completion import run_folders, sites_of_run
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say, sayer
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.finetuning.settings import FineTuning, encoder_run, read_annotated
 from fedlingua.desk.pretraining.demo import make_built_in
@@ -126,10 +126,10 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
 def _score_tables(result: dict[str, Any]) -> list[Table]:
     """F1 of dev and test in every reckoning, and test's by label."""
     names = [name for name in result["test"] if name.endswith("_f1") or name == "accuracy"]
-    overall = Table("split", *(name.removesuffix("_f1") for name in names), title=Text(f"{result['data']}: F1, 0 to 1"))
+    overall = plain_table("split", *(name.removesuffix("_f1") for name in names), title=f"{result['data']}: F1, 0 to 1")
     for split in ("dev", "test"):
         overall.add_row(split, *(f"{result[split][name]:.4f}" for name in names))
-    by_label = Table("label", "precision", "recall", "F1", "support", title="test")
+    by_label = plain_table("label", "precision", "recall", "F1", "support", title="test")
     for label, score in result["test"]["by_label"].items():
         figures = (f"{score[name]:.4f}" for name in ("precision", "recall", "f1"))
         by_label.add_row(Text(label), *figures, str(score["support"]))

@@ -184,7 +184,6 @@ def plain_table(*headers: str, title: str = "", left: Collection[str] = (), **op
     """A table without an outer border. Columns after the first are aligned right, except those of text in `left`."""
     table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **options)
     for place, header in enumerate(headers):
-        # Names stay whole; what else does not fit breaks.
         table.add_column(Text(header), justify="right" if place and header not in left else "left", no_wrap=not place)
     return table
 

@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.cache import cache_dir
@@ -19,7 +18,7 @@ from fedlingua.common.files import check_new_folder
 from fedlingua.corpora.recipe import Recipe, read_recipe
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.options import Data
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say, sayer
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.card import model_card
@@ -112,7 +111,7 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
     around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, note)
     outcome = loop.pretrain(_material(recipe, text), recipe.training, directory, report, around)
     if outcome.chosen.bleu:
-        table = Table("direction", "sentences", "BLEU", title=f"dev, greedy, step {outcome.chosen.step}")
+        table = plain_table("direction", "sentences", "BLEU", title=f"dev, greedy, step {outcome.chosen.step}")
         for direction, pairs in dev.items():
             table.add_row(str(direction), str(len(pairs)), f"{outcome.chosen.bleu[str(direction)]:.1f}")
         table.add_row("mean", "", f"{fmean(outcome.chosen.bleu.values()):.2f}")

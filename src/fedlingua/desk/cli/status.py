@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
 from fedlingua.common.terminal import one_line
 from fedlingua.desk.cli import options
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.cli.progress import PROGRESS_FILE, SiteStatus, duration, read_events, tally
 from fedlingua.runs.folder import RunFolder, run_about
 
@@ -25,10 +24,14 @@ def status(run: options.RunArgument) -> Answer:
     alive = about.get("status") == "running" and folder.is_held()
     say(headline(about, alive))
     sites = tally(read_events(run / PROGRESS_FILE)[0], folder.read("sites.json") or {})[0].sites
-    table = Table("site", "round", "phase", "last seen", "sent", "failures", "last trouble")
+    headers = ("site", "round", "phase", "last seen", "sent", "failures")
+    trouble = ("last trouble",) if any(site.trouble for site in sites.values()) else ()
+    table = plain_table(*headers, *trouble, left=("phase", "last trouble"))
     for name, site in sites.items():
         sent = units.data(site.uplink_bytes)
-        cells = (name, site.round, site.phase, last_seen(site, time.time()), sent, site.failures, site.trouble)
+        cells = (name, site.round, site.phase, last_seen(site, time.time()), sent, site.failures, site.trouble)[
+            : len(table.columns)
+        ]
         table.add_row(*(Text(one_line(cell)) for cell in cells))  # a site's own words are no markup
     console().print(table)
     keys = ("name", "status", "rounds", "attempt", "best_round", "reason")

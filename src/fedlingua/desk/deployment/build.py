@@ -1,4 +1,4 @@
-"""The bundle of a run: the code that a node runs, and nothing else of a checkout, whatever lies beside it."""
+"""The bundle of a run: the code that a node runs, and nothing else in the checkout."""
 
 from hashlib import sha256
 from io import BytesIO

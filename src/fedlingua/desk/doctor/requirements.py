@@ -1,4 +1,4 @@
-"""What is installed, beside what this project asks for: the ranges of pyproject.toml and the versions that constraints.txt pins.
+"""Installed packages compared with the ranges of pyproject.toml and the versions in constraints.txt.
 
 Requirements are read and compared by packaging, versions by importlib.metadata. `pip check` does less: it holds installed packages against
 what each of them asked for when it was installed, and knows neither the checkout's own files, nor its pins, nor what an extra is for.
@@ -39,7 +39,7 @@ INSTALL = "pip install -c constraints.txt -e '.{extra}'"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the project asks for. pins: name -> exact version, where there is a constraints.txt."""
+    """The project's requirements. pins: name -> exact version, if there is a constraints.txt."""
 
     python: SpecifierSet
     packages: tuple[Requirement, ...]
@@ -113,7 +113,7 @@ def check_pins(wanted: Wanted) -> str:
 
 
 def check_held_back(app: Path) -> str:
-    """Whether what is installed is older than a known advisory asks for, by pyproject.toml's table, and what holds it there."""
+    """Whether a package is older than a known advisory asks for, by pyproject.toml's table, and what holds it back."""
     file = app / "pyproject.toml"
     held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
     known = [(name, _installed(name), about["wanted"], about["why"]) for name, about in held.items()]

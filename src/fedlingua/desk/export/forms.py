@@ -35,7 +35,7 @@ DEFAULTS = {"adapters": "adapter", **dict.fromkeys(_OF_PEFT, "peft"), "full": "t
 
 
 def check_form(form: str, quantization: str) -> None:
-    """Refuse what no run could be exported as. form: "" stands for the tensor set's own.
+    """Refuse unknown formats. form: "" is the tensor set's own.
 
     Raises:
         ConfigError: an unknown form, a quantization that is unknown or of another form than CTranslate2's, or CTranslate2 is missing.

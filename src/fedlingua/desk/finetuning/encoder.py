@@ -59,7 +59,7 @@ class Encoder:
         return [self.tokenizer.cls_token_id, *pieces, self.tokenizer.sep_token_id]
 
     def subwords(self, words: Sequence[str]) -> list[list[int]]:
-        """Each word's ids, each taken by itself: at least one, whatever the tokenizer makes of the word."""
+        """Ids of each word, tokenized separately: at least one for every word."""
         if not words:
             return []
         # Text that spells a special token is text: "[SEP]" in a note ends nothing.

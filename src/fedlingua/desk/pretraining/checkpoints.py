@@ -1,4 +1,4 @@
-"""Checkpoints of a training that is under way: they lie beside the backbone's directory, in `.NAME.training`.
+"""Checkpoints of a pre-training, in `.NAME.training` beside the backbone's folder.
 
 lock        held by the process that trains
 model/      tokenizer and, at the end, weights: renamed to NAME when all is there
@@ -28,7 +28,7 @@ _STATE, _MADE_OF = "state.pt", "made-of.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a pre-training stands: `done` in 0..1, losses in nats a token, BLEU (0-100) by direction where dev was translated."""
+    """Progress of a pre-training: `done` in 0..1, losses in nats a token, BLEU (0-100) by direction if dev was translated."""
 
     step: int
     done: float
@@ -39,7 +39,7 @@ class Progress:
 
 
 class Checkpoints:
-    """The folder of one training; one that writes no checkpoints has a folder of its process's own, which nobody finds again."""
+    """The folder of one training; without checkpoints, a temporary folder of the process."""
 
     def __init__(self, directory: Path, made_of: MadeOf, enabled: bool = True) -> None:
         self.folder = directory.with_name(f".{directory.name}.{'training' if enabled else os.getpid()}")

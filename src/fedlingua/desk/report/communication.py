@@ -185,7 +185,7 @@ def cost_plot(
 
 
 def _time_axis(seconds: Sequence[float], log: bool) -> dict[str, object]:
-    """Seconds, with room at the end for the figure that stands beside the longest bar."""
+    """Axis of seconds, with room for the number beside the longest bar."""
     known = [value for value in seconds if value > 0]
     if not (log and known):
         return {"title_text": "seconds", "range": [0, 1.4 * max(known, default=1.0)], "nticks": 6}

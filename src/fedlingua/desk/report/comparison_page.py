@@ -1,4 +1,4 @@
-"""The page of a comparison: runs beside each other in their scores, in what they cost, and for whom."""
+"""The page of a comparison: runs side by side, by score, cost and site."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ STEP = 0.6
 
 
 def check_page(target: Path) -> None:
-    """Whether a page can be meant to stand there, before anything is worked out.
+    """Check the page's path before anything is computed.
 
     Raises:
         ConfigError: it is a folder, or its name is no page's.
@@ -82,7 +82,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def labelled(comparison: Comparison) -> Comparison:
-    """With runs that are named by what they did, as far as that is short and tells them apart; otherwise by their folders."""
+    """Name runs by their method and differing settings if that is short and unique; otherwise by their folders."""
     labels = variants(comparison.runs)
     if len(set(labels)) < len(labels):
         labels = [f"{variant}, seed {run.seed}" for variant, run in zip(labels, comparison.runs, strict=True)]
@@ -97,7 +97,7 @@ def labelled(comparison: Comparison) -> Comparison:
 
 
 def _title(comparison: Comparison) -> str:
-    """The methods, as far as they are few."""
+    """The methods, listed."""
     methods = list(dict.fromkeys(run.method for run in comparison.runs))
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
@@ -134,7 +134,7 @@ def score_plot(comparison: Comparison) -> go.Figure:
 
 
 def gain_plot(comparison: Comparison) -> go.Figure:
-    """By how much each site fares better with a run than with its own model; only runs that can be held against one."""
+    """Gain of each site over its own model, for runs that have such a model to compare with."""
     scale, sites = comparison.metric.scale, comparison.scores
     series = [
         (place, run.name, [scale * fair.gains[site] if site in fair.gains else None for site in sites])
@@ -181,7 +181,7 @@ def difference_plot(comparison: Comparison) -> go.Figure:
 def _add_differences(
     figure: go.Figure, name: str, index: int, known: Sequence[tuple[float, str, Difference]], scale: float
 ) -> None:
-    """known: where it stands, its row, and the difference."""
+    """known: place, row and difference."""
     differences = [each for *_, each in known]
     values = [scale * each.value for each in differences]
     color, mark = colour(index), _mark(index)

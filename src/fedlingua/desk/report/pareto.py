@@ -23,7 +23,7 @@ Steps = Literal["vh", "hv"]
 
 @dataclass(frozen=True)
 class Point:
-    """What has both values. x: where it lies on the axis, in the axis's unit. sd: of the score, over seeds. hover: when pointed at."""
+    """A point of the plot. x: in the axis's unit. sd: of the score, over seeds. hover: shown on pointing."""
 
     name: str
     x: float
@@ -47,8 +47,8 @@ def pareto_front(points: Sequence[Spot]) -> list[int]:
 def pareto_plot(
     points: Sequence[Point], metric: Metric, more_is_better: bool, x_title: str, base: float | None = None
 ) -> go.Figure:
-    """Macro scores against what the x-axis tells, of which more or less is better. base: a score that a line is drawn at, unless that would
-    leave the points less than half of the height.
+    """Macro scores against a price or saving. base: a score drawn as a line, unless it would leave the points less than half
+    of the height.
     """
     steps: Steps = "vh" if more_is_better else "hv"
     across, upward = 1 if more_is_better else -1, 1 if metric.more_is_better else -1
@@ -87,7 +87,7 @@ def _add_names(figure: go.Figure, points: Sequence[Point]) -> None:
 
 
 def heights(points: Sequence[Point], base: float | None) -> tuple[float, float, bool]:
-    """The range of scores that is drawn, and whether the base lies in it."""
+    """The range of scores on the axis, and whether it includes the base."""
     bars = [point.score + side * point.sd for point in points for side in (-1, 1)]
     low, high = _range(bars)
     wide = _range([*bars, base]) if base is not None else (low, high)

@@ -190,7 +190,7 @@ def convergence_plot(result: SuiteTable) -> go.Figure | None:
 
 
 def saving_points(result: SuiteTable) -> list[Point]:
-    """x: % of an update's numbers that were not sent; rows that exchange whole updates lie at 0. Empty where no row selects."""
+    """x: % of an update's numbers not sent; 0 for rows that send whole updates. Empty if no row selects."""
     if "number_saving" not in result.columns:
         return []
     points = []
@@ -236,7 +236,7 @@ def total_points(result: SuiteTable, model: str = "") -> list[Point]:
 
 
 def total_plot(result: SuiteTable, model: str = "") -> go.Figure:
-    """Macro score against all bytes of a run, on a logarithmic axis: what is sent less lies to the left."""
+    """Macro score against all bytes of a run, on a logarithmic axis: fewer bytes are left."""
     points = total_points(result, model)
     figure = pareto_plot(points, result.metric, False, "up and down of a site in the whole run", result.base.get("macro"))
     places = [place for place in range(3, 13) for _ in range(3)]
@@ -264,12 +264,12 @@ def _point(line: Line, x: float) -> Point:
 
 
 def saving_plot(result: SuiteTable) -> go.Figure:
-    """Macro score against the share of numbers not sent: what is sent less lies to the right."""
+    """Macro score against the share of numbers not sent: fewer bytes are right."""
     return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base.get("macro"))
 
 
 def uplink_plot(result: SuiteTable) -> go.Figure:
-    """Macro score against bytes: what is sent less lies to the left."""
+    """Macro score against bytes: fewer bytes are left."""
     points, unit = uplink_points(result)
     return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base.get("macro"))
 

@@ -15,9 +15,6 @@ from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
 CHOICE_COLUMNS = ("alone", "federation", "kept", "joined", "keeps")
-PAIRS_AND_DIRECTION = (2, 1)
-SECOND_METRIC = (6, 7, 8)
-"""Columns that a narrow terminal does without."""
 NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 
 
@@ -27,12 +24,7 @@ def plain_table(title: str, **more: Any) -> Table:
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> list[int]:
-    """Columns of which whole cells fit a terminal: all, or without those of `spare`, as many as it takes, in that order.
-
-    Args:
-        rows: The header first; its words may break at a line's end.
-        width: Characters of the terminal.
-    """
+    """Columns that fit a terminal uncut: all, or all but the first few of `spare`. rows: with the header, whose lines may break."""
     widths = [max(len(line) for row in rows for line in row[place].split("\n")) for place in range(len(rows[0]))]
     shown = list(range(len(widths)))
     for place in spare:
@@ -52,7 +44,7 @@ def headers(folder: RunFolder) -> tuple[str, ...]:
 
 
 def choice_headers(folder: RunFolder) -> tuple[str, ...]:
-    """The same of a run whose sites chose what they keep: in the first metric, and what joining gained over working alone."""
+    """Headers for a run whose sites chose what they keep: in the first metric, and the gain over working alone."""
     return (*headers(folder)[:3], f"{folder.metrics[0].short} base", *CHOICE_COLUMNS)
 
 
@@ -129,7 +121,7 @@ def score_table(run_dir: Path, width: int = 80) -> Table:
     table = plain_table(title, caption=Text(better_off(folder) if folder.scores else _no_scores(folder)))
     sites, means = choice_rows(folder)
     header = [each.replace(" ", "\n") for each in (choice_headers(folder) if sites else headers(folder))]
-    spare = PAIRS_AND_DIRECTION if sites else SECOND_METRIC + PAIRS_AND_DIRECTION
+    spare = (2, 1) if sites else (6, 7, 8, 2, 1)  # the second metric goes first, then pairs, then the direction
     if not sites:
         sites, means = [cells(line) for line in folder.scores], [cells(line) for line in averages(folder)]
     several = len({row[0] for row in sites}) < len(sites)  # directions of a site, which tell its lines apart

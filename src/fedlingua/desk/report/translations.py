@@ -1,4 +1,4 @@
-"""What sites stored of their translations by round, as far as it lies in the run folder, and what is shown of it."""
+"""Translations by round that sites stored in the run folder, and the part that is shown."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Line:
-    """One round's translation of a sentence. between: what stands between two pieces."""
+    """One round's translation of a sentence. between: separator of two pieces."""
 
     round: int
     is_best: bool
@@ -93,7 +93,7 @@ def read_translations(run_dir: Path, sites: Iterable[str] = ()) -> tuple[list[Te
 
 
 def read_examples(run_dir: Path, scores: Iterable[Score]) -> list[Text]:
-    """The first scored sentences of each site whose translations lie in the run folder, as in a simulation they do."""
+    """The first scored sentences of each site with translations in the run folder, as in a simulation."""
     texts = []
     for score in scores:
         try:

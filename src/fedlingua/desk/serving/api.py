@@ -39,7 +39,7 @@ class Answering(BaseModel):
 
 
 class ModelList(BaseModel):
-    """All that can be asked for."""
+    """All sites, languages and directions of the server."""
 
     run: dict[str, Any]
     sites: list[Answering] = Field(description="Of `site`.")
@@ -51,7 +51,7 @@ class ModelList(BaseModel):
 
 
 class Asked(BaseModel):
-    """Sentences, and who is to translate them: a site, or whoever is nearest to a direction."""
+    """Sentences, and the model that translates them: a site's, or the nearest for a direction."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -150,7 +150,7 @@ def application(models: Models, limits: Limits) -> FastAPI:
 
     @app.get("/v1/models")
     async def all_models() -> ModelList:
-        """Sites, directions, and whose model answers each."""
+        """Sites, directions, and the model for each."""
         return listed
 
     @app.post("/v1/translate", responses=REFUSALS)
@@ -188,7 +188,7 @@ async def _in_the_same_form(request: Request, error: Exception) -> Response:
 
 
 async def _ours(request: Request, error: Exception) -> Response:
-    """The guard, which gets the error next, tells the log where it was."""
+    """The guard receives the error next and logs its place."""
     return JSONResponse({"error": "an internal error; the server's log says where"}, 500)
 
 
@@ -206,7 +206,7 @@ async def _without_the_text(request: Request, error: Exception) -> Response:
 
 
 def _variant(asked: Asked, models: Models) -> TrainedModel:
-    """Who answers, or 404 with who could."""
+    """The model that answers, or 404 with those available."""
     if asked.site is not None:
         if asked.source is not None or asked.target is not None:
             raise _no(422, "got site, and source or target; wanted either a site, or both languages")

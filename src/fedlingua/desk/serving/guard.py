@@ -1,4 +1,4 @@
-"""What stands before the application: how long and how large a request may be, whose it may be, and what every answer carries.
+"""Guards the application: limits on time and size, permitted origins, and headers of every answer.
 
 uvicorn's own limits are used where they serve: the bytes of a header (h11_max_incomplete_event_size, as it is set by default), the pause
 between two requests (timeout_keep_alive), the wait at the end (timeout_graceful_shutdown). It has none for the time of a header or of
@@ -43,7 +43,7 @@ CLOSE = {"connection": "close"}
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask for; options of `fedlingua serve`."""
+    """Limits of a request; options of `fedlingua serve`."""
 
     sentences: Annotated[int, typer.Option("--max-sentences", min=1, help="Most sentences in a request.")] = 100
     characters: Annotated[int, typer.Option("--max-characters", min=1, help="Most characters in a sentence.")] = 2000
@@ -131,7 +131,7 @@ class Guard:
             request: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
             async def replayed() -> Message:
-                """The request, which has come already, and then what comes after it."""
+                """Replay the received request, then pass on what follows."""
                 return request.pop() if request else await receive()
 
             await self.app(scope, replayed, guarded)
@@ -158,7 +158,7 @@ class Guard:
             )
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """All of it; None: nobody is there any more to say the rest."""
+        """The whole body; None if the client is gone."""
         wanted = f"a request has at most {self.body_bytes:,} bytes; send fewer sentences at a time"
         too_large = _RefusedError(413, wanted, CLOSE)
         length = headers.get("content-length", "0")

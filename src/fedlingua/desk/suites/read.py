@@ -79,7 +79,7 @@ class Suite:
         return None if set(self.overrides) - WITHOUT_BEARING else self.paper
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
-        """A row that trains nothing comes out the same under every seed, so it takes the first."""
+        """A row that trains nothing is the same under every seed, so it takes the first."""
         return row.seeds if row.trains else row.seeds[:1]
 
 

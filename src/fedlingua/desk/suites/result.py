@@ -35,7 +35,7 @@ def write_result(to: Path, suite: Suite, runs: Sequence[Run], seconds: float) ->
 
 
 def write_tables(to: Path) -> None:
-    """Write table.csv and table.md of a result folder anew.
+    """Rewrite table.csv and table.md of a result folder.
 
     Raises:
         RunError: no suite's result there.

@@ -419,7 +419,7 @@ def _known(columns: Columns) -> Columns:
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
-    """Over seeds, where every one tells it."""
+    """Mean over seeds, if every one has it."""
     known = [value for value in values if value is not None]
     return scale * fmean(known) if known and len(known) == len(values) else None
 

@@ -149,7 +149,7 @@ def test_the_page_tells_all_of_it(found: Comparison, tmp_path: Path) -> None:
         *(
             "BLEU by site",
             "What it cost",
-            "For whom",
+            "Who gains",
             "Does joining help?",
             "Sentences that differ most",
             "Signature of the metric",

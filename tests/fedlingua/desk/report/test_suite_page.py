@@ -273,7 +273,7 @@ def test_the_base_is_a_line_as_far_as_it_leaves_the_rows_their_room(tmp_path: Pa
     (dotted,) = saving_plot(SuiteTable.of(tmp_path / "small")).layout.shapes
     assert dotted.y0 == 20.0
     far = write(tmp_path, SELECTING | {"base": selecting(2.0, 0)})
-    assert "beats in both. The base lies far off, at 2.00." in words(write_suite_report(far, tmp_path))
+    assert "beats in both. The base is outside the plot, at 2.00." in words(write_suite_report(far, tmp_path))
     assert not saving_plot(SuiteTable.of(far)).layout.shapes
 
 
@@ -329,7 +329,7 @@ def test_rows_are_held_against_the_model_of_each_sites_own_text(tmp_path: Path) 
     assert result.own_models == {"north": 27.0}
     (heat,) = gain_plot(result, result.own_models, "silo-").data
     assert [list(line) for line in heat.z] == [[3.0, None], [1.0, None], [-1.0, None]]
-    assert "better than the site's own model" in words(write_suite_report(folder, tmp_path / "runs"))
+    assert "gain over the site's own model" in words(write_suite_report(folder, tmp_path / "runs"))
     assert "the site's own model" not in words(write_suite_report(write(tmp_path), tmp_path / "runs"))
 
 

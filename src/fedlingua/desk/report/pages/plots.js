@@ -74,6 +74,9 @@ const draw = (place) => {
 };
 // From the top, one at a time: the page can be read and scrolled before the last is there.
 const drawNext = () => {
+  if (!(waiting[0]?.getBoundingClientRect().top < innerHeight)) {
+    document.documentElement.dataset.inView ??= Math.round(performance.now());
+  }
   if (waiting.length) {
     draw(waiting.shift());
     setTimeout(drawNext);
