@@ -5,8 +5,8 @@
 The run is recorded, with numbers as many as a run's, and has every part that a page can have: what was sent, deviations, clusters with
 their tree, three translations of each site and round. Each time a Chromium of its own opens the page from disk, at the size of a
 desktop's window and of a phone's. Seconds are the page's own clock, from the start of its loading to the first words on the screen, to
-the last plot in view and to the last of all. Where other work shares the cores, the clock counts that too, so the load and the core's own seconds of the page's
-main thread are told beside it. Needs Debian's chromium and chromium-driver, and half a minute.
+the last plot in view and to the last of all. Where other work shares the cores, the clock counts that too, so the load and the core's own
+seconds of the page's main thread are told beside it. Needs Debian's chromium and chromium-driver, and half a minute.
 """
 
 import argparse

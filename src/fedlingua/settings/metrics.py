@@ -31,7 +31,7 @@ class Metric:
     def gained(self, gain: float) -> str:
         """A gain in words that go on with what it is over: "+5.9 BLEU over", "1.2 BLEU below"."""
         higher = (gain >= 0) == self.more_is_better
-        return f"{'+' if gain >= 0 else ''}{self.scale * abs(gain):.1f} {self.short} {'over' if higher else 'below'}"
+        return f"{'+' if higher else ''}{self.scale * abs(gain):.1f} {self.short} {'over' if higher else 'below'}"
 
 
 BLEU, CHRF = Metric("bleu", "BLEU", "BLEU", True), Metric("chrf", "chrF", "chrF", True)

@@ -41,9 +41,9 @@ def edited(state: Path, change: Callable[[list[str]], list[str]]) -> str:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda lines: [*lines[:2], lines[2].replace('"round": 2', '"round": 9'), *lines[3:]], "line 3 is not as it was written"),
-        (lambda lines: [lines[0].replace("train", "probe"), *lines[1:]], "line 1 is not as it was written"),
-        (lambda lines: [*lines[:4], lines[4].replace("train", "probe")], "line 5 is not as it was written"),
+        (lambda lines: [*lines[:2], lines[2].replace('"round": 2', '"round": 9'), *lines[3:]], "line 3 has been changed"),
+        (lambda lines: [lines[0].replace("train", "probe"), *lines[1:]], "line 1 has been changed"),
+        (lambda lines: [*lines[:4], lines[4].replace("train", "probe")], "line 5 has been changed"),
         (lambda lines: [*lines[:1], *lines[2:]], "line 2 is missing"),
         (lambda lines: lines[1:], "line 1 is missing"),
         (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1 is missing"),
@@ -65,7 +65,7 @@ def test_a_cut_is_not_healed_by_what_is_written_later(state: Path) -> None:
 
 def test_a_log_without_its_head_is_not_whole(state: Path) -> None:
     (state / HEAD).unlink()
-    assert "audit.head has another hash, or is gone" in verify(state)[1]
+    assert "audit.head has another hash, or is missing" in verify(state)[1]
 
 
 def test_a_line_whose_process_died_before_the_head_is_in_the_chain(state: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_hash_that_is_commented_out_is_not_approved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bundle", ["", "abc", ONE[:-1], ONE + "1", "A" * 64, ONE + "\n", "*"])
 def test_what_is_no_hash_is_not_approved(tmp_path: Path, bundle: str) -> None:
-    with pytest.raises(ConfigError, match="is no hash of a bundle"):
+    with pytest.raises(ConfigError, match="is not the hash of a bundle"):
         approve(tmp_path / "approved.txt", bundle)
     assert not (tmp_path / "approved.txt").exists()
 

@@ -239,8 +239,8 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
             if not believed_there(supernode.printed()) or time.monotonic() > ends:
                 supernode.check()
             say(
-                f"{site.address} believes that this site is still connected, as it does for a minute after an abrupt "
-                f"end; trying again in {AGAIN_S:g} s"
+                f"{site.address} believes that this site is there already, as it does for a minute after one that ended without a "
+                f"farewell; trying again in {AGAIN_S:g} s"
             )
             if not supernode.stopped.wait(AGAIN_S):
                 supernode.start()

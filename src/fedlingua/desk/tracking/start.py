@@ -66,5 +66,5 @@ class Tracking:
             how = f"ended with {feed.returncode}" if feed.returncode > 0 else f"was ended by signal {-feed.returncode}"
             self._say(
                 f"track: the process that feeds {name} {how}; {self._folder / FOLDER / f'{name}.log'} has what it printed, and "
-                f"`fedlingua track {self._folder} --to {name}` tells the rest"
+                f"`fedlingua track {self._folder} --to {name}` sends the rest"
             )

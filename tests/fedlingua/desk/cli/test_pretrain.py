@@ -99,7 +99,7 @@ def test_a_folder_that_holds_files_is_not_overwritten(recipe, tmp_path):
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     result = CliRunner().invoke(app, ["pretrain", str(recipe), "--data", str(tmp_path), "--to", str(tmp_path / "mine")])
     assert result.exit_code == 1
-    assert "holds files already" in str(result.exception)
+    assert "already holds files" in str(result.exception)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
 

@@ -212,7 +212,7 @@ def test_another_authority_is_told_from_ours(made: Path, tmp_path: Path) -> None
     with listening(tls_server(made)) as port, pytest.raises(DeploymentError) as caught:
         check_certificate(f"localhost:{port}", tmp_path / "ca.crt")
     assert "signed by another authority (CN=fedlingua authority" in str(caught.value)
-    assert "get ca.crt anew" in str(caught.value)
+    assert "get ca.crt again" in str(caught.value)
 
 
 def test_a_host_that_the_certificate_does_not_name_is_refused_with_those_it_names(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_server_that_stays_silent_is_a_time_out(made: Path) -> None:
         while connection.recv(1 << 20):
             pass
 
-    with listening(silent) as port, pytest.raises(DeploymentError, match=r"says nothing to a TLS greeting within 0.2 s"):
+    with listening(silent) as port, pytest.raises(DeploymentError, match=r"does not answer a TLS greeting within 0.2 s"):
         check_certificate(f"127.0.0.1:{port}", made / "ca.crt", timeout_s=0.2)
 
 

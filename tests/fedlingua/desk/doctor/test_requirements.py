@@ -65,7 +65,7 @@ def test_an_installed_package_without_its_checkout_says_what_it_wants(tmp_path: 
 
 
 def test_another_python_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"3\.\d+\.\d+; wanted <3: make \.venv anew"):
+    with pytest.raises(ConfigError, match=r"3\.\d+\.\d+; wanted <3: recreate \.venv"):
         check_python(wanting(python="<3"))
 
 
