@@ -125,7 +125,7 @@ def _trainable(settings: Settings) -> "Trainable":
 @app.query("describe")
 @_answered
 def describe(message: Message, node: Node) -> RecordDict:
-    """Say who this node hosts, how much text each has, and what its tensors mean."""
+    """Describe this node: its sites, their text sizes, and hashes of its tensors."""
     from fedlingua.common.devices import computed_in
 
     computed_in(node.settings.precision, node.settings.device, _log.warning)
@@ -217,7 +217,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 @app.train()
 @_answered
 def train(message: Message, node: Node) -> RecordDict:
-    """Train one round for one site and send its update, or what the run's rule takes of it; measure an earlier round first, if asked to."""
+    """Train one round for one site and send its update or the selected part; measure an earlier round first if asked."""
     task, client = _client_to_train(message.content.config_records, node)
     received = client.received.receive(message.content)
     reply = _reply(task)

@@ -1,4 +1,4 @@
-"""What stands between a server's message and a deployed site: approval, limits, one reply to a request, a clock, the audit log.
+"""Guards a deployed site: approval, limits, one reply to a request, time limit, audit log.
 
 Without the replies that it stores a server could average noise away, ask about many models instead of one, or count rounds up
 and go back.
@@ -113,13 +113,13 @@ class Guard:
             self._used[split] += sum(len(text.splits[split]) for text in texts.values())
 
     def check_update(self, step_sizes: Callable[[], Sequence[int]]) -> None:
-        """Refuse to train where the update would tell too much. step_sizes: examples of each optimiser step of a round."""
+        """Refuse to train if the update would reveal too much. step_sizes: examples of each optimiser step of a round."""
         if self.settings.how.travels:
             self.file.limits.check_update(step_sizes())
 
 
 class StoredReplies:
-    """The replies of one Flower run: who asks again gets the same bytes, and no request has two replies.
+    """Replies of one Flower run: a repeated request gets the same bytes, and no request has two replies.
 
     A run, here, is Flower's, of which every attempt has its own: it is bound to the approval, run and attempt that were named
     first. There may be `max_runs` folders beside each other, of which the newest three hold their replies. A folder has a file

@@ -142,7 +142,7 @@ class SimulatedNode:
 
 
 class DeployedNode:
-    """The sites of a site file; their text is read here alone, by the rules that came with the message."""
+    """The sites of a site file; only this node reads their text, by the rules in the message."""
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
         self._file, self.settings, self.base_results = file, file.here(settings), file.state / "base-results"

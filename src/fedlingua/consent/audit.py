@@ -57,7 +57,7 @@ def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
         if line.get("line") != number:
             return lines, f"line {number} is missing or incomplete"
         if line.get("before") != hashes[-1]:
-            return lines[:-1], f"line {max(1, number - 1)} is not as it was written, or what line {number} says of it"
+            return lines[:-1], f"line {max(1, number - 1)} has been changed, or what line {number} says of it"
         lines.append(line)
         hashes.append(sha256(raw).hexdigest())
     if len(lines) < head["lines"]:

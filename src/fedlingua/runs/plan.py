@@ -1,4 +1,4 @@
-"""Who is averaged with whom under a run's settings, as far as that is known before any site is asked."""
+"""Clusters under a run's settings, as far as they are known before any site is asked."""
 
 import math
 from collections.abc import Mapping

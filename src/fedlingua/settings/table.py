@@ -63,7 +63,7 @@ SERVERS_OWN: dict[str, Any] = {"resumable": True, "approved": False}
 
 @dataclass(frozen=True)
 class Run:
-    """What is run, with whom, where, and for how long."""
+    """What runs, with which sites, where, and for how long."""
 
     task: str = option("translation", choices=TASKS, off=("translation",))
     """What sites train for: translation, or predicting masked pieces of text in one language each."""

@@ -54,7 +54,7 @@ def test_what_is_no_hash_is_not_approved(tmp_path: Path, bundle: str) -> None:
 
 def test_a_line_that_is_no_hash_spoils_the_list_with_its_number(tmp_path: Path) -> None:
     (tmp_path / "approved.txt").write_text(f"{ONE}\n*\n")
-    with pytest.raises(ConfigError, match=r"approved\.txt, line 2: '\*' is no hash"):
+    with pytest.raises(ConfigError, match=r"approved\.txt, line 2: '\*' is not the hash"):
         approved(tmp_path / "approved.txt")
 
 

@@ -215,7 +215,7 @@ def test_a_value_of_the_wrong_type_or_choice_is_refused(tmp_path: Path, table: s
 
 
 def test_a_language_in_two_families_or_in_none_is_refused(tmp_path: Path) -> None:
-    assert "'de' stands in 'A' and in 'B'" in refusal(tmp_path, "[families]\nA = ['de']\nB = ['de']\n" + SITE)
+    assert "'de' is in 'A' and in 'B'" in refusal(tmp_path, "[families]\nA = ['de']\nB = ['de']\n" + SITE)
     message = refusal(tmp_path, "[families]\nA = ['deu']\n" + SITE)
     assert "language = 'deu' is not known; did you mean 'de'?" in message
 

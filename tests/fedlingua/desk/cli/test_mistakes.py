@@ -198,7 +198,7 @@ TABLE = [
     Mistake("corpus prepare ted2021 --from . --to data", "not known", "corpus 'ted2021'", "did you mean 'ted2020'?"),
     Mistake("finetune ner --data . --encoder demo-encoder --learning-rate nan", "nan", "--learning-rate", "a number above 0"),
     Mistake("finetune ner --data . --run runs/done", "trains no encoder", "runs/done", "task = 'masked-language'"),
-    Mistake("site approve 12ab --site st", "is no hash", "'12ab'", "`fedlingua bundle`", has=deployed_site),
+    Mistake("site approve 12ab --site st", "is not the hash", "'12ab'", "`fedlingua bundle`", has=deployed_site),
     # Text that cannot be read.
     Mistake(
         "corpus check x.tsv --direction de-fr", "got 1 column", "x.tsv, line 2", "mend the line", has=file("x.tsv", "a\tb\nc\n")
@@ -229,8 +229,8 @@ TABLE = [
     Mistake("run --resume runs/killed --seed 3", "keeps the run's seed", "--resume", "leave --seed and --to out", USAGE),
     Mistake("run --resume runs/empty", "no run.json", "runs/empty", "give a folder that a run has made"),
     Mistake("run --resume runs/cut", "is not JSON", "runs/cut/run.json", "restore it, or run again"),
-    Mistake("run --resume runs/stopped", "of another version | beams = 5", "runs/stopped", "did you mean 'beam'?"),
-    Mistake("translate --run runs/old --site court", "of another version | beams = 5", "runs/old", "did you mean 'beam'?"),
+    Mistake("run --resume runs/stopped", "another version | beams = 5", "runs/stopped", "did you mean 'beam'?"),
+    Mistake("translate --run runs/old --site court", "another version | beams = 5", "runs/old", "did you mean 'beam'?"),
     Mistake("translate --run runs/killed --site court", "not completed", "runs/killed", "fedlingua run --resume runs/killed"),
     Mistake("translate --run runs/done --site court", "no such checkpoint", "runs/done/checkpoints/0002", "kept rounds: none"),
     Mistake("score --run runs/unscored", "scores.json is missing", "runs/unscored", "run again"),
