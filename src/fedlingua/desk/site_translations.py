@@ -53,11 +53,7 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
 
 
 def site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslations:
-    """A site's translations.
-
-    Raises:
-        RunError: they are not here. CorpusError: the file is not as a site writes it. ConfigError: the direction is none.
-    """
+    """A site's translations; raises as `read_site_translations` does, and ConfigError for a wrong direction."""
     own = run_dir / "sites" / name / "translations.tsv"
     pooled = sorted((run_dir / "sites").glob(f"*/translations-{name}.tsv"))
     files = [own] if own.is_file() else pooled

@@ -133,6 +133,12 @@ def test_the_page_lies_with_the_runs_and_not_with_the_result(tmp_path: Path, mon
     assert sorted(result.rglob("*")) == before
 
 
+def test_rows_whose_sites_chose_say_what_joining_gains(tmp_path: Path) -> None:
+    choice = {"base_macro_bleu": 20.0, "macro_alone_bleu": 21.0, "macro_federated_bleu": 22.0}
+    table = TABLE | {"adapter-fed": [scored(23.0, uplink=1_000_000, **choice)]}
+    assert "adapter-fed 20.00 21.00 22.00 23.00 +2.00" in words(write_suite_report(write(tmp_path, table), tmp_path / "runs"))
+
+
 def test_of_one_seed_no_deviation_is_told(tmp_path: Path) -> None:
     page = words(write_suite_report(write(tmp_path, {name: runs[:1] for name, runs in TABLE.items()}), tmp_path / "runs"))
     assert "± sd" not in page
