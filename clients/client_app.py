@@ -94,7 +94,7 @@ def _logged(message: Message, context: Context, reply: Message, note: Mapping[st
     except Exception as error:
         about = _about(message.content.config_records, message.metadata.message_type)
         _log.error("%s: the audit log: %s", about, without_words(error))
-        return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so nothing is answered"), reply_to=message)
+        return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so no request is answered"), reply_to=message)
     return reply
 
 
@@ -126,7 +126,7 @@ def _trainable(settings: Settings) -> "Trainable":
 @app.query("describe")
 @_answered
 def describe(message: Message, node: Node) -> RecordDict:
-    """Say who this node hosts, how much text each has, and what its tensors mean."""
+    """Describe this node: its sites, their text sizes, and hashes of its tensors."""
     from fedlingua.common.devices import computed_in
 
     computed_in(node.settings.precision, node.settings.device, _log.warning)
@@ -211,7 +211,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
         ExchangeError: The run compares nothing, a site that this node does not host, or one that has no key.
     """
     if node.settings.overlap == "off":
-        raise ExchangeError("asked for hashes of this site's sentences, and the run's overlap = 'off' compares nothing")
+        raise ExchangeError("asked for hashes of this site's sentences, but overlap = 'off' in this run")
     return _hosted_task(records, node), node.overlap_key()
 
 
@@ -221,7 +221,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 @app.train()
 @_answered
 def train(message: Message, node: Node) -> RecordDict:
-    """Train one round for one site and send its update, or what the run's rule takes of it; measure an earlier round first, if asked to."""
+    """Train one round for one site and send its update or the selected part; measure an earlier round first if asked."""
     task, client = _client_to_train(message.content.config_records, node)
     received = client.received.receive(message.content)
     reply = _reply(task)
@@ -279,7 +279,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
         from clients.threshold_slope import threshold_slope
 
         if not client.settings.learns_threshold or client.settings.meta_frozen:
-            raise ExchangeError("asked for the slope of a threshold, and the run learns none")
+            raise ExchangeError("asked for the slope of a threshold, but the run learns none")
         threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
         slope, projected = threshold_slope(SiteSelection(client), task, threshold, _network(message))
         reply[protocol.META] = MetricRecord(slope)
@@ -296,7 +296,7 @@ def finish(message: Message, node: Node) -> RecordDict:
 
     task, client = _client(message.content.config_records, node)
     if node.guard and node.guard.asked.chooses and not node.settings.chooses:
-        _log.info("site %s keeps what it was sent: this site's file lets it not choose ([limits] keep-choose)", task.site)
+        _log.info("site %s keeps what it was sent: this site's file forbids choosing ([limits] keep-choose)", task.site)
     records = _reply(task)
     received = client.received.receive(message.content)
     for name, scores in client.finish(received, task.round, task.own).items():

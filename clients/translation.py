@@ -184,7 +184,7 @@ class TranslationClient(SiteClient):
         return np.concatenate(counts)
 
     def _measured(self, texts: Mapping[str, Translated]) -> dict[str, dict[str, Measured]]:
-        """Text -> what the run measures besides BLEU and chrF.
+        """Text -> the run's metrics besides BLEU and chrF.
 
         What cannot be measured here costs no other score: the site's log says why, and the server sees that it is missing.
         """

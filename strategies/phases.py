@@ -1,4 +1,4 @@
-"""One phase with all sites: who is here, one request to each, every reply parsed as it comes, and what happens when too few are good."""
+"""One phase with all sites: send one request to each, parse replies as they arrive, and handle too few good ones."""
 
 import math
 import time
@@ -33,7 +33,7 @@ Parser = Callable[[str, Message, int], T]
 
 
 class RoundSkippedError(Exception):
-    """Too few good replies, and the run goes on without this round."""
+    """Too few good replies; the run continues without this round."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Phases:
     # --- Who is asked ----------------------------------------------------------------------------------------------------------
 
     def available(self, grid: Grid, phase: Phase, progress: Progress) -> list[str]:
-        """The sites to ask now, in federation order; those that are away, at work or set aside are named as failures."""
+        """The sites to ask now, in federation order; absent, busy and excluded ones are recorded as failures."""
         known = set(self.registry.sites)
         connected, refused = self.registry.refresh(grid, self.settings.deadline_of("join"))
         for failure in refused:
@@ -122,7 +122,7 @@ class Phases:
         progress: Progress,
         most_bytes: int = WITHOUT_TENSORS,
     ) -> list[Reply[T]]:
-        """Send what `requests` makes, one to each site; the good replies come back in federation order, a quorum at least.
+        """Send the messages of `requests`, one to each site; return good replies in federation order, at least a quorum.
 
         Where bad replies leave too few, their sites are asked once more. most_bytes: of one reply.
 
@@ -170,7 +170,7 @@ class Phases:
         most_bytes: int,
         asks_again: bool,
     ) -> tuple[dict[str, Reply[T]], set[str]]:
-        """The good replies, and the sites that have lost what their request named; they are to be asked again."""
+        """The good replies, and the sites that have lost what their request named and must be asked again."""
         number, sites = self.record.number, list(messages)
         good: dict[str, Reply[T]] = {}
         failures: list[Failure] = []
@@ -253,7 +253,7 @@ class Phases:
         return max(1, math.ceil(self.settings.quorum * len(self.registry.expected) - 1e-9))
 
     def need_quorum(self, good: Collection[str], phase: Phase) -> None:
-        """Go by `below-quorum` where fewer sites than the quorum are good; at the end a run that goes on takes what there is.
+        """Apply `below-quorum` if too few sites replied well; at the end, a run that continues takes what there is.
 
         Raises:
             RunError, RoundSkippedError: names the sites that are missing, and why.
@@ -266,7 +266,7 @@ class Phases:
             f"round {self.record.number}, {phase}: {len(good)} of {len(self.registry.expected)} sites answered well, "
             f"quorum = {self.settings.quorum:g} needs {self.quorum}; missing: {reasons}"
         )
-        way_on = "bring them back and go on with --resume, or start with a lower quorum"
+        way_on = "bring them back and continue with --resume, or start with a lower quorum"
         if self.settings.below_quorum == "go-on" and phase != "finish":
             raise RoundSkippedError(short)
         if self.settings.below_quorum != "go-on" or not good:

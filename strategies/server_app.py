@@ -42,7 +42,7 @@ _log = logging.getLogger("fedlingua.server")
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run a federation; whatever ends it, run.json says how."""
+    """Run a federation; however it ends, run.json says how."""
     settings = settings_from(context.run_config)
     folder = RunFolder(run_directory(settings, context.run_id))
     with folder.held():
@@ -106,7 +106,7 @@ def check_start(settings: Settings, trainable: Trainable) -> None:
 
 
 def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) -> None:
-    """Enter into run.json who the sites are and how their text is treated; a resumed run has to have the same.
+    """Record in run.json the sites and the treatment of their text; a resumed run must have the same.
 
     Raises:
         RunError: names what has changed in the federation file since the run began.

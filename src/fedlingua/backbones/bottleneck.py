@@ -63,7 +63,7 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
         for number in adapted[part]:
             layer = layers[number]
             if hasattr(layer, "adapters"):
-                raise BackboneError("this backbone carries adapters already; load it anew before attaching others")
+                raise BackboneError("this backbone already has adapters; load it again before attaching others")
             dropout = _taken_over(layer, stack.places) if config.place == "after-dropout" else dict.fromkeys(stack.places, 0.0)
             layer.adapters = nn.ModuleDict(
                 {place: BottleneckAdapter(model.config.hidden_size, config.dim, dropout[place]) for place in stack.places}

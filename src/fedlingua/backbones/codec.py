@@ -71,7 +71,7 @@ class Codec:
         return self.language_codes[known_as(language, self.language_codes) or language]
 
     def encode(self, sentences: Sequence[str], language: str, max_tokens: int) -> list[list[int]]:
-        """Ids of each sentence, cut so that at most `max_tokens` stand, language and end included."""
+        """Ids of each sentence, cut to at most `max_tokens`, language and end included."""
         return [[self.language_id(language), *ids[: max_tokens - 2], self.end_id] for ids in self.pieces(sentences)]
 
     def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:

@@ -25,13 +25,13 @@ OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
 
 
 class Controllers(nn.ModuleList):
-    """Layers that stand after one layer of the backbone, in their order; left out while `bypassed`."""
+    """Layers added after one layer of the backbone, in order; skipped while `bypassed`."""
 
     bypassed = False
 
 
 def places(num_layers: int, num_controllers: int) -> list[int]:
-    """After how many layers of the stack each controller stands: round((i + 1) L / N), halves up, and at least 1.
+    """Number of layers before each controller: round((i + 1) L / N), halves up, and at least 1.
 
     4 in a stack of 12 stand after the 3rd, 6th, 9th and 12th; 4 in a stack of 2 after the 1st, 1st, 2nd and 2nd.
     """
@@ -57,7 +57,7 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
         for place, following in sorted(Counter(places(len(layers), num_controllers)).items()):
             layer = layers[place - 1]
             if hasattr(layer, "controllers"):
-                raise BackboneError("this backbone carries controllers already; load it anew before attaching others")
+                raise BackboneError("this backbone already has controllers; load it again before attaching others")
             layer.controllers = Controllers([_identity_like(layer, next(numbers)) for _ in range(following)])
             layer.register_forward_hook(_through(layer.controllers), with_kwargs=True)
 
@@ -88,7 +88,7 @@ def _through(controllers: Controllers) -> Any:
 
 
 def _make_room(cache: EncoderDecoderCache | None, controller: Any) -> None:
-    """A cache is made for as many layers as the configuration has; beam search reorders those that come after them as well."""
+    """Extend the cache to the added layers; beam search reorders theirs as well."""
     if cache is None:
         return
     for of_kind in (cache.self_attention_cache, cache.cross_attention_cache):
@@ -103,7 +103,7 @@ def controllers_bypassed(model: nn.Module) -> AbstractContextManager[None]:
 
 
 def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:
-    """The same function as a plain, deeper model of its type: every controller a layer of its own, numbered where it stands."""
+    """The same function as a plain, deeper model, in which every controller is a layer with its own number."""
     config = copy.deepcopy(model.config)
     numbers: dict[str, str] = {}
     for part, stack in layout_of(model).stacks.items():

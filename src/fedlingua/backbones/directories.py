@@ -1,4 +1,4 @@
-"""Where a run's backbone lies, and what can be told of it before it is loaded."""
+"""Find a run's backbone, and describe it before it is loaded."""
 
 import json
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ BUILT_IN: dict[str, BuiltIn] = {
 
 
 def backbone_directory(name: str, revision: str = "") -> Path:
-    """Where a run's backbone lies: built in, made from a recipe by `fedlingua pretrain`, a directory, or a hub id.
+    """Folder of a run's backbone: built in, trained by `fedlingua pretrain`, a local folder, or a hub id.
 
     Raises:
         BackboneError: none of these.
@@ -60,13 +60,13 @@ def made_here(name: str) -> Path | None:
 
 
 def known_backbone(name: str, revision: str = "") -> None:
-    """Raise BackboneError for a name behind which no backbone stands; nothing is trained or fetched for it."""
+    """Raise BackboneError unless the name leads to a backbone; nothing is trained or fetched."""
     if name in BUILT_IN or made_here(name):
         return
     place = local_or_pinned(name, revision)
     if isinstance(place, Path) and not (place / "config.json").is_file():
         raise BackboneError(
-            f"backbone = {name!r}: {place} has no config.json, so no model lies there; give a directory as save_pretrained writes it"
+            f"backbone = {name!r}: {place} has no config.json, so it holds no model; give a folder as save_pretrained writes it"
         )
 
 

@@ -29,7 +29,7 @@ def attach_ia3(model: PreTrainedModel, layers: str = "all") -> None:
     from peft import IA3Config, inject_adapter_in_model
 
     if any(is_ia3(name) for name, _ in model.named_parameters()):
-        raise BackboneError("this backbone is rescaled already; load it anew before attaching other vectors")
+        raise BackboneError("this backbone is already rescaled; load it again before attaching other vectors")
     layers_of = kept_layers(model, layers)
     chosen = [
         f"{stack.path}.{number}.{name}"

@@ -54,7 +54,7 @@ class Backbone(BackboneFiles):
 def load_backbone(
     directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu", random_weights: int | None = None
 ) -> Backbone:
-    """Load and freeze what lies in `directory`. Safetensors are mapped, not read: processes on one machine share them.
+    """Load and freeze the model in `directory`. Safetensors are mapped, not read: processes on one machine share them.
 
     precision, device: what it is to compute in, and where; `backbones.precision.hold` takes it there. For fp32 its weights are fp32, else
     they keep the dtype they are stored in. random_weights: a seed by which the weights are drawn anew, as before any training.

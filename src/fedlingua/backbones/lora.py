@@ -41,7 +41,7 @@ def attach_lora(model: PreTrainedModel, config: LowRank, seed: int) -> None:
     from peft import LoraConfig, inject_adapter_in_model
 
     if any(is_lora(name) for name, _ in model.named_parameters()):
-        raise BackboneError("this backbone carries low-rank additions already; load it anew before attaching others")
+        raise BackboneError("this backbone already has low-rank matrices; load it again before attaching others")
     chosen = _chosen(model, config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

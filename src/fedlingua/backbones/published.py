@@ -1,4 +1,4 @@
-"""Where a backbone's files lie: in a local directory, or on the hub at a pinned revision, from where they are fetched."""
+"""A backbone's files: in a local folder, or on the hub at a pinned revision, from which they are fetched."""
 
 from pathlib import Path
 

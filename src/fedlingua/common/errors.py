@@ -24,11 +24,11 @@ class ConfigError(FedlinguaError):
 
 
 class CorpusError(FedlinguaError):
-    """A corpus cannot be read as it stands; names file and line."""
+    """A corpus cannot be read; the message names file and line."""
 
 
 class BackboneError(FedlinguaError):
-    """A pre-trained model is missing, or cannot serve what is asked of it."""
+    """A pre-trained model is missing or unsuitable."""
 
 
 class ExchangeError(FedlinguaError):
@@ -36,11 +36,11 @@ class ExchangeError(FedlinguaError):
 
 
 class RunError(FedlinguaError):
-    """A run cannot go on; the message names the sites and the reason."""
+    """A run cannot continue; the message names the sites and the reason."""
 
 
 class DeploymentError(FedlinguaError):
-    """A server or a site cannot be set up or reached as it stands."""
+    """A server or a site cannot be set up or reached."""
 
 
 def all_at_once(checks: Iterable[Callable[[], T]]) -> list[T]:

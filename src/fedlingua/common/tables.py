@@ -1,4 +1,4 @@
-"""Tables of a TOML file: what their keys may be, and dataclasses made of them. Every mistake is told with its place in the file."""
+"""Tables of a TOML file: their keys and dataclasses made from them. Every error names its place in the file."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -54,7 +54,7 @@ def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Colle
     """Raise ConfigError for a key that goes with another kind than is here. options: key -> kinds that it goes with."""
     for key, owners in options.items():
         if key in raw and kind not in owners:
-            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(owners)}, and here is {kind}; leave it out")
+            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(owners)}, but this is {kind}; leave it out")
 
 
 def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:

@@ -35,7 +35,7 @@ def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
 
 
 def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
-    """What a run does at a site; what it sends, `sends` tells."""
+    """What a run does at a site; `sends` lists what it sends."""
     epochs = f"{settings.local_epochs} epoch(s) by {settings.optimizer}, learning rate {settings.step_learning_rate:g}"
     batch = f"{settings.tokens_per_batch} tokens" if settings.tokens_per_batch else f"{settings.batch_size} sentences"
     yield f"method {settings.method}: trains {settings.trained_set} of {settings.backbone}, averaged by {settings.how.clustering}"

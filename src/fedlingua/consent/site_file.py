@@ -1,4 +1,4 @@
-"""A deployed site's own file (docs/files.md): where its text, keys and state lie. It never leaves the site."""
+"""The file of a deployed site (docs/files.md): text, keys and state. It never leaves the site."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -85,7 +85,9 @@ class SiteFile:
             ConfigError: the run's id, which the server gives, is no plain name and could lead out of the site's state.
         """
         if not FOLDER_NAME.fullmatch(run):
-            raise ConfigError(f"the server calls the run {run!r}; wanted letters, digits, '.', '_' or '-': it names a folder")
+            raise ConfigError(
+                f"the server calls the run {run!r}; wanted letters, digits, '.', '_' or '-': it is used as a folder's name"
+            )
         return self.state / "runs" / run / site
 
 
@@ -125,7 +127,7 @@ def read_site_file(path: Path) -> SiteFile:
         if site.corpus is None:
             raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of {listed(formats_of(site.direction))}")
         if names.count(site.name) > 1:
-            raise ConfigError(f"{path.name}: the name {site.name!r} stands on {names.count(site.name)} sites; give each its own")
+            raise ConfigError(f"{path.name}: {names.count(site.name)} sites have the name {site.name!r}; give each its own")
     address, insecure = server.get("address", ""), _flag(server, "insecure", f"{path.name} [server]")
     check_address(address, f"{path.name} [server]: address =")
     if node.get("device", "") not in ("", "cpu", "cuda"):

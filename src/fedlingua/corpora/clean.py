@@ -56,7 +56,7 @@ def read_cleaning(raw: Mapping[str, Any], where: str) -> CleaningRules:
         raise ConfigError(f"{where}: min-words = {rules.min_words}; wanted 0 or above, 0 for no such rule")
     if rules.max_words and rules.max_words < max(rules.min_words, 1):
         raise ConfigError(
-            f"{where}: max-words = {rules.max_words} keeps no sentence; wanted min-words = {rules.min_words} or more, or 0 for no rule"
+            f"{where}: max-words = {rules.max_words} would keep no sentence; wanted min-words = {rules.min_words} or more, or 0 for no rule"
         )
     if rules.max_ratio and not 1 <= rules.max_ratio < math.inf:
         raise ConfigError(
@@ -64,7 +64,7 @@ def read_cleaning(raw: Mapping[str, Any], where: str) -> CleaningRules:
         )
     if not 0 <= rules.min_script_share <= 1:
         raise ConfigError(
-            f"{where}: min-script-share = {rules.min_script_share:g} is no share; wanted 0 to 1, 0 for no such rule"
+            f"{where}: min-script-share = {rules.min_script_share:g} is not a share; wanted 0 to 1, 0 for no such rule"
         )
     return rules
 

@@ -1,4 +1,4 @@
-"""Sites and where their text lies: what a federation file says, as docs/files.md shows it."""
+"""Sites and their text, as a federation file describes them (docs/files.md)."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ POOLED = "pooled"
 
 @dataclass(frozen=True)
 class Site:
-    """One institution: its name, its direction or language, and where its text comes from, which a deployment's server does not know.
+    """One institution: its name, its direction or language, and its text, which a deployment's server does not know.
 
     public_key: of the one node that may speak for it, in OpenSSH's form; "" where nodes are not told apart by keys.
     sizes: what the site asks for itself; the federation's where it does not. Of text in one language alone: public, whether a centralized
@@ -110,16 +110,14 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         )
     if split.mixed and (without := [site.name for site in sites if site.corpus is None]):
         raise ConfigError(
-            f"{where}: [split] mixed = true deals out all sites' text in one place, so in simulation only, and {', '.join(without)} "
+            f"{where}: [split] mixed = true mixes all sites' text, which only a simulation can, but {', '.join(without)} "
             "has no corpus here; leave mixed out, or give every site its corpus"
         )
     _check_languages(sites, split, where)
     names = [site.name for site in sites]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(
-                f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
-            )
+            raise ConfigError(f"{where}: {names.count(name)} sites have the name {name!r}; every site needs its own")
     rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes, text)
     for site in sites:
         sizes_asked(site, rules)
@@ -145,7 +143,7 @@ def _check_languages(sites: Sequence[Site], split: SplitRules, where: str) -> No
         )
     if of_one and split.mode == "given":
         raise ConfigError(
-            f"{where}: [split] mode = 'given' is for translated text that comes divided; text in one language takes 'components', "
+            f"{where}: [split] mode = 'given' is for translated text that is already split; text in one language takes 'components', "
             "'shared-side' or 'paper'"
         )
 
@@ -158,7 +156,7 @@ def check_deidentified(site: Site, rules: TextRules) -> None:
             if site.direction.is_one_language
             else "hooks are for text in one language, so leave deidentify out"
         )
-        raise ConfigError(f"site {site.name}: [text] deidentify = 'required', and nothing de-identifies this site's text; {how}")
+        raise ConfigError(f"site {site.name}: [text] deidentify = 'required', but no hook de-identifies this site's text; {how}")
 
 
 def sizes_asked(site: Site, rules: TextRules) -> Sizes:
@@ -167,7 +165,7 @@ def sizes_asked(site: Site, rules: TextRules) -> Sizes:
     if site.corpus and given != divided:
         raise ConfigError(
             f"site {site.name}: got {'splits' if divided else 'a corpus that is not divided'} and [split] mode = {rules.split.mode!r}; "
-            "mode = 'given' and splits go together, for every site of a federation"
+            "mode = 'given' and `splits` go together, for every site"
         )
     sizes = site.sizes.before(rules.sizes)
     check_limits(sizes, rules.limits, f"site {site.name}")
@@ -260,7 +258,7 @@ def _families(raw: Mapping[str, Any], where: str) -> dict[str, str]:
         for code in (parse_language(str(code), f"{where} [families]: {family} = {codes!r}: language").source for code in codes):
             if code in families:
                 raise ConfigError(
-                    f"{where} [families]: {code!r} stands in {families[code]!r} and in {family!r}; give it one family"
+                    f"{where} [families]: {code!r} is in {families[code]!r} and in {family!r}; give it only one family"
                 )
             families[code] = family
     return families

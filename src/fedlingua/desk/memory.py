@@ -19,7 +19,7 @@ DEV_SENTENCES = 150
 
 
 def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
-    """What the site held of its own text in a run on this machine. data_dir: where the text lies now, if not where it was.
+    """A site's own text in a run on this machine. data_dir: its folder now, if moved.
 
     Raises:
         RunError: its text is not here. ConfigError, CorpusError: what is wrong with the federation's file or text.
@@ -58,7 +58,7 @@ def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int 
     for split in ("train", "dev"):
         if not text.splits[split]:
             raise RunError(
-                f"site {model.site}: there is no {split} text; a memory is made of the first and mixed in by the second"
+                f"site {model.site}: there is no {split} text; a memory is built from the first and tuned on the second"
             )
     translator = Translator(model, Decoding(how.beam, how.most, how.max_tokens, how.max_new_tokens, memory=False))
     backbone, codec = translator.trainable.model, translator.trainable.backbone.codec

@@ -1,4 +1,4 @@
-"""Where a run config comes from: the table's defaults, an experiment file over them, --set over both."""
+"""A run's config: the table's defaults, overridden by an experiment file, overridden by --set."""
 
 import tomllib
 from collections.abc import Iterable, Mapping

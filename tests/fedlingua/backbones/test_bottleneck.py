@@ -256,7 +256,7 @@ def test_the_seed_decides_the_adapters_bytes() -> None:
 
 def test_attaching_twice_is_refused(backbone: Backbone) -> None:
     attach_adapters(backbone.model, AdapterConfig(4), seed=1)
-    with pytest.raises(BackboneError, match="carries adapters already"):
+    with pytest.raises(BackboneError, match="already has adapters"):
         attach_adapters(backbone.model, AdapterConfig(4), seed=1)
 
 

@@ -128,7 +128,7 @@ def test_beam_search_gives_the_same_with_a_cache_as_without(
 
 def test_attaching_twice_is_refused(backbone: Backbone) -> None:
     attach_controllers(backbone.model, 1)
-    with pytest.raises(BackboneError, match="carries controllers already"):
+    with pytest.raises(BackboneError, match="already has controllers"):
         attach_controllers(backbone.model, 1)
 
 

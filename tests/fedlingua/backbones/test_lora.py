@@ -129,7 +129,7 @@ def test_a_target_that_no_layer_has_is_refused_with_the_known_ones(backbone: Bac
 
 def test_attaching_twice_is_refused(backbone: Backbone) -> None:
     attach_lora(backbone.model, LowRank(rank=2), seed=1)
-    with pytest.raises(BackboneError, match="carries low-rank additions already"):
+    with pytest.raises(BackboneError, match="already has low-rank matrices"):
         attach_lora(backbone.model, LowRank(rank=2), seed=1)
 
 

@@ -217,8 +217,8 @@ def test_given_clusters_keep_their_names_and_a_part_that_is_not_given_is_everybo
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        ({"encoder": {"west": ["a"], "east": ["b"]}}, "c stands in no cluster"),
-        ({"encoder": {"west": ["a", "b"], "east": ["b", "c"]}}, "b stands in more than one cluster"),
+        ({"encoder": {"west": ["a"], "east": ["b"]}}, "c is in no cluster"),
+        ({"encoder": {"west": ["a", "b"], "east": ["b", "c"]}}, "b is in more than one cluster"),
         ({"decoder": {"west": ["a", "b", "c", "bb"]}}, "names 'bb', and there is no such site; did you mean 'b'"),
         ({"encoder": {"west": []}}, "wanted a list of sites"),
         ({"encoder": {"a/b": ["a", "b", "c"]}}, "'a/b' is no name"),

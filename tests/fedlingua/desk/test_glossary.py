@@ -68,9 +68,9 @@ def test_tbx_of_either_edition_gives_every_source_term_the_first_target_term(tmp
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (TBX[:-20], "line .*: is no well-formed XML"),
+        (TBX[:-20], "line .*: is not well-formed XML"),
         (TBX.replace("<martif", '<!DOCTYPE martif [<!ENTITY a "b">]><martif'), "declares entities"),
-        (TBX.replace("Fieber", "&unknown;"), "is no well-formed XML"),
+        (TBX.replace("Fieber", "&unknown;"), "is not well-formed XML"),
         (TBX.replace('"en-GB"', '"fr"'), "holds no term of de-en"),
     ],
 )

@@ -202,9 +202,9 @@ def test_a_federation_file_of_another_machine_is_no_fault_of_the_settings(run_co
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"method": "adapter-gradients", "tensor-set": "lora"}, "takes the gradient of an adapter, and the tensor set is 'lora'"),
+        ({"method": "adapter-gradients", "tensor-set": "lora"}, "takes the gradient of an adapter, but the tensor set is 'lora'"),
         ({"method": "adapter-fed", "cluster.parts": "encoder"}, "method adapter-fed has no clusters; leave it 'both'"),
-        ({"method": "model-fed", "adapter.layers": "middle"}, "prunes adapters, and the tensor set is 'full'"),
+        ({"method": "model-fed", "adapter.layers": "middle"}, "prunes adapters, but the tensor set is 'full'"),
         ({"signature.adapter": "encoder.fc2"}, "wanted part.layer.place, as in 'encoder.-1.fc2'"),
         ({"signature.adapter": "encoder.0.fc2,encoder.-1.fc2"}, "of the encoder and of the decoder with a comma between them"),
         ({"signature.adapter": "encoder.0.fc2, decoder.0.fc2, decoder.1.fc2"}, "or one for both"),

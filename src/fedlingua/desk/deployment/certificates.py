@@ -64,7 +64,7 @@ def make_certificates(directory: Path, hosts: Sequence[str]) -> None:
     for file in (directory / "server.crt", directory / "server.key"):
         if file.exists():
             raise ConfigError(
-                f"{file} is there already; to renew it, move server.crt and server.key away and run this again (ca.crt stays, "
+                f"{file} already exists; to renew it, move server.crt and server.key away and run this again (ca.crt stays, "
                 "the sites need nothing new), or give another directory"
             )
     directory.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) 
             raise
         except TimeoutError as error:
             raise DeploymentError(
-                f"{where} takes the connection and says nothing to a TLS greeting within {timeout_s:g} s; wanted a server with TLS: "
+                f"{where} accepts the connection but does not answer a TLS greeting within {timeout_s:g} s; wanted a server with TLS: "
                 "start it with its certificate, or check that the port is the right one"
             ) from error
         except OSError as error:
@@ -261,7 +261,7 @@ def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) 
             reason = getattr(error, "reason", None) or str(error)
             if "ALERT" in reason or "PROTOCOL_VERSION" in reason or "NO_SHARED" in reason:
                 raise DeploymentError(
-                    f"{where} speaks TLS and breaks off the handshake ({reason}); wanted TLS 1.2 or 1.3 without a client certificate"
+                    f"{where} speaks TLS but ends the handshake ({reason}); wanted TLS 1.2 or 1.3 without a client certificate"
                 ) from error
             raise DeploymentError(
                 f"{where} speaks no TLS (plain text, or another protocol: {reason}); start the server with its certificate and key, or "
@@ -290,8 +290,8 @@ def _refusal(
         known = ", ".join(certificate.subject.rfc4514_string() for certificate in authorities)
         return (
             f"the certificate is signed by another authority ({leaf.issuer.rfc4514_string()}) than the one in {file} "
-            f"({known}); get ca.crt anew from those who run the server, by a way that you trust. If they changed nothing, somebody "
-            "may be between you and them"
+            f"({known}); get ca.crt again from those who run the server, by a channel that you trust. If they changed "
+            "nothing, somebody may be intercepting the connection"
         )
     now = datetime.now(UTC)
     for certificate in (leaf, *(authority for authority in authorities if authority.subject == leaf.issuer)):

@@ -171,5 +171,5 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
 
 
 def tokenizer_files(codec: Codec) -> list[str]:
-    """Names of the files that a tokenizer of this kind may have; whatever else lies beside a backbone stays there."""
+    """File names that a tokenizer of this kind may have; other files of a backbone are not copied."""
     return sorted(OF_ANY_TOKENIZER | set(codec.tokenizer.vocab_files_names.values()))

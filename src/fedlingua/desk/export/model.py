@@ -87,6 +87,6 @@ def export_model(
         replace_folder(final, write)
     except (OSError, SafetensorError) as error:
         raise RunError(
-            f"--to {to} cannot be written ({error}); nothing of it is left, and what was there before still is"
+            f"--to {to} cannot be written ({error}); nothing was left behind, and earlier content is unchanged"
         ) from error
     return Export(final, form, backbone, about)

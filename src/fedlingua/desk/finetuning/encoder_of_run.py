@@ -27,7 +27,7 @@ from fedlingua.settings.config import Settings
 
 
 def encoder_directory(run: Path, site: str | None = None) -> Path:
-    """The directory, made in the run folder when it is not there yet. site: whose; needed where sites end with different ones.
+    """The folder, made in the run folder if missing. site: needed if sites end with different encoders.
 
     Raises:
         RunError: as `encoder_run`; a backbone that has changed since.

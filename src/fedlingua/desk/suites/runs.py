@@ -1,4 +1,4 @@
-"""A suite's runs: which there are, which folder each has, and how it stands there. Equal configurations share a run."""
+"""A suite's runs, their folders and states. Equal configurations share a run."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ RUN_NAME = re.compile(r"[a-z-]+-\d+-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Run:
-    """One row with one seed. settings: of that seed; folder: where it lies, whoever else shares it."""
+    """One row with one seed. settings: of that seed; folder: its run folder, possibly shared."""
 
     row: Row
     seed: int
@@ -142,7 +142,7 @@ def _digest(content: object) -> str:
 
 
 def standing(run: Run) -> Standing:
-    """How a run stands in its folder: completed, broken off after a whole round, or to be begun."""
+    """State of a run: completed, interrupted after a complete round, or not begun."""
     folder = RunFolder(run.folder)
     content = folder.read("run.json")
     if content and content.get("status") == "completed" and (run.folder / "scores.json").is_file():

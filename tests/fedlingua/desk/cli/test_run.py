@@ -293,7 +293,7 @@ def test_a_completed_run_is_not_resumed(broken_off, no_engine):
 
 
 def test_a_folder_without_a_run_is_not_resumed(no_engine, tmp_path):
-    with pytest.raises(RunError, match=r"is no run folder: it has no run\.json"):
+    with pytest.raises(RunError, match=r"is not a run folder: it has no run\.json"):
         resumed(tmp_path)
     assert not list(tmp_path.iterdir())
 

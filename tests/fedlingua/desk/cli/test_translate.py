@@ -95,7 +95,7 @@ def test_a_file_is_written_whole_with_a_summary(finished_run: Path, wanted: list
     assert summary["lines_a_second"] == pytest.approx(6 / summary["seconds"], rel=0.2)
     assert [file.name for file in to.parent.iterdir()] == ["out.txt.gz"]
     again = asked(finished_run, "--site", "hospital", tmp_path / "in.txt", "--to", to)
-    assert (again.exit_code, "is there already" in str(again.exception)) == (1, True)
+    assert (again.exit_code, "already exists" in str(again.exception)) == (1, True)
 
 
 def test_as_json_the_translations_are_in_the_answer(finished_run: Path, wanted: list[str]) -> None:
