@@ -71,6 +71,7 @@ def test_progress_and_paths_are_not_stored(tmp_path: Path) -> None:
     printed = new.new_output("stream", name="stdout", text=f"{tmp_path}/runs/one\n")
     loud = new.new_output("stream", name="stderr", text="a warning\n")
     value = new.new_output("execute_result", {"text/plain": "7", "text/html": "<b>7</b>"})
-    store(file, [cells[0], {**cells[1], "outputs": [shown, loud, printed, value]}], tmp_path)
+    done = new.new_code_cell("print(here)", outputs=[shown, loud, printed, value])
+    store(file, [cells[0], done], tmp_path)
     stored = nbformat.read(file, as_version=4).cells[1]
     assert [(output.name, output.text) for output in stored.outputs] == [("stdout", "runs/one\n7\n")]
