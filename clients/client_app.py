@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 from clients.guard import log, rules_of
 from clients.node import Node, is_deployed, node_of, site_file_of
-from fedlingua.common.errors import ExchangeError, FedlinguaError, without_words
+from fedlingua.common.errors import ConfigError, ExchangeError, FedlinguaError, without_words
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
@@ -46,7 +46,7 @@ CLIENTS = {
     "translation": "clients.translation:TranslationClient",
     "masked-language": "clients.masked_language:MaskedLanguageClient",
 }
-"""One line a task: `task` -> the class of a site's client."""
+"""One line a task: `task` -> the class of a site's client. A run takes another one by its key `client`."""
 SITE_FAILED = 100
 """Code of an error reply; its reason is the site's own words."""
 Records = Mapping[str, ConfigRecord]
@@ -129,6 +129,7 @@ def describe(message: Message, node: Node) -> RecordDict:
     """Describe this node: its sites, their text sizes, and hashes of its tensors."""
     from fedlingua.common.devices import computed_in
 
+    _client_class(node.settings)  # refuses one that is not there before anything is loaded
     computed_in(node.settings.precision, node.settings.device, _log.warning)
     records, directions = RecordDict(), list[Direction]()
     for name in node.names:
@@ -229,10 +230,10 @@ def train(message: Message, node: Node) -> RecordDict:
         reply[protocol.MEASURED] = MetricRecord(client.measure(received, replace(task, round=task.measure)))
     update, sums = client.train(received, task)
     if client.settings.selected_by == "all":
-        if client.settings.code_up.method == "none":
-            reply[protocol.ARRAYS] = pack(update, client.trainable.tensor_set)
-        else:
-            reply[protocol.ARRAYS] = to_record(client.coded(update, received, task))
+        whole = client.settings.code_up.method == "none"
+        reply[protocol.ARRAYS] = (
+            pack(update, client.trainable.tensor_set) if whole else to_record(client.coded(update, received, task))
+        )
         reply[protocol.METRICS] = MetricRecord(cast(Any, sums))
         return reply
     from clients.selection import SiteSelection
@@ -311,10 +312,8 @@ def finish(message: Message, node: Node) -> RecordDict:
                 records[f"{prefix}{name}"] = MetricRecord(cast(Any, each.record()))
         if scores.candidate:
             over = {protocol.OVER_BETTER: scores.over_better, protocol.OVER_ALONE: scores.over_alone}
-            choice = {
-                protocol.KEPT: CANDIDATES.index(scores.candidate),
-                **{key: list(ends) for key, ends in over.items() if ends},
-            }
+            choice: dict[str, Any] = {protocol.KEPT: CANDIDATES.index(scores.candidate)}
+            choice |= {key: list(ends) for key, ends in over.items() if ends}
             records[f"{protocol.CHOICE_PREFIX}{name}"] = MetricRecord(cast(Any, choice))
     return records
 
@@ -334,11 +333,19 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
         texts = load_without_leaks(texts, node.directory(task.site, task.run), node.overlap_key())
     _check_text(node, texts)
     trainable, folder = _trainable(node.settings), node.directory(task.site, task.run)
-    module, _, name = CLIENTS[node.settings.task].partition(":")
-    make, about = getattr(import_module(module), name), (task.site, texts, trainable, node.settings)
-    client: SiteClient = make(*about, folder, node.base_results, task.shares)
+    about = task.site, texts, trainable, node.settings, folder, node.base_results, task.shares
+    client = _client_class(node.settings)(*about)
     client.note = partial(node.note, task.site)
     return task, client
+
+
+def _client_class(settings: Settings) -> "type[SiteClient]":
+    """Return the class that `client` names, or its task's; a ConfigError says why there is none."""
+    module, _, name = (settings.client or CLIENTS[settings.task]).partition(":")
+    try:
+        return cast("type[SiteClient]", getattr(import_module(module), name))
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"client = {settings.client!r}: {error}; its file has to lie beside pyproject.toml") from error
 
 
 def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":

@@ -151,21 +151,15 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
             "derive it from strategies.metasend.MetaSend, or choose another selection"
         )
     if not (issubclass(named, FedMean) and named.rule is None):
+        does, leave = "", f"and {class_name} has a rule of its own; leave it"
         if settings.missing == "renormalise" and settings.selected_by != "all":
-            raise ConfigError(
-                f"send.missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; "
-                "leave it 'previous'"
-            )
-        if settings.aggregation != "fed-mean":
-            raise ConfigError(
-                f"aggregation = {settings.aggregation!r} says what a site counts in a mean, and {class_name} has a rule of its own; "
-                "leave it 'fed-mean', or take the rule out"
-            )
-        if settings.optimized_by != "none":
-            raise ConfigError(
-                f"server.optimizer = {settings.optimized_by!r} steps against the mean of the sites' pseudo-gradients, and {class_name} "
-                "has a rule of its own; give 'none', or take the rule out"
-            )
+            does = f"send.missing = 'renormalise' takes means over the sites that sent, {leave} 'previous'"
+        elif settings.aggregation != "fed-mean":
+            does = f"aggregation = {settings.aggregation!r} says what a site counts in a mean, {leave} 'fed-mean'"
+        elif settings.optimized_by != "none":
+            does = f"server.optimizer = {settings.optimized_by!r} steps against the mean of the sites' updates, {leave} 'none'"
+        if does:
+            raise ConfigError(f"{does}, or take the rule out")
     travels = named.travels if ours else Stock.travels
     if travels != settings.how.travels:
         have, wanted = ("tensors travel", "stay") if travels else ("tensors stay", "travel")
@@ -183,8 +177,7 @@ def _describe(
     folder.write("sites.json", sites)
     for site, failures in failed_documents(sites):
         failed = f"{sum(failures.values())} documents ({list_failures(failures)})"
-        text = f"site {site}: deidentify-with failed on {failed}; nothing of them is used"
-        folder.event("note", text=text)
+        folder.event("note", text=f"site {site}: deidentify-with failed on {failed}; nothing of them is used")
     folder.write("clusters.json", _as_json({p: named for p, named in clusters.items() if trainable.tensor_set.of_part(p)}))
     backbone = trainable.backbone
     folder.update(

@@ -101,8 +101,9 @@ def _conflicts(settings: Settings) -> Iterator[str]:
 def _of_the_run(settings: Settings) -> Iterator[str]:
     if settings.resume and not settings.run_dir:
         yield "resume = true needs run-dir, the folder of the run to resume"
-    if settings.strategy and not re.fullmatch(r"[\w.]+:\w+(\(.*\))?", settings.strategy):
-        yield f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty"
+    for key, value, arguments in (("strategy", settings.strategy, r"(\(.*\))?"), ("client", settings.client, "")):
+        if value and not re.fullmatch(rf"[\w.]+:\w+{arguments}", value):
+            yield f"{key} = {value!r} is not known; give 'my_file:My{key.title()}', or leave it empty"
     if settings.backbone_weights == "random" and settings.trained_set != "full":
         yield (
             f"backbone-weights = 'random' needs a tensor set that trains all weights, but got {settings.trained_set!r}; give a method "

@@ -89,6 +89,8 @@ class Run:
     """Resume the run in run-dir after its last complete round."""
     strategy: str = option("", liu="", chu="")
     """A strategy class of your own, such as "my_file:MyStrategy"; "": the method's."""
+    client: str = option("", off=("",))
+    """A client class of your own, such as "my_file:MyClient"; "": the task's."""
     seed: int = option(2022, least=0)
     """Seed of everything random: order of text, initial tensors, dropout, random thresholds."""
     rounds: int = option(16, least=1, liu=5)

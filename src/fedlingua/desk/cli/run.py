@@ -178,12 +178,12 @@ def check_experiment(
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
     check_settings(settings, federation, server is not None, lambda text: warn(text, style=""))
-    strategy = settings.strategy
-    module = strategy.partition(":")[0]
-    # What stands in a strategy of one's own is read by the server; here its file has to be there.
-    if strategy and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
-        near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
-        raise ConfigError(f"strategy = {strategy!r}: there is no {module}.py{near}; put it beside {APP_DIR / 'pyproject.toml'}")
+    # What stands in a file of one's own is read by the server and the sites; here it has to be there.
+    for key, named in {"strategy": settings.strategy, "client": settings.client}.items():
+        module = named.partition(":")[0]
+        if module and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
+            near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
+            raise ConfigError(f"{key} = {named!r}: there is no {module}.py{near}; put it beside {APP_DIR / 'pyproject.toml'}")
     return settings, federation
 
 
