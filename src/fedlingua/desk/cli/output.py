@@ -54,9 +54,8 @@ class AnsweringCommand(TyperCommand):
         declared = inspect.signature(self.callback).parameters if self.callback else {}
         for each in self.params:  # click 8.5 resets the help that typer gives to arguments
             if isinstance(each, TyperArgument) and each.name in declared:
-                each.help = next(
-                    info.help for info in declared[each.name].annotation.__metadata__ if isinstance(info, ArgumentInfo)
-                )
+                infos = getattr(declared[each.name].annotation, "__metadata__", ())
+                each.help = next((info.help for info in infos if isinstance(info, ArgumentInfo)), each.help)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click's; explains how to give a run's key that was given as an option."""

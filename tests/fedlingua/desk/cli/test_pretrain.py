@@ -183,7 +183,7 @@ def test_a_training_that_is_killed_is_gone_on_with_to_the_same_bytes(watched, tm
     arguments = ["pretrain", str(watched), "--data", str(tmp_path)]
     changed = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "model"), "--set", "training.learning-rate=0.001"])
     assert changed.exit_code == 1
-    assert "training.learning-rate was 0.002 and is 0.001. Take that back" in str(changed.exception)
+    assert "training.learning-rate was 0.002 and is 0.001. Undo the changes" in str(changed.exception)
     resumed = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "model")])
     assert resumed.exit_code == 0, resumed.output
     assert "resumes after step" in resumed.output
