@@ -18,7 +18,8 @@ from kept import keep
 from torch import Tensor
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
-from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters, is_adapter_set
+from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
+from fedlingua.backbones.parts import is_adapter_set
 from fedlingua.training.head import HeadUse
 from fedlingua.training.translation import PairBatch
 

@@ -17,8 +17,9 @@ from flwr.clientapp import ClientApp
 
 from clients.guard import log, rules_of
 from clients.node import Node, is_deployed, node_of, site_file_of
-from fedlingua.common.errors import ExchangeError, FedlinguaError, without_words
+from fedlingua.common.errors import ConfigError, ExchangeError, FedlinguaError, without_words
 from fedlingua.common.languages import Direction
+from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
@@ -45,7 +46,7 @@ CLIENTS = {
     "translation": "clients.translation:TranslationClient",
     "masked-language": "clients.masked_language:MaskedLanguageClient",
 }
-"""One line a task: `task` -> the class of a site's client."""
+"""One line a task: `task` -> the class of a site's client. A run takes another one by its key `client`."""
 SITE_FAILED = 100
 """Code of an error reply; its reason is the site's own words."""
 Records = Mapping[str, ConfigRecord]
@@ -93,7 +94,7 @@ def _logged(message: Message, context: Context, reply: Message, note: Mapping[st
     except Exception as error:
         about = _about(message.content.config_records, message.metadata.message_type)
         _log.error("%s: the audit log: %s", about, without_words(error))
-        return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so nothing is answered"), reply_to=message)
+        return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so no request is answered"), reply_to=message)
     return reply
 
 
@@ -125,14 +126,18 @@ def _trainable(settings: Settings) -> "Trainable":
 @app.query("describe")
 @_answered
 def describe(message: Message, node: Node) -> RecordDict:
-    """Say who this node hosts, how much text each has, and what its tensors mean."""
+    """Describe this node: its sites, their text sizes, and hashes of its tensors."""
     from fedlingua.common.devices import computed_in
 
+    _client_class(node.settings)  # refuses one that is not there before anything is loaded
     computed_in(node.settings.precision, node.settings.device, _log.warning)
     records, directions = RecordDict(), list[Direction]()
     for name in node.names:
         texts = node.texts(name, rules_of(message.content.config_records))
         _check_text(node, texts)
+        for text in texts.values():
+            if words := check_columns(text.splits["train"], text.direction, f"site {name}"):
+                _log.warning("%s", words)
         directions += (here := [text.direction for text in texts.values()])
         check_task(node.settings.task, here)
         records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))
@@ -207,7 +212,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
         ExchangeError: The run compares nothing, a site that this node does not host, or one that has no key.
     """
     if node.settings.overlap == "off":
-        raise ExchangeError("asked for hashes of this site's sentences, and the run's overlap = 'off' compares nothing")
+        raise ExchangeError("asked for hashes of this site's sentences, but overlap = 'off' in this run")
     return _hosted_task(records, node), node.overlap_key()
 
 
@@ -217,7 +222,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 @app.train()
 @_answered
 def train(message: Message, node: Node) -> RecordDict:
-    """Train one round for one site and send its update, or what the run's rule takes of it; measure an earlier round first, if asked to."""
+    """Train one round for one site and send its update or the selected part; measure an earlier round first if asked."""
     task, client = _client_to_train(message.content.config_records, node)
     received = client.received.receive(message.content)
     reply = _reply(task)
@@ -225,10 +230,10 @@ def train(message: Message, node: Node) -> RecordDict:
         reply[protocol.MEASURED] = MetricRecord(client.measure(received, replace(task, round=task.measure)))
     update, sums = client.train(received, task)
     if client.settings.selected_by == "all":
-        if client.settings.code_up.method == "none":
-            reply[protocol.ARRAYS] = pack(update, client.trainable.tensor_set)
-        else:
-            reply[protocol.ARRAYS] = to_record(client.coded(update, received, task))
+        whole = client.settings.code_up.method == "none"
+        reply[protocol.ARRAYS] = (
+            pack(update, client.trainable.tensor_set) if whole else to_record(client.coded(update, received, task))
+        )
         reply[protocol.METRICS] = MetricRecord(cast(Any, sums))
         return reply
     from clients.selection import SiteSelection
@@ -275,7 +280,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
         from clients.threshold_slope import threshold_slope
 
         if not client.settings.learns_threshold or client.settings.meta_frozen:
-            raise ExchangeError("asked for the slope of a threshold, and the run learns none")
+            raise ExchangeError("asked for the slope of a threshold, but the run learns none")
         threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
         slope, projected = threshold_slope(SiteSelection(client), task, threshold, _network(message))
         reply[protocol.META] = MetricRecord(slope)
@@ -292,7 +297,7 @@ def finish(message: Message, node: Node) -> RecordDict:
 
     task, client = _client(message.content.config_records, node)
     if node.guard and node.guard.asked.chooses and not node.settings.chooses:
-        _log.info("site %s keeps what it was sent: this site's file lets it not choose ([limits] keep-choose)", task.site)
+        _log.info("site %s keeps what it was sent: this site's file forbids choosing ([limits] keep-choose)", task.site)
     records = _reply(task)
     received = client.received.receive(message.content)
     for name, scores in client.finish(received, task.round, task.own).items():
@@ -307,10 +312,8 @@ def finish(message: Message, node: Node) -> RecordDict:
                 records[f"{prefix}{name}"] = MetricRecord(cast(Any, each.record()))
         if scores.candidate:
             over = {protocol.OVER_BETTER: scores.over_better, protocol.OVER_ALONE: scores.over_alone}
-            choice = {
-                protocol.KEPT: CANDIDATES.index(scores.candidate),
-                **{key: list(ends) for key, ends in over.items() if ends},
-            }
+            choice: dict[str, Any] = {protocol.KEPT: CANDIDATES.index(scores.candidate)}
+            choice |= {key: list(ends) for key, ends in over.items() if ends}
             records[f"{protocol.CHOICE_PREFIX}{name}"] = MetricRecord(cast(Any, choice))
     return records
 
@@ -330,11 +333,19 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
         texts = load_without_leaks(texts, node.directory(task.site, task.run), node.overlap_key())
     _check_text(node, texts)
     trainable, folder = _trainable(node.settings), node.directory(task.site, task.run)
-    module, _, name = CLIENTS[node.settings.task].partition(":")
-    make, about = getattr(import_module(module), name), (task.site, texts, trainable, node.settings)
-    client: SiteClient = make(*about, folder, node.base_results, task.shares)
+    about = task.site, texts, trainable, node.settings, folder, node.base_results, task.shares
+    client = _client_class(node.settings)(*about)
     client.note = partial(node.note, task.site)
     return task, client
+
+
+def _client_class(settings: Settings) -> "type[SiteClient]":
+    """Return the class that `client` names, or its task's; a ConfigError says why there is none."""
+    module, _, name = (settings.client or CLIENTS[settings.task]).partition(":")
+    try:
+        return cast("type[SiteClient]", getattr(import_module(module), name))
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"client = {settings.client!r}: {error}; its file has to lie beside pyproject.toml") from error
 
 
 def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":

@@ -1,4 +1,4 @@
-"""What stands between a server's message and a deployed site: approval, limits, one reply to a request, a clock, the audit log.
+"""Guards a deployed site: approval, limits, one reply to a request, time limit, audit log.
 
 Without the replies that it stores a server could average noise away, ask about many models instead of one, or count rounds up
 and go back.
@@ -66,7 +66,7 @@ class Guard:
         run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules_of(message.content.config_records))
         if limits.settings == "approved" and run not in approved(self.file.approvals):
             raise ExchangeError(
-                f"bundle, settings and text rules make {run}, which this site has not approved; there: `fedlingua site approve "
+                f"bundle, settings and text rules make {run}, which this site has not approved; at the site: `fedlingua site approve "
                 "--experiment FILE --federation FILE`, or [limits] settings = 'within-limits'"
             )
         site, stage, bound, measure = NODE, 0, {"approval": run}, None
@@ -87,7 +87,9 @@ class Guard:
             on = on if measure is None else {**on, "dev": self._used["dev"]}
             note = {"sentences": on, "tensors": num_tensors(content)}
         if before and before[0].object_id != content.object_id:  # a node that was away has to be who it was
-            raise ExchangeError("this site's text or backbone has changed since the run began; resume the run, or begin it anew")
+            raise ExchangeError(
+                "this site's text or backbone has changed since the run began; resume the run, or start a new one"
+            )
         replies.store(site, kind, stage, (content, note))
         return content, note
 
@@ -111,13 +113,13 @@ class Guard:
             self._used[split] += sum(len(text.splits[split]) for text in texts.values())
 
     def check_update(self, step_sizes: Callable[[], Sequence[int]]) -> None:
-        """Refuse to train where the update would tell too much. step_sizes: examples of each optimiser step of a round."""
+        """Refuse to train if the update would reveal too much. step_sizes: examples of each optimiser step of a round."""
         if self.settings.how.travels:
             self.file.limits.check_update(step_sizes())
 
 
 class StoredReplies:
-    """The replies of one Flower run: who asks again gets the same bytes, and no request has two replies.
+    """Replies of one Flower run: a repeated request gets the same bytes, and no request has two replies.
 
     A run, here, is Flower's, of which every attempt has its own: it is bound to the approval, run and attempt that were named
     first. There may be `max_runs` folders beside each other, of which the newest three hold their replies. A folder has a file
@@ -149,14 +151,14 @@ class StoredReplies:
             self._begin()
         for key, value in bound.items():
             if not _is_first(self.folder / key, value):
-                raise ExchangeError(f"a run stays as it began, and now it has another {key} {value[:99]!r}")
+                raise ExchangeError(f"a run keeps its settings, but now it has another {key} {value[:99]!r}")
         stages = {file: int(file.name.partition(".")[0]) for file in (self.folder / site).glob("*")}
         if stage < (newest := max(stages.values(), default=0)):
-            raise ExchangeError(f"asked about round {stage}, and the server has gone on to {newest} here")
+            raise ExchangeError(f"asked about round {stage}, but the server is already at {newest} here")
         if measure is not None and any(measure <= stages[file] < stage for file in stages if file.suffix == f".{EVALUATE}"):
-            raise ExchangeError(f"asked for the dev loss of round {measure} besides training, and after it for another already")
+            raise ExchangeError(f"asked for the dev loss of round {measure} with training, but a later one was asked for already")
         if not _is_first(self._file(site, stage, kind), asked):
-            raise ExchangeError(f"asked another {kind} of round {stage} than before; each is answered once")
+            raise ExchangeError(f"asked another {kind} of round {stage} than before; each request is answered once")
         for old in (file for file, number in stages.items() if number < stage):
             old.unlink(missing_ok=True)
         reply = self._file(site, stage, f"{kind}.reply")

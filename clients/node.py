@@ -84,7 +84,7 @@ def node_of(context: Context, settings: Settings) -> Node:
         return SimulatedNode(settings, context)
     if settings.how.pooled:
         raise ExchangeError(
-            f"method {settings.method} pools all sites' text, in simulation only; a deployed site's text stays with it"
+            f"method {settings.method} pools all sites' text, which only a simulation can; a deployed site's text stays with it"
         )
     return DeployedNode(settings, site_file_of(context))
 
@@ -142,7 +142,7 @@ class SimulatedNode:
 
 
 class DeployedNode:
-    """The sites of a site file; their text is read here alone, by the rules that came with the message."""
+    """The sites of a site file; only this node reads their text, by the rules in the message."""
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
         self._file, self.settings, self.base_results = file, file.here(settings), file.state / "base-results"
@@ -155,7 +155,7 @@ class DeployedNode:
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
         if rules.split.mixed:
             raise ExchangeError(
-                "mixed = true deals out all sites' text in one place, in simulation only; a deployed site's text stays with it"
+                "mixed = true mixes all sites' text, which only a simulation can; a deployed site's text stays with it"
             )
         mine = [hosted for hosted in self._file.sites if hosted.name == site]
         if rules.split.mode == "components" and not all(hosted.direction.is_one_language for hosted in mine):

@@ -1,4 +1,4 @@
-"""The tensors that a site received, stored by round: what a later request names by its hash does not come again."""
+"""The tensors that a site received, stored by round: what a later request names by hash is not sent again."""
 
 from pathlib import Path
 from typing import cast

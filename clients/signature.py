@@ -51,7 +51,7 @@ def signature(
     file = folder / f"{_key(site, examples, trainable, settings)}.safetensors"
     if settings.signature_form == "raw" and not consent.raw:
         raise ExchangeError(
-            "this site gives no raw gradients away, since text can be read out of them; the run may take signature.form = 'private', "
+            "this site sends no raw gradients, since text can be read out of them; use signature.form = 'private', "
             "or the site's file allow them: [node] raw-gradients = true"
         )
     if not file.is_file():

@@ -158,7 +158,7 @@ class SiteClient(NumPyClient):
         return dataclasses.replace(result, seconds=result.seconds + beside.seconds), update
 
     def _store(self, stage: Stage, optimizer: dict[str, Numbers] | None, controls: Controls | None) -> None:
-        """Store what later rounds go on from and does not travel; the model holds what the site would use."""
+        """Store what later rounds need and does not travel; the model holds what the site would use."""
         if optimizer is not None and self.settings.optimizer_state == "kept":
             self.optimizers.save(optimizer, stage)
         if controls:
@@ -253,7 +253,7 @@ class SiteClient(NumPyClient):
 
     @property
     def own_texts(self) -> Mapping[str, SiteText]:
-        """The texts that the site stands for: its own, also where text is mixed, or all that are pooled in it."""
+        """The site's texts: its own, also if text is mixed, or all that are pooled in it."""
         return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
 
     def deliver(self, number: int, candidate: str = FEDERATION) -> None:
@@ -339,7 +339,7 @@ class SiteClient(NumPyClient):
         texts, model = self.training_texts, self.trainable.model
         if settings.processes > 1 and (proximal_mu or controls):
             what = "scaffold = true" if controls else f"{PROXIMAL_MU} = {proximal_mu:g}"
-            raise ExchangeError(f"{what} is trained with in one process; give processes = 1")
+            raise ExchangeError(f"{what} trains in one process only; give processes = 1")
         if settings.processes > 1:
             job = Job(settings, read_tensors(model, self.trainable.whole), texts, seed, optimizer, this_round)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -25,10 +25,11 @@ from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.bootstrap import draws, resampled
 from fedlingua.evaluation.measuring import Measured, measure
-from fedlingua.evaluation.scores import ScoreSums, score_sums
+from fedlingua.evaluation.scores import ScoreSums, bleu_score, score_sums
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import translations
+from fedlingua.exchange.delivery import SCORES
 from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.exchange.trainable import build_trainable
@@ -154,6 +155,10 @@ class TranslationClient(SiteClient):
             result[name] = (
                 self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate) if chosen else sums
             )
+            now, base_bleu = (bleu_score(cast(ScoreSums, of)) for of in (sums.result, sums.base))
+            _log.info("site %s, %s: BLEU %.1f before, %.1f now, of %d sentences", name, split, base_bleu, now, len(each.pairs))
+            about = {"split": split, "sentences": len(each.pairs), "bleu": now, "base_bleu": base_bleu}
+            replace_text(self.folder / f"{SCORES}{name}.json", json.dumps({name: about}) + "\n")
         return result
 
     def _translate_all(self, scored: Mapping[str, ScoredText]) -> dict[str, list[str]]:
@@ -179,7 +184,7 @@ class TranslationClient(SiteClient):
         return np.concatenate(counts)
 
     def _measured(self, texts: Mapping[str, Translated]) -> dict[str, dict[str, Measured]]:
-        """Text -> what the run measures besides BLEU and chrF.
+        """Text -> the run's metrics besides BLEU and chrF.
 
         What cannot be measured here costs no other score: the site's log says why, and the server sees that it is missing.
         """

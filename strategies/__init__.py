@@ -1,4 +1,4 @@
-"""The server side: it says who is averaged with whom and how, and never sees text."""
+"""The server side: it decides which sites are averaged, and how, and never sees text."""
 
 import sys
 from pathlib import Path

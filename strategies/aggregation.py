@@ -22,7 +22,7 @@ from strategies.updates import Sent, Update, flat_of
 
 @dataclass(frozen=True)
 class State:
-    """What a method goes on from. A checkpoint holds it, and a round that is skipped leaves it as it was.
+    """A method's state between rounds. A checkpoint holds it, and a skipped round leaves it unchanged.
 
     Args:
         tensors: part -> cluster -> its tensors; the arrays are never written to.
@@ -67,7 +67,7 @@ def inner_cluster_aggregation(
 
 
 def in_clusters(answered: Collection[str], clusters: Clusters) -> Iterator[tuple[Part, str, list[str]]]:
-    """(part, cluster, its sites of those that answered), in federation order, whatever order replies came in."""
+    """(part, cluster, its sites that answered), in federation order, whatever the order of replies."""
     for part in PARTS:
         for cluster, sites in clusters[part].items():
             yield part, cluster, [site for site in sites if site in answered]
@@ -146,7 +146,7 @@ def fed_mean(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
 
 
 def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") -> NamedTensors:
-    """The mean of what a cluster's sites sent; a number that nobody sent stays as it was, bit for bit.
+    """Mean of what a cluster's sites sent; a number that no site sent stays unchanged, bit for bit.
 
     Where all sent all, it is FedAvg (FedMean under equal weights). Eq. 4 of MetaSend (Chu et al. 2024) sums over all sites and
     does not say what stands where a site sent nothing; `send.missing` has both readings:
@@ -215,7 +215,7 @@ def _divided(
 
 
 def each_number(updates: Sequence[Update], rule: Callable[[Sequence[Flat]], Numbers]) -> NamedTensors:
-    """What `rule` makes of all updates' numbers: part by part where they lie so, else tensor by tensor."""
+    """Apply `rule` to all updates' numbers: by part if they are stored so, else by tensor."""
     joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
     if len(joined) == len(updates):
         return Joined({part: rule([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)

@@ -200,7 +200,7 @@ def check_projections(projections: Numbers, change: Change, tensor_set: TensorSe
 
 
 def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: float) -> dict[str, Any]:
-    """What a site says of what it keeps: the fields of Scores besides sums; {} where it chose nothing.
+    """What a site reports about its choice: the fields of Scores besides sums; {} if it chose nothing.
 
     Args:
         sums: "result", "base" and where the site chose "federated" and "alone" -> checked sums.
@@ -240,7 +240,7 @@ def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: flo
 
 
 def _without_more(sums: Any) -> Any:
-    """Sums without those of the metrics that a run asks for besides, which are measured of the result and the base alone."""
+    """Sums without those of additional metrics, which are measured only for the result and the base."""
     return replace(sums, more={}, comet_checkpoint=0) if hasattr(sums, "more") else sums
 
 
@@ -275,7 +275,7 @@ def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
 
 
 def _check_failures(kinds: Any, counts: Any) -> None:
-    """Types of a hook's failures with how many documents each; a type's name is one word, so that no text can come in its place."""
+    """Counts of a hook's failures by type; a type's name is one word, so that it cannot carry text."""
     if not isinstance(kinds, list) or not isinstance(counts, list) or len(kinds) != len(counts):
         raise ExchangeError("its types of failure and numbers of documents are not two lists of one length")
     if not all(isinstance(kind, str) and KIND.fullmatch(kind) for kind in kinds):

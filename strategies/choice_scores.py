@@ -12,7 +12,7 @@ SIDES = ("alone", "federated")
 
 
 def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]]) -> dict[str, Any]:
-    """Of one site; {} where it chose nothing. metrics: key -> what sums come to, the one with the gain first.
+    """Scores of one site's choice; {} if it chose nothing. metrics: key -> score from sums, the one with the gain first.
 
     gain: by how much what is kept is better than the better of base and alone on the scored text, and its interval as the site found it by
     paired bootstrap; gain_over_alone: the same over alone.

@@ -23,7 +23,7 @@ Payloads = Mapping[tuple[str, str], bytes]
 
 @dataclass(frozen=True)
 class Given:
-    """state: with the tensors that the sites have after the round. payloads: how they come to them."""
+    """state: holds the sites' tensors after the round. payloads: how the sites obtain them."""
 
     state: State
     payloads: Payloads = field(default_factory=dict)

@@ -10,7 +10,7 @@ from strategies.updates import Update
 
 
 class FedExP(FedMean):
-    """FedMean, whose clusters go on from their tensors through the mean, each part of each as far as `step_size` says.
+    """FedMean, whose clusters move through the mean as far as `step_size` says, part by part.
 
     A server optimiser gets pseudo-gradients that are so much longer. The paper's mean of the last two rounds is not taken at the end:
     the best round is the one with the least dev loss.

@@ -1,4 +1,4 @@
-"""States and updates as what Flower's hooks take and give: real ArrayRecords, whose numbers are read only when they are asked for.
+"""States and updates as Flower's hooks take and return them: real ArrayRecords whose numbers are read on access.
 
 A hook may leave a record as it is, change it, or make its own. What was left alone is taken back without a copy.
 """
@@ -24,7 +24,7 @@ WEIGHT, LOSS = "num-examples", "train_loss"
 
 
 class LazyArray(Array):
-    """A Flower Array over float32 numbers that lie elsewhere: an array, or a file's.
+    """A Flower Array over float32 numbers stored elsewhere: in an array or a file.
 
     Args:
         source: The state or update that they are of.
@@ -37,11 +37,11 @@ class LazyArray(Array):
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
-        """The npy bytes, made anew each time."""
+        """The npy bytes, made on each access."""
         return Array(self.numpy()).data
 
     def numpy(self) -> Numbers:
-        """A copy: what is asked for may be written to, as with Flower's own."""
+        """A copy, which may be written to, as with Flower's own."""
         numbers = self.numbers if isinstance(self.numbers, np.ndarray) else self.numbers[: len(self.numbers)]
         return np.array(numbers, order="C").reshape(self.shape)
 
@@ -82,7 +82,7 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
     assert isinstance(state, State)
     if arrays and not sources and before.memory:
         raise RunError(
-            "a hook gave a record made anew, and the method stores more than tensors; change the one that super() gave"
+            "a hook returned a new record, but the method stores more than tensors; change the one that super() returned"
         )
     own: dict[str, Any] = dict(arrays_of(state))
     if set(arrays) != set(own):

@@ -1,4 +1,4 @@
-"""Who is averaged with whom by gradients: each site is asked once for a signature of each part, by which that part is grouped."""
+"""Clusters by gradients: each site sends one signature of each part, by which that part is grouped."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Local-only training, the row every federated result stands beside: nothing travels, each site keeps its own tensors."""
+"""Local-only training, the baseline of every federated result: nothing travels, each site keeps its own tensors."""
 
 from collections.abc import Mapping
 
@@ -22,5 +22,5 @@ class LocalOnly(SiteStrategy):
         return {}
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
-        """No update came, so the state stays."""
+        """There is no update, so the state stays."""
         return state

@@ -131,7 +131,7 @@ class MetaSend(FedMean):
         return MetaRound(model, second, theta, probes)
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """The threshold to every site whose update waits for it."""
+        """Send the threshold to every site with a waiting update."""
         assert self.meta
         messages = []
         for site in self.phases.available(grid, "send", self.progress):

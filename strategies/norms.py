@@ -1,4 +1,4 @@
-"""One pass over an update's numbers: is every one finite, and how far did each tensor move from what was sent.
+"""One pass over an update's numbers: all finite, and each tensor's distance from what was sent.
 
 The pass goes by blocks that stay in a core's cache, so each number comes from memory once, and nothing of the update's size is made.
 """

@@ -61,7 +61,7 @@ class Distance:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """On an update that is not taken as it came. factors: (tensors,) what is left of each tensor's change; None where it is left out."""
+    """Verdict on a changed update. factors: (tensors,) the part of each tensor's change that stays; None if left out."""
 
     reason: str
     factors: Numbers | None = None

@@ -1,4 +1,4 @@
-"""What of one site's text stands at another: all sites send keyed hashes, the server compares them, without the key and without text.
+"""Sentences that several sites have: all sites send keyed hashes, which the server compares without the key and without text.
 
 Two requests before the first round. DIGESTS: every site answers with the hashes of its sentences. LEAKS: every site is told which of its
 own dev and test hashes stand in another's train, answers with how many pairs that makes and, with overlap = "remove", leaves them out from

@@ -43,7 +43,7 @@ class OwnModels(FedMean):
         return replace(super().aggregate(state, updates), memory={**state.memory, **sent}, values=values)
 
     def _shares(self, state: State, updates: Mapping[str, Update]) -> dict[str, list[float]]:
-        """Site -> what its model counts in its clusters' means, by part; of a cluster of which nobody answered as before."""
+        """Site -> weight in its clusters' means, by part; clusters without any reply keep the previous weights."""
         shares = {site: list(own) for site, own in state.values.get(SHARES, {}).items()}
         weights = weights_of(self.settings)
         for part, cluster, sites in in_clusters(updates, self.clusters):

@@ -1,4 +1,4 @@
-"""One phase with all sites: who is here, one request to each, every reply parsed as it comes, and what happens when too few are good."""
+"""One phase with all sites: send one request to each, parse replies as they arrive, and handle too few good ones."""
 
 import math
 import time
@@ -33,7 +33,7 @@ Parser = Callable[[str, Message, int], T]
 
 
 class RoundSkippedError(Exception):
-    """Too few good replies, and the run goes on without this round."""
+    """Too few good replies; the run continues without this round."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Phases:
     # --- Who is asked ----------------------------------------------------------------------------------------------------------
 
     def available(self, grid: Grid, phase: Phase, progress: Progress) -> list[str]:
-        """The sites to ask now, in federation order; those that are away, at work or set aside are named as failures."""
+        """The sites to ask now, in federation order; absent, busy and excluded ones are recorded as failures."""
         known = set(self.registry.sites)
         connected, refused = self.registry.refresh(grid, self.settings.deadline_of("join"))
         for failure in refused:
@@ -122,7 +122,7 @@ class Phases:
         progress: Progress,
         most_bytes: int = WITHOUT_TENSORS,
     ) -> list[Reply[T]]:
-        """Send what `requests` makes, one to each site; the good replies come back in federation order, a quorum at least.
+        """Send the messages of `requests`, one to each site; return good replies in federation order, at least a quorum.
 
         Where bad replies leave too few, their sites are asked once more. most_bytes: of one reply.
 
@@ -132,7 +132,7 @@ class Phases:
         good: dict[str, Reply[T]] = {}
         again: set[str] | None = None
         """the sites that are asked once more, when they are"""
-        gives_up = time.monotonic() + self.settings.wait_s
+        gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
             asked = {site: message for message in requests() if (site := str(_task(message)["site"])) not in good}
             if again:
@@ -152,8 +152,9 @@ class Phases:
             again = set()
             if len(good) >= self.quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
                 break
-            waiting = f"waiting for sites, {len(good)} of {self.quorum} are good"
-            self.note(f"round {self.record.number}, {phase}: {waiting}")
+            if (waiting := f"waiting for sites, {len(good)} of {self.quorum} are good") != waited:
+                self.note(f"round {self.record.number}, {phase}: {waiting}")
+            waited = waiting
             time.sleep(min(WAIT_PAUSE_S, self.settings.wait_s))
         self.need_quorum(list(good), phase)
         return [good[site] for site in self.registry.expected if site in good]
@@ -169,7 +170,7 @@ class Phases:
         most_bytes: int,
         asks_again: bool,
     ) -> tuple[dict[str, Reply[T]], set[str]]:
-        """The good replies, and the sites that have lost what their request named; they are to be asked again."""
+        """The good replies, and the sites that have lost what their request named and must be asked again."""
         number, sites = self.record.number, list(messages)
         good: dict[str, Reply[T]] = {}
         failures: list[Failure] = []
@@ -252,7 +253,7 @@ class Phases:
         return max(1, math.ceil(self.settings.quorum * len(self.registry.expected) - 1e-9))
 
     def need_quorum(self, good: Collection[str], phase: Phase) -> None:
-        """Go by `below-quorum` where fewer sites than the quorum are good; at the end a run that goes on takes what there is.
+        """Apply `below-quorum` if too few sites replied well; at the end, a run that continues takes what there is.
 
         Raises:
             RunError, RoundSkippedError: names the sites that are missing, and why.
@@ -265,7 +266,7 @@ class Phases:
             f"round {self.record.number}, {phase}: {len(good)} of {len(self.registry.expected)} sites answered well, "
             f"quorum = {self.settings.quorum:g} needs {self.quorum}; missing: {reasons}"
         )
-        way_on = "bring them back and go on with --resume, or start with a lower quorum"
+        way_on = "bring them back and continue with --resume, or start with a lower quorum"
         if self.settings.below_quorum == "go-on" and phase != "finish":
             raise RoundSkippedError(short)
         if self.settings.below_quorum != "go-on" or not good:

@@ -1,4 +1,4 @@
-"""What a run knows after a round besides its tensors. It goes into every checkpoint, and a resumed run begins with it."""
+"""A run's state besides its tensors. It goes into every checkpoint, and a resumed run starts from it."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -164,7 +164,7 @@ def _best(measured: DevLosses, best_by: str) -> int:
 
 
 def _last_fall(measured: DevLosses, min_gain: float, best_by: str) -> int:
-    """The last round whose loss was lower by `min_gain` than all before; 0 where there is none."""
+    """The last round whose loss was lower by `min_gain` than all before; 0 without any."""
     better, lowest = 0, math.inf
     for number, losses in measured.items():
         loss = mean_loss(losses, best_by)

@@ -1,4 +1,4 @@
-"""What one round leaves in rounds.jsonl: each site's figures, who failed and why, and how long the server took for what."""
+"""A round's line in rounds.jsonl: each site's figures, failures with reasons, and the server's times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class RoundRecord:
         return self.sites.setdefault(site, {"seconds": {}, "uplink_bytes": 0, "downlink_bytes": 0})
 
     def fail(self, failure: Failure, phase: Phase) -> None:
-        """Enter a failure, once, however often it comes."""
+        """Record a failure once."""
         entry = {"site": failure.site, "phase": phase, "kind": failure.kind, "reason": failure.reason}
         if entry not in self.failures:
             self.failures.append(entry)
@@ -64,7 +64,7 @@ class RoundRecord:
         return [(1 - record["tensors_share"], 1 - record["numbers_share"]) for record in chosen]
 
     def line(self) -> dict[str, Any]:
-        """As rounds.jsonl holds it, but for what the strategy knows of the round."""
+        """As in rounds.jsonl, without the strategy's own entries."""
         answered = {site: record for site, record in self.sites.items() if record["seconds"]}
         server_s = {what: round(seconds, 6) for what, seconds in self.server_s.items()}
         seconds = {"phase_s": self.phase_s, "pause_s": self.pause_s, "server_s": server_s}

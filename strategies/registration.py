@@ -1,4 +1,4 @@
-"""Who is here: ask every node once which sites it hosts, refuse what does not fit the run, and let late and lost ones take their place."""
+"""Registration: ask every node once which sites it hosts, refuse those that do not fit, and admit late and returning ones."""
 
 import dataclasses
 import math
@@ -56,7 +56,7 @@ class Registry:
 
     @property
     def members(self) -> dict[str, tuple[Site, ...]]:
-        """Each name that answers -> the sites of the federation file that it stands for, in scores too: itself, or all that are pooled."""
+        """Each registered name -> its sites in the federation file, also in scores: itself, or all pooled sites."""
         sites = self.federation.sites
         return {POOLED: sites} if self.pooled else {site.name: (site,) for site in sites}
 
@@ -72,7 +72,7 @@ class Registry:
 
     @property
     def directions(self) -> dict[str, list[Direction]]:
-        """Each name that answers -> the directions that it trains on: of those that it stands for, or of all where text is mixed."""
+        """Each registered name -> the directions it trains on: its sites', or all if text is mixed."""
         mixed, everybody = self.federation.rules.split.mixed, self.federation.sites
         return {name: [site.direction for site in (everybody if mixed else sites)] for name, sites in self.members.items()}
 
@@ -143,7 +143,7 @@ class Registry:
         return ConfigRecord(self.federation.rules.flat())
 
     def _enter(self, reply: Message | Unreadable, node: int, grid: Grid) -> list[Failure]:
-        """Enter a node's sites; what does not fit comes back, named."""
+        """Register a node's sites; return those that do not fit."""
         name, speaker = f"node {node}", self._speaker(node, grid)
         for site in [site for site, other in self.nodes.items() if other == node]:
             del self.nodes[site]

@@ -66,7 +66,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """What came in answer to a message and is no message itself."""
+    """An answer to a message that is not a message."""
 
     number: str
     reason: str
@@ -74,7 +74,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Reply(Generic[T]):
-    """A good reply. site: which was asked, whoever the reply names; parsed: what the reply says, once it can be believed."""
+    """A good reply. site: the site that was asked, whatever the reply says; parsed: its checked content."""
 
     site: str
     message: Message
@@ -89,7 +89,7 @@ def replies_to(
     on_sent: Callable[[], None] = lambda: None,
     is_hopeless: Callable[[int], bool] = lambda waiting: False,
 ) -> Iterator[tuple[str, Message | Failure]]:
-    """Push `messages` (site -> message) at once, call `on_sent`, and pull replies as they come: (site, its reply or what is wrong with it).
+    """Send `messages` (site -> message) at once, call `on_sent`, and yield replies as they arrive: (site, reply or error).
 
     Every site has one of the two, and a failure besides for every reply too many. most_bytes: of a site's reply, before anything of it is
     looked at. is_hopeless: asked with how many are still waited for; then nobody is. Flower names the node of a lost client wrongly, and a
@@ -183,7 +183,7 @@ def _silent(site: str, grid: Grid, nodes: Mapping[str, int], deadline_s: float, 
 
 
 def first_line(reason: str | None) -> str:
-    """What an error says, without its traceback; of one that goes on for ever, its beginning and its end are looked at."""
+    """An error's message, without its traceback; of a very long one, the beginning and the end."""
     reason = reason or ""
     ends = reason if len(reason) <= 2 * MOST_TEXT else f"{reason[:MOST_TEXT]}\n{reason[-MOST_TEXT:]}"
     lines = [line.strip() for line in ends.split("\n") if line.strip()] or ["no reason given"]

@@ -43,7 +43,7 @@ MEASURES: dict[str, Measure] = {"translation": translation_scores, "masked-langu
 
 @dataclass(frozen=True)
 class Expected:
-    """What a site was asked to do, which its reply is checked against.
+    """The request that a reply is checked against.
 
     Args:
         about: its own account of its text.

@@ -111,7 +111,7 @@ class Rounds(Strategy):
 
     @abstractmethod
     def _expected(self, site: str) -> Expected:
-        """What a site was asked to do, which its reply is checked against."""
+        """The request that a reply is checked against."""
 
     # --- All rounds ------------------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Rounds(Strategy):
         self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
 
     def _has_its_best(self, checkpoint: Checkpoint) -> None:
-        """Refuse a round whose best round is not there any more: going on from an earlier one makes that one again."""
+        """Refuse a checkpoint whose best round is missing: resuming from an earlier one makes that one again."""
         best = int(checkpoint.values["progress"]["best_round"])
         if self.travels and best > 0:
             self.folder.checkpoints.load(best)
@@ -279,7 +279,7 @@ class Rounds(Strategy):
         return messages
 
     def _request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
-        """A request without tensors. own_round: the round whose own tensors the site is to take, where any stay with it."""
+        """A request without tensors. own_round: the round of the site's own tensors to use, if any stay with it."""
         task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
         if message_type == protocol.TRAIN:
             task = replace(task, measure=self.progress.pending)

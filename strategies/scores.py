@@ -1,18 +1,9 @@
 """The scores of a run, from the sums that its sites sent; what is measured is the task's."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from strategies.reply_contents import MEASURES
 from strategies.strategy import SiteStrategy
-
-
-def below_base(sites: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence where sites end with a model that translates worse than the backbone did."""
-    below = {site: of for site, of in sites.items() if of.get("bleu", 0.0) < of.get("base_bleu", 0.0)}
-    worse = [f"{site} ({of['bleu']:.1f}, before {of['base_bleu']:.1f})" for site, of in below.items()]
-    if worse:
-        yield f"sites that end below the backbone, in BLEU: {', '.join(worse)}; a lower learning-rate or more text of theirs may help"
 
 
 def scores_json(strategy: SiteStrategy) -> dict[str, Any]:

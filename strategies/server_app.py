@@ -14,6 +14,7 @@ from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import list_failures
+from fedlingua.evaluation.scores import below_base
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
@@ -29,7 +30,7 @@ from strategies.metasend import MetaSend
 from strategies.overlap import compare_sites
 from strategies.own_models import OwnModels
 from strategies.registration import Registry, failed_documents, register_sites, sites_json
-from strategies.scores import below_base, scores_json
+from strategies.scores import scores_json
 from strategies.stock import Stock, maker, named_class
 from strategies.strategy import Federated, SiteStrategy
 from strategies.traffic import FILE as TRAFFIC
@@ -41,7 +42,7 @@ _log = logging.getLogger("fedlingua.server")
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run a federation; whatever ends it, run.json says how."""
+    """Run a federation; however it ends, run.json says how."""
     settings = settings_from(context.run_config)
     folder = RunFolder(run_directory(settings, context.run_id))
     with folder.held():
@@ -67,6 +68,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
     trainable = build_trainable(settings)
+    folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
     folder.warn(text for direction in dict.fromkeys(federation.directions) for text in doubts(trainable.backbone, direction))
@@ -104,7 +106,7 @@ def check_start(settings: Settings, trainable: Trainable) -> None:
 
 
 def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) -> None:
-    """Enter into run.json who the sites are and how their text is treated; a resumed run has to have the same.
+    """Record in run.json the sites and the treatment of their text; a resumed run must have the same.
 
     Raises:
         RunError: names what has changed in the federation file since the run began.
@@ -149,21 +151,15 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
             "derive it from strategies.metasend.MetaSend, or choose another selection"
         )
     if not (issubclass(named, FedMean) and named.rule is None):
+        does, leave = "", f"and {class_name} has a rule of its own; leave it"
         if settings.missing == "renormalise" and settings.selected_by != "all":
-            raise ConfigError(
-                f"send.missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; "
-                "leave it 'previous'"
-            )
-        if settings.aggregation != "fed-mean":
-            raise ConfigError(
-                f"aggregation = {settings.aggregation!r} says what a site counts in a mean, and {class_name} has a rule of its own; "
-                "leave it 'fed-mean', or take the rule out"
-            )
-        if settings.optimized_by != "none":
-            raise ConfigError(
-                f"server.optimizer = {settings.optimized_by!r} steps against the mean of the sites' pseudo-gradients, and {class_name} "
-                "has a rule of its own; give 'none', or take the rule out"
-            )
+            does = f"send.missing = 'renormalise' takes means over the sites that sent, {leave} 'previous'"
+        elif settings.aggregation != "fed-mean":
+            does = f"aggregation = {settings.aggregation!r} says what a site counts in a mean, {leave} 'fed-mean'"
+        elif settings.optimized_by != "none":
+            does = f"server.optimizer = {settings.optimized_by!r} steps against the mean of the sites' updates, {leave} 'none'"
+        if does:
+            raise ConfigError(f"{does}, or take the rule out")
     travels = named.travels if ours else Stock.travels
     if travels != settings.how.travels:
         have, wanted = ("tensors travel", "stay") if travels else ("tensors stay", "travel")
@@ -181,8 +177,7 @@ def _describe(
     folder.write("sites.json", sites)
     for site, failures in failed_documents(sites):
         failed = f"{sum(failures.values())} documents ({list_failures(failures)})"
-        text = f"site {site}: deidentify-with failed on {failed}; nothing of them is used"
-        folder.event("note", text=text)
+        folder.event("note", text=f"site {site}: deidentify-with failed on {failed}; nothing of them is used")
     folder.write("clusters.json", _as_json({p: named for p, named in clusters.items() if trainable.tensor_set.of_part(p)}))
     backbone = trainable.backbone
     folder.update(

@@ -79,7 +79,7 @@ class SiteStrategy(Rounds):
 
     @property
     def train_config(self) -> ConfigRecord:
-        """What the sites' training goes by besides the settings."""
+        """Settings of the sites' training that a request adds."""
         return ConfigRecord({protocol.PROXIMAL_MU: self.settings.pull} if self.settings.pull else {})
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:

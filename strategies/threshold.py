@@ -146,7 +146,7 @@ class ThresholdModel:
         self.losses = known
         return {
             site: (f"its loss is {losses[site]}; " if site in losses else "it gave no loss; ")
-            + (f"its last, {known[site]:.4g}, stands in" if site in known else f"the mean of the others, {mean:.4g}, stands in")
+            + (f"its last, {known[site]:.4g}, is used" if site in known else f"the mean of the others, {mean:.4g}, is used")
             for site in missing
         }
 
@@ -196,7 +196,7 @@ class ThresholdModel:
         return self.step(score_slope(loss, baseline, theta.drawn, theta.mu, self.spread * theta.mu))
 
     def report(self, shares: Sequence[float]) -> str | None:
-        """What to tell the user once nobody has sent anything for two rounds. shares: of each site's numbers, sent."""
+        """The warning once no site has sent anything for two rounds. shares: of each site's numbers, sent."""
         assert self._theta is not None, "theta() first"
         self.silent = [] if any(shares) else [*self.silent, self._theta.value][-2:]
         if len(self.silent) < 2:

@@ -172,7 +172,7 @@ _AVERAGED = ("bleu", "base_bleu", "chrf", "base_chrf")
 
 
 def extra_scores(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
-    """The scores that `metrics` asks for besides. not_measured: what the site could not measure; its own log says why."""
+    """Scores of additional metrics in `metrics`. not_measured: metrics that the site could not measure; its log says why."""
     scores: dict[str, Any] = {}
     signatures: dict[str, str] = {}
     for name in settings.more_metrics:

@@ -25,7 +25,7 @@ BUDGET = 16 * LARGE
 
 @dataclass(frozen=True)
 class Update:
-    """A site's tensors after local training, whole: what it did not send stands at what it was given.
+    """A site's whole tensors after local training; what it did not send keeps its received value.
 
     Large tensors may lie in a file: each is read when it is asked for, so a rule that takes one name after another needs the
     memory of one. None may be written to, and none outlasts the round.
@@ -43,7 +43,7 @@ class Update:
     loss: float = 0.0
 
     def sent(self, weight: float = 1.0) -> "Sent":
-        """What the site sent of these tensors, left where it lies."""
+        """The site's sent part of these tensors, without copying."""
         chosen = self.selection
         if chosen is None:
             return Sent(weight, self.tensors)

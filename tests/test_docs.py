@@ -14,6 +14,7 @@ import click
 import pytest
 
 from docs.make import reference
+from docs.make.notebooks import NOTEBOOKS
 from fedlingua.desk.cli.app import app
 from tests.commands import leaf_commands
 from tests.pages import FENCED, PAGES, README, ROOT, block, blocks
@@ -83,7 +84,7 @@ def test_a_page_has_one_title() -> None:
 
 def test_the_index_names_every_page_once() -> None:
     named = [file for _, file, _ in links(INDEX) if file.is_relative_to(INDEX.parent)]
-    assert sorted(named) == [page for page in PAGES if page not in (README, INDEX)]
+    assert sorted(named) == sorted([*(page for page in PAGES if page not in (README, INDEX)), *NOTEBOOKS])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

@@ -1,16 +1,19 @@
-"""A hook of mkdocs: files outside docs/ that a page links to become part of the site, under outside/, and links are bent to them there.
+"""A hook of mkdocs: files outside docs/ that a page links to become part of the site, under outside/, and links are bent to them there;
+so are links to notebooks, to their pages.
 
 So the pages' links are those that a forge follows, too.
 """
 
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path
 LINK = re.compile(r"(?<=\]\()(?![a-z]+://|#)([^)#\s]+)")
 PYTHON = "# Python interface\n\nHow it is used: [Python](../guides/python.md).\n\n::: fedlingua.desk.api\n"
 
@@ -30,6 +33,10 @@ def links(file: Path, text: str) -> dict[str, Path]:
 def on_files(files: Files, config: Any) -> Files:
     """Add what pages link to, what that links to, and so on; and the Python page, which mkdocstrings makes from the code."""
     files.append(File.generated(config, "reference/python.md", content=PYTHON))
+    from docs.make import notebooks
+
+    for notebook in notebooks.NOTEBOOKS:
+        files.append(File.generated(config, place(notebook.with_suffix(".md")), content=notebooks.page(notebook)))
     waiting = [*ROOT.glob("docs/**/*.md"), *map(ROOT.joinpath, ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))]
     seen = set(waiting)
     while waiting:
@@ -45,6 +52,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(text: str, page: Any, **_: Any) -> str:
     """The page with every link to a file of the checkout as it is in the site."""
+    if page.file.src_uri.startswith("notebooks/"):
+        return text
+    text = re.sub(r"(?<=\]\()([^)\s]*notebooks/\w+)\.ipynb", r"\1.md", text)
     if not page.file.abs_src_path:
         return text
     file, here = Path(page.file.abs_src_path).resolve(), posixpath.dirname(page.file.src_uri)

@@ -103,6 +103,9 @@ def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_p
         delivered = folder / "state" / "runs" / identity / name
         assert (delivered / file).read_bytes() == (simulated.directory / "sites" / name / file).read_bytes()
         assert json.loads((delivered / "delivered.json").read_text())["site"] == name
+        own = json.loads((delivered / f"scores-{name}.json").read_text())[name]
+        known = deployed.read("scores.json")["sites"][name]
+        assert (own["bleu"], own["base_bleu"]) == (known["bleu"], known["base_bleu"])
 
 
 def test_a_deployed_site_keeps_the_translations_of_its_simulation_in_its_own_state(config, sites, tmp_path):

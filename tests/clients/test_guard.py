@@ -93,7 +93,7 @@ def test_what_cannot_be_logged_is_not_answered(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / HEAD).write_text("no JSON")
     reply = site.ask(protocol.DESCRIBE, config)
-    assert str(reply.error.reason) == "the site's audit log cannot be written, so nothing is answered"
+    assert str(reply.error.reason) == "the site's audit log cannot be written, so no request is answered"
 
 
 def test_an_approved_bundle_suffices_where_the_site_says_so(tmp_path: Path) -> None:

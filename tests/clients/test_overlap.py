@@ -179,5 +179,5 @@ def test_a_key_that_was_changed_in_the_middle_of_a_run_is_noticed(config, folder
                 (self.folders[2] / "overlap.key").write_text("cd" * 32)
             return super().push_messages(messages)
 
-    with pytest.raises(RunError, match="three: ExchangeError: this site's overlap key is not the one"):
+    with pytest.raises(RunError, match="three: ExchangeError: this site's overlap key differs from the one"):
         deploy(config, folders, tmp_path, Changing)

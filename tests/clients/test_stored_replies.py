@@ -47,7 +47,7 @@ def test_replies_go_when_the_run_moves_on_and_it_does_not_go_back(tmp_path: Path
         StoredReplies(tmp_path / "1", 9).store("clinic", "train", stage, (reply(), NOTE))
     admitted(tmp_path / "1", "evaluate", 3)
     assert not list((tmp_path / "1").rglob("*.reply"))
-    with pytest.raises(ExchangeError, match="asked about round 2, and the server has gone on to 3"):
+    with pytest.raises(ExchangeError, match="asked about round 2, but the server is already at 3"):
         admitted(tmp_path / "1", "train", 2)
     assert admitted(tmp_path / "1", "train", 1, site="court") is None  # each site of a node has rounds of its own
 

@@ -72,5 +72,5 @@ def test_a_killed_run_ends_in_the_same_bytes_with_a_server_optimizer_too(four_si
     [{"method": "adapter-local"}, {"aggregation": "median"}, {"send.rule": "metasend-g"}, {"own-model": "mr-mtl"}],
 )
 def test_without_a_mean_of_changes_it_is_refused(run_config, changes):
-    with pytest.raises(ConfigError, match=r"server.extrapolation = true goes on from the mean"):
+    with pytest.raises(ConfigError, match=r"server.extrapolation = true works on the mean"):
         settings_from({**run_config, **EXTRAPOLATED, **changes})

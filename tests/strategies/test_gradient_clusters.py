@@ -71,7 +71,7 @@ def test_each_part_has_as_many_clusters_as_its_own_families(config, tmp_path):
     assert (told["encoder"]["num_clusters"], told["decoder"]["num_clusters"]) == (3, 2)
     alone = [text for text in folder.read("run.json")["warnings"] if "shares its encoder with no other site" in text]
     assert len(alone) == 2  # three clusters of four sites
-    assert "what helps: a smaller cluster.number" in alone[0]
+    assert "remedies: a smaller cluster.number" in alone[0]
 
 
 def test_a_part_that_is_not_clustered_is_not_asked_for(config, tmp_path):

@@ -171,7 +171,7 @@ def test_a_site_that_lost_what_it_leaves_out_says_so_and_trains_on_nothing(confi
         run_on(Breaking({**config, "resume": False}, 2), config)
     (tmp_path / "broken" / "sites" / "two" / LEAKS_FILE).unlink()
     resumed = {**config, "resume": True}
-    with pytest.raises(RunError, match="two: ExchangeError: this site does not have what it leaves out in this run"):
+    with pytest.raises(RunError, match="two: ExchangeError: this site has lost the list of pairs that it leaves out in this run"):
         run_on(Breaking(resumed, 2), resumed)
 
 
@@ -275,4 +275,4 @@ def test_a_server_that_asks_where_the_run_compares_nothing_gets_nothing(config, 
     for message_type in (protocol.DIGESTS, protocol.LEAKS):
         (number,) = grid.push_messages([roll.request(message_type, Task("one", "run", 1, 0), 5.0)])
         (reply,) = grid.pull_messages([number])
-        assert "overlap = 'off' compares nothing" in reply.error.reason
+        assert "overlap = 'off' in this run" in reply.error.reason

@@ -63,7 +63,7 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
         for number in adapted[part]:
             layer = layers[number]
             if hasattr(layer, "adapters"):
-                raise BackboneError("this backbone carries adapters already; load it anew before attaching others")
+                raise BackboneError("this backbone already has adapters; load it again before attaching others")
             dropout = _taken_over(layer, stack.places) if config.place == "after-dropout" else dict.fromkeys(stack.places, 0.0)
             layer.adapters = nn.ModuleDict(
                 {place: BottleneckAdapter(model.config.hidden_size, config.dim, dropout[place]) for place in stack.places}
@@ -88,10 +88,11 @@ def _initialise(adapter: BottleneckAdapter, config: AdapterConfig, generator: to
 def _taken_over(layer: nn.Module, places: Mapping[str, str]) -> dict[str, float]:
     """Each place's probability of dropout, which the layer, where a number or a module holds it, no longer applies."""
     owners: dict[str, Any] = {place: layer.get_submodule(module.rpartition(".")[0]) for place, module in places.items()}
+    owners = {place: owner for place, owner in owners.items() if hasattr(owner, "dropout")}  # decoder-only models have none
     taken = {place: float(getattr(owner.dropout, "p", owner.dropout)) for place, owner in owners.items()}
     for owner in owners.values():
         owner.dropout = type(owner.dropout)(0.0)
-    return taken
+    return dict.fromkeys(places, 0.0) | taken
 
 
 def _through(adapter: BottleneckAdapter) -> Any:
@@ -118,21 +119,3 @@ def bypassed(model: nn.Module, kind: type[Any]) -> Iterator[None]:
 def adapters_bypassed(model: nn.Module) -> AbstractContextManager[None]:
     """The backbone as if it had no adapters."""
     return bypassed(model, BottleneckAdapter)
-
-
-def is_adapter_set(name: str) -> bool:
-    """Whether the paper trains and exchanges a tensor of this name: adapters and the stacks' layer norms, but not those of embeddings
-    (`layernorm_embedding`) or of an output head.
-    """
-    norm = "layer_norm" in name or (".LayerNorm." in name and ".embeddings." not in name)
-    return is_adapter(name) or (norm and not name.startswith("lm_head."))
-
-
-def is_norm(name: str) -> bool:
-    """Whether a tensor of this name is a layer norm's, also of embeddings, but not of an output head."""
-    return "layernorm" in name.lower().replace("_", "") and not name.startswith("lm_head.")
-
-
-def is_adapter(name: str) -> bool:
-    """Whether a tensor of this name is an adapter's own."""
-    return ".adapters." in name

@@ -1,39 +1,65 @@
-"""Sentences to subword ids and back, the same for every M2M-100-like and mBART-50-like tokenizer, and for those of encoders."""
+"""Sentences to subword ids and back: M2M-100, NLLB and mBART-50, and encoders. Other families: codec_*.py."""
 
+import re
 from collections.abc import Iterable, Sequence
 from random import Random
-
-from transformers import PreTrainedTokenizerBase
+from typing import Any
 
 from fedlingua.common.errors import BackboneError
-from fedlingua.common.languages import Direction, kinship, known_as, nearest
+from fedlingua.common.languages import Direction, kinship, known_as, nearest, normal_code, plain_code
+
+_WITH_SCRIPT = re.compile("[a-z]{3}_[A-Z][a-z]{3}")
 
 
 class Codec:
-    """A tokenizer seen from translation: `[language] pieces [end]` in, text out.
+    """A tokenizer seen from translation; this one as M2M-100, NLLB and mBART-50 are written to: `[language] pieces [end]` on both sides
+    (Fan et al. 2020; Tang et al. 2020; NLLB Team 2022). Other families have classes of their own, with the same methods.
 
-    Both backbones write the language before the sentence on either side (Fan et al. 2020; Tang et al. 2020).
+    Args:
+        tokenizer: The backbone's.
+        start_id: What the decoder starts from; None: the end token.
+
+    Attributes:
+        reads, writes: Languages by their normal codes; empty where the tokenizer does not say.
+        is_causal: Whether source and target are one sequence.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    is_causal = False
+
+    def __init__(self, tokenizer: Any, start_id: int | None = None) -> None:
         self.tokenizer = tokenizer
+        codes = self.codes_of(tokenizer)
+        self.language_ids = {language: number for language, (_, number) in codes.items()}
+        self.language_codes = {language: code for language, (code, _) in codes.items()}
+        ends = (tokenizer.eos_token_id, tokenizer.sep_token_id if tokenizer.eos_token_id is None else None)
+        self.end_id = int(next(number for number in ends if number is not None))
+        self.pad_id = self.end_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+        self.start_id = self.end_id if start_id is None else start_id
+        self.reads, self.writes = set(self.language_ids), set(self.language_ids)
+
+    @staticmethod
+    def codes_of(tokenizer: Any) -> dict[str, tuple[str, int]]:
+        """Language -> (the tokenizer's code, number of its token)."""
         codes: dict[str, int] = getattr(tokenizer, "lang_code_to_id", {})
-        # mBART-50 writes "de_DE" and M2M-100 "de": what stands before the underscore is the language.
-        self.language_ids = {code.split("_")[0]: int(number) for code, number in codes.items()}
-        self.language_codes = {code.split("_")[0]: code for code in codes}
-        self.pad_id = int(tokenizer.pad_token_id)
-        self.end_id = int(tokenizer.eos_token_id)
+        if codes:  # mBART-50 writes "de_DE" and M2M-100 "de": what stands before the underscore is the language
+            return {code.split("_")[0]: (code, int(number)) for code, number in codes.items()}
+        # NLLB writes "deu_Latn", and has some languages in two scripts.
+        in_vocabulary = {
+            code: int(number) for code, number in tokenizer.get_added_vocab().items() if _WITH_SCRIPT.fullmatch(code)
+        }
+        exact = {normal_code(code.replace("_", "-")) or code: (code, in_vocabulary[code]) for code in sorted(in_vocabulary)}
+        return {plain_code(language): each for language, each in reversed(exact.items())} | exact
 
     def check(self, directions: Iterable[Direction]) -> None:
-        """Raise BackboneError for a direction that the backbone has no language token for."""
+        """Raise BackboneError for a direction of which the backbone cannot read or write a side."""
         for direction in directions:
-            for code in (direction.source, direction.target):
-                if known_as(code, self.language_ids) is None:
-                    kin, known = kinship(code), sorted(self.language_ids)
-                    related = ", ".join(other for other in known if kin and kinship(other) == kin)
-                    near = f"; of the same group ({kin[1]}) are {related}" if kin and related else nearest(code, known)
+            for code, known in ((direction.source, self.reads), (direction.target, self.writes)):
+                if known and known_as(code, known) is None:
+                    kin, names = kinship(code), sorted(known)
+                    related = ", ".join(other for other in names if kin and kinship(other) == kin)
+                    near = f"; of the same group ({kin[1]}) are {related}" if kin and related else nearest(code, names)
                     raise BackboneError(
-                        f"direction {direction}: the backbone has no language {code!r}{near}; it has {', '.join(known)}"
+                        f"direction {direction}: the backbone has no language {code!r}{near}; it has {', '.join(names)}"
                     )
 
     def language_id(self, language: str) -> int:
@@ -45,11 +71,27 @@ class Codec:
         return self.language_codes[known_as(language, self.language_codes) or language]
 
     def encode(self, sentences: Sequence[str], language: str, max_tokens: int) -> list[list[int]]:
-        """Ids of each sentence, cut so that at most `max_tokens` stand, language and end included."""
+        """Ids of each sentence, cut to at most `max_tokens`, language and end included."""
         return [[self.language_id(language), *ids[: max_tokens - 2], self.end_id] for ids in self.pieces(sentences)]
 
-    def pieces(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Ids of each sentence, nothing added."""
+    def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
+        """What the encoder, or a model without one, reads of each sentence; `max_tokens` at most, but for a prompt around it."""
+        return self.encode(sentences, direction.source, max_tokens)
+
+    def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
+        """What is to be predicted of each sentence, its end included; at most `max_tokens`."""
+        return self.encode(sentences, direction.target, max_tokens)
+
+    def first_id(self, direction: Direction) -> int | None:
+        """The token that every translation begins with; None where the model is free in it."""
+        return self.language_id(direction.target)
+
+    def as_text(self, sentence: str, direction: Direction) -> str:
+        """What the tokenizer by itself, set to the direction, is given so that it makes `encode_source`'s ids of a sentence."""
+        return sentence
+
+    def pieces(self, sentences: Sequence[str], written: bool = False) -> list[list[int]]:
+        """Ids of each sentence, nothing added. written: as a translation, which some tokenizers cut otherwise."""
         if not sentences:
             return []
         ids: list[list[int]] = self.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
@@ -63,14 +105,12 @@ class Codec:
 class TextCodec(Codec):
     """A tokenizer seen from masked-language modelling: it knows no languages, and has a mask."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: Any) -> None:
         super().__init__(tokenizer)
-        self.start_id, self.mask_id = int(tokenizer.bos_token_id), int(tokenizer.mask_token_id)
+        begins = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+        self.start_id, self.mask_id = int(begins), int(tokenizer.mask_token_id)
         self.special_ids = frozenset(int(number) for number in tokenizer.all_special_ids)
         self._size = len(tokenizer)
-
-    def check(self, directions: Iterable[Direction]) -> None:
-        """Raise BackboneError for a direction that the backbone has no language token for."""
 
     def any_piece(self, rng: Random) -> int:
         """Any id but those of special tokens."""

@@ -17,7 +17,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from fedlingua.backbones.bottleneck import bypassed
-from fedlingua.backbones.layouts import layout_of
+from fedlingua.backbones.layouts import family_of, layout_of
 from fedlingua.common.errors import BackboneError
 
 OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
@@ -25,13 +25,13 @@ OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
 
 
 class Controllers(nn.ModuleList):
-    """Layers that stand after one layer of the backbone, in their order; left out while `bypassed`."""
+    """Layers added after one layer of the backbone, in order; skipped while `bypassed`."""
 
     bypassed = False
 
 
 def places(num_layers: int, num_controllers: int) -> list[int]:
-    """After how many layers of the stack each controller stands: round((i + 1) L / N), halves up, and at least 1.
+    """Number of layers before each controller: round((i + 1) L / N), halves up, and at least 1.
 
     4 in a stack of 12 stand after the 3rd, 6th, 9th and 12th; 4 in a stack of 2 after the 1st, 1st, 2nd and 2nd.
     """
@@ -46,9 +46,9 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
         BackboneError: the model has controllers already, or is no translation model.
     """
     layout = layout_of(model)
-    if layout.task != "translation":
+    if model.config.model_type not in ("m2m_100", "mbart"):
         raise BackboneError(
-            f"controllers are layers of a translation model, and this backbone is a {model.config.model_type}; give another tensor-set"
+            f"controllers are layers of an M2M-100 or mBART, and this backbone is a {model.config.model_type}; give another tensor-set"
         )
     for stack in layout.stacks.values():
         layers = stack.held(model)
@@ -57,7 +57,7 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
         for place, following in sorted(Counter(places(len(layers), num_controllers)).items()):
             layer = layers[place - 1]
             if hasattr(layer, "controllers"):
-                raise BackboneError("this backbone carries controllers already; load it anew before attaching others")
+                raise BackboneError("this backbone already has controllers; load it again before attaching others")
             layer.controllers = Controllers([_identity_like(layer, next(numbers)) for _ in range(following)])
             layer.register_forward_hook(_through(layer.controllers), with_kwargs=True)
 
@@ -88,7 +88,7 @@ def _through(controllers: Controllers) -> Any:
 
 
 def _make_room(cache: EncoderDecoderCache | None, controller: Any) -> None:
-    """A cache is made for as many layers as the configuration has; beam search reorders those that come after them as well."""
+    """Extend the cache to the added layers; beam search reorders theirs as well."""
     if cache is None:
         return
     for of_kind in (cache.self_attention_cache, cache.cross_attention_cache):
@@ -103,16 +103,16 @@ def controllers_bypassed(model: nn.Module) -> AbstractContextManager[None]:
 
 
 def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:
-    """The same function as a plain, deeper model of its type: every controller a layer of its own, numbered where it stands."""
+    """The same function as a plain, deeper model, in which every controller is a layer with its own number."""
     config = copy.deepcopy(model.config)
     numbers: dict[str, str] = {}
-    for stack in layout_of(model).stacks.values():
+    for part, stack in layout_of(model).stacks.items():
         order: list[str] = []
         for number, layer in enumerate(stack.held(model)):
             added = len(getattr(layer, "controllers", ()))
             order += [f"{stack.path}.{number}.", *(f"{stack.path}.{number}.controllers.{i}." for i in range(added))]
         numbers |= {before: f"{stack.path}.{place}." for place, before in enumerate(order)}
-        setattr(config, stack.size_key, len(order))
+        setattr(config, family_of(model).layers[part], len(order))
     config.num_hidden_layers = config.encoder_layers
     longest_first = sorted(numbers, key=len, reverse=True)  # a controller's name begins with its layer's
 

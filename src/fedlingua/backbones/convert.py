@@ -5,16 +5,11 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
-import torch
-from safetensors.torch import save_file
-
-from fedlingua.backbones.published import PICKLED, SAFETENSORS, has_safetensors
+from fedlingua.backbones.published import KEPT, PICKLED, SAFETENSORS, has_safetensors
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.errors import BackboneError
-
-KEPT = {".json", ".model"}
-"""Endings of the files beside the weights that belong to a backbone: configuration and tokenizer."""
 
 
 def as_safetensors(directory: Path) -> Path:
@@ -46,6 +41,8 @@ def files_hash(files: list[Path]) -> str:
 
 
 def _convert(pickled: Path, beside: list[Path], converted: Path) -> None:
+    from safetensors.torch import save_file
+
     aside = converted.with_name(f".{converted.name}.{os.getpid()}")
     tensors = _without_repetition(_read_pickled(pickled))
     shutil.rmtree(aside, ignore_errors=True)
@@ -59,8 +56,10 @@ def _convert(pickled: Path, beside: list[Path], converted: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _read_pickled(file: Path) -> dict[str, torch.Tensor]:
+def _read_pickled(file: Path) -> dict[str, Any]:
     """The named tensors of a file written by torch.save, mapped where its format allows that."""
+    import torch
+
     try:
         # weights_only: an unpickler that knows tensors and containers and calls nothing else.
         content = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
@@ -78,9 +77,9 @@ def _read_pickled(file: Path) -> dict[str, torch.Tensor]:
     return dict(content)
 
 
-def _without_repetition(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _without_repetition(tensors: dict[str, Any]) -> dict[str, Any]:
     """Each tensor once, in memory of its own: of tied weights the first name stays, and transformers ties the others again."""
-    views: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
+    views: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
     storages: set[int] = set()
     distinct = {}
     for name, tensor in tensors.items():
@@ -88,7 +87,7 @@ def _without_repetition(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Ten
         if view in views and tensor.numel():
             continue
         # Safetensors knows no overlap and no strides.
-        distinct[name] = tensor.contiguous() if storage not in storages else tensor.clone(memory_format=torch.contiguous_format)
+        distinct[name] = tensor.contiguous() if storage not in storages else tensor.clone().contiguous()
         views.add(view)
         storages.add(storage)
     return distinct

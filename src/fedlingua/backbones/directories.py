@@ -1,4 +1,4 @@
-"""Where a run's backbone lies, and what can be told of it before it is loaded."""
+"""Find a run's backbone, and describe it before it is loaded."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import fedlingua_demo
-from fedlingua.backbones.layouts import LAYOUTS
+from fedlingua.backbones.families import FAMILIES
+from fedlingua.backbones.layouts import most_tokens
 from fedlingua.backbones.parts import Part
 from fedlingua.backbones.pruning import thirds
 from fedlingua.backbones.published import local_or_pinned, published_or_local
@@ -34,7 +35,7 @@ BUILT_IN: dict[str, BuiltIn] = {
 
 
 def backbone_directory(name: str, revision: str = "") -> Path:
-    """Where a run's backbone lies: built in, made from a recipe by `fedlingua pretrain`, a directory, or a hub id.
+    """Folder of a run's backbone: built in, trained by `fedlingua pretrain`, a local folder, or a hub id.
 
     Raises:
         BackboneError: none of these.
@@ -59,13 +60,13 @@ def made_here(name: str) -> Path | None:
 
 
 def known_backbone(name: str, revision: str = "") -> None:
-    """Raise BackboneError for a name behind which no backbone stands; nothing is trained or fetched for it."""
+    """Raise BackboneError unless the name leads to a backbone; nothing is trained or fetched."""
     if name in BUILT_IN or made_here(name):
         return
     place = local_or_pinned(name, revision)
     if isinstance(place, Path) and not (place / "config.json").is_file():
         raise BackboneError(
-            f"backbone = {name!r}: {place} has no config.json, so no model lies there; give a directory as save_pretrained writes it"
+            f"backbone = {name!r}: {place} has no config.json, so it holds no model; give a folder as save_pretrained writes it"
         )
 
 
@@ -83,11 +84,28 @@ def check_backbone(settings: Settings) -> None:
         (json.loads((place / "config.json").read_text()) for place in places if (place / "config.json").is_file()), {}
     )
     layers = BUILT_IN[name].layers if name in BUILT_IN else {}
-    if config.get("model_type") in LAYOUTS:
-        stacks = LAYOUTS[config["model_type"]].stacks
-        layers = {part: int(config[stack.size_key]) for part, stack in stacks.items() if stack.size_key in config}
-    task = LAYOUTS[config["model_type"]].task if config.get("model_type") in LAYOUTS else None
-    task = BUILT_IN[name].task if name in BUILT_IN else task
-    if task not in (None, settings.task):
-        raise BackboneError(f"backbone = {name!r} is for task = {task!r}, and the run's is {settings.task!r}; change one of them")
+    family = FAMILIES.get(config.get("model_type", ""))
+    if family:
+        layers = {part: int(config[key]) for part, key in family.layers.items() if key in config}
+    task = BUILT_IN[name].task if name in BUILT_IN else family.task if family else None
+    if task is not None:
+        check_kind(task, settings)
     thirds(layers, settings.adapter_layers)
+
+
+def check_kind(task: TaskName, settings: Settings) -> None:
+    """Raise BackboneError for a backbone of another task than the run's."""
+    if task != settings.task:
+        wanted = f"is for task = {task!r}, and the run's is {settings.task!r}"
+        raise BackboneError(f"backbone = {settings.backbone!r} {wanted}; change one of them")
+
+
+def check_fits(config: Any, settings: Settings) -> None:
+    """Refuse a backbone, by its configuration, that is of another task or has fewer positions than `max-tokens`; BackboneError."""
+    check_kind(FAMILIES[config.model_type].task, settings)
+    most = most_tokens(config)
+    if most is not None and settings.max_tokens > most:
+        raise BackboneError(
+            f"max-tokens = {settings.max_tokens}, and backbone = {settings.backbone!r} has positions for {most} tokens of a sequence; give "
+            f"max-tokens = {most} or less"
+        )

@@ -14,9 +14,9 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.common.errors import BackboneError
 
-_KEYS_AND_VALUES = ("k_proj", "v_proj", "key", "value")
+_KEYS_AND_VALUES = ("k_proj", "v_proj", "key", "value", "k", "v", "key_proj", "value_proj")
 """Last names of the projections whose output is rescaled."""
-_SECOND = ("fc2", "output.dense")
+_SECOND = ("fc2", "output.dense", "DenseReluDense.wo", "mlp.down_proj", "mlp.Wo")
 """Where in a layer the feed-forward's second projection stands, whose input is rescaled."""
 
 
@@ -24,22 +24,31 @@ def attach_ia3(model: PreTrainedModel, layers: str = "all") -> None:
     """Put the vectors into both stacks. layers: "all", or the third that is kept.
 
     Raises:
-        BackboneError: the model has them already, or the third that is kept is empty.
+        BackboneError: the model has them already, or no keys and values of their own, or the third that is kept is empty.
     """
     from peft import IA3Config, inject_adapter_in_model
 
     if any(is_ia3(name) for name, _ in model.named_parameters()):
-        raise BackboneError("this backbone is rescaled already; load it anew before attaching other vectors")
+        raise BackboneError("this backbone is already rescaled; load it again before attaching other vectors")
     layers_of = kept_layers(model, layers)
     chosen = [
         f"{stack.path}.{number}.{name}"
         for part, stack in layout_of(model).stacks.items()
         for number in layers_of[part]
         for name, module in stack.held(model)[number].named_modules()
-        if isinstance(module, nn.Linear) and (name in _SECOND or name.rpartition(".")[2] in _KEYS_AND_VALUES)
+        if isinstance(module, nn.Linear) and (_is_second(name) or name.rpartition(".")[2] in _KEYS_AND_VALUES)
     ]
+    if not any(name.rpartition(".")[2] in _KEYS_AND_VALUES for name in chosen):
+        raise BackboneError(
+            f"tensor-set = 'ia3' rescales keys and values, which a backbone of type {model.config.model_type!r} projects together with "
+            "its queries; give another tensor-set"
+        )
     inject_adapter_in_model(IA3Config(target_modules=chosen, feedforward_modules=second_of(chosen)), model)
     model.requires_grad_(False)
+
+
+def _is_second(name: str) -> bool:
+    return name.endswith(_SECOND) and "attention" not in name
 
 
 def second_of(modules: Iterable[str]) -> list[str]:

@@ -1,30 +1,43 @@
-"""Where a model's stacks of layers stand, and which modules of a layer adapters take the output of: one line a model type.
+"""Where a model's stacks of layers stand, and which modules of a layer adapters take the output of: found in the model itself.
 
-A translation model has an encoder and a decoder, a masked-language model an encoder; all else of either is shared.
+A translation model has an encoder and a decoder, or a decoder alone, a masked-language model an encoder; all else is shared.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedlingua.backbones.families import FAMILIES, Family
 from fedlingua.backbones.parts import Part
-from fedlingua.settings.tasks import TaskName
+from fedlingua.common.errors import BackboneError
 
 if TYPE_CHECKING:  # what is planned needs no torch
     from transformers import PreTrainedModel
 
+PLACES: tuple[Mapping[str, str], ...] = (
+    {"self_attn": "self_attn", "encoder_attn": "encoder_attn", "fc2": "fc2"},  # M2M-100, mBART, Marian: decoders
+    {"self_attn": "self_attn", "fc2": "fc2"},  # their encoders
+    {"self_attn": "layer.0.SelfAttention", "encoder_attn": "layer.1.EncDecAttention", "fc2": "layer.2.DenseReluDense"},  # T5
+    {"self_attn": "layer.0.SelfAttention", "fc2": "layer.1.DenseReluDense"},
+    {"attention": "attention.output.dense", "output": "output.dense"},  # BERT and its kin
+    {"self_attn": "self_attn", "mlp": "mlp"},  # Llama, Mistral, Qwen, Gemma
+    {"self_attn": "attn", "mlp": "mlp"},  # ModernBERT
+)
+"""An adapter's name -> the module of a layer whose output, added to what came in, goes through it. The first that fits a layer holds."""
+
+_OF_LAYER = re.compile(r"((?:[^.]*[^.\d][^.]*\.)*[^.]*[^.\d][^.]*)\.0\.(.+)")  # the outermost list, and what stands in its first
+
 
 @dataclass(frozen=True)
 class Stack:
-    """prefix: module that holds the stack. layers: name of the list of layers in it. places: an adapter's name -> the module of a layer
-    whose output goes through it. size_key, feed_forward_key: the model configuration's number of layers, and width of their feed-forward.
-    """
+    """prefix: module that holds the stack. layers: name of the list of layers in it. places: of PLACES. feed_forward: their
+    feed-forward's width."""
 
     prefix: str
     layers: str
     places: Mapping[str, str]
-    size_key: str
-    feed_forward_key: str
+    feed_forward: int
 
     @property
     def path(self) -> str:
@@ -35,79 +48,70 @@ class Stack:
         """The layers themselves."""
         return model.get_submodule(self.path)
 
-    def num_at_work(self, model: "PreTrainedModel") -> int:
-        """Layers that text passes, also those that were added."""
-        kind = type(self.held(model)[0])
-        return sum(isinstance(module, kind) for module in model.get_submodule(self.prefix).modules())
-
 
 @dataclass(frozen=True)
 class Layout:
-    """task: what such a model is for."""
+    """A model's stacks, by the part that each is."""
 
-    task: TaskName
+    family: Family
     stacks: Mapping[Part, Stack]
+
+    def sizes(self, config: Any) -> dict[Part, int]:
+        """How many layers each stack has, by a model's configuration."""
+        return {part: int(getattr(config, key)) for part, key in self.family.layers.items()}
 
     def place(self, tensor_name: str) -> tuple[Part, int | None]:
         """The part that a tensor belongs to, and its layer; None outside the layers."""
         for part, stack in self.stacks.items():
             if tensor_name.startswith(f"{stack.prefix}."):
                 words = tensor_name.removeprefix(f"{stack.prefix}.").split(".")
+                if self.family.shape == "decoder" and words[0].startswith("embed"):
+                    break  # it reads both languages, and often is the head as well
                 return part, int(words[1]) if words[0] == stack.layers else None
         return "shared", None
 
 
-TRANSLATION = Layout(
-    "translation",
-    {
-        "encoder": Stack(
-            "model.encoder",
-            "layers",
-            {"self_attn": "self_attn", "fc2": "fc2"},
-            "encoder_layers",
-            "encoder_ffn_dim",
-        ),
-        "decoder": Stack(
-            "model.decoder",
-            "layers",
-            {"self_attn": "self_attn", "encoder_attn": "encoder_attn", "fc2": "fc2"},
-            "decoder_layers",
-            "decoder_ffn_dim",
-        ),
-    },
-)
-MASKED_LANGUAGE = Layout(
-    "masked-language",
-    {
-        "encoder": Stack(
-            "roberta.encoder",
-            "layer",
-            {"attention": "attention.output.dense", "output": "output.dense"},
-            "num_hidden_layers",
-            "intermediate_size",
-        )
-    },
-)
-LAYOUTS = {
-    "m2m_100": TRANSLATION,
-    "mbart": TRANSLATION,
-    "xlm-roberta": MASKED_LANGUAGE,
-    "roberta": MASKED_LANGUAGE,
-    "camembert": MASKED_LANGUAGE,
-}
-"""transformers' model type -> its layout."""
+def family_of(model: "PreTrainedModel") -> Family:
+    """The family of a loaded backbone."""
+    return FAMILIES[model.config.model_type]
 
 
 def layout_of(model: "PreTrainedModel") -> Layout:
-    """The layout of a loaded backbone."""
-    return LAYOUTS[model.config.model_type]
+    """The layout of a loaded backbone; BackboneError as `layout_from`."""
+    return layout_from(model.config, [name for name, _ in model.named_parameters()])
 
 
-def most_tokens(model: "PreTrainedModel") -> int | None:
-    """Tokens of a sequence that a loaded backbone has positions for; None: M2M-100's are computed, for as many as there are."""
-    config = model.config
-    if config.model_type == "m2m_100":
+def layout_from(config: Any, names: Iterable[str]) -> Layout:
+    """Find the layout of a model by its configuration and the names of its tensors.
+
+    Raises:
+        BackboneError: there is no stack of layers that adapters have places in, or not as many as the family has.
+    """
+    family = FAMILIES[config.model_type]
+    modules: dict[str, set[str]] = {}  # path of a list of layers -> modules of its first
+    for name in names:
+        if match := _OF_LAYER.fullmatch(name):
+            words = match[2].split(".")
+            modules.setdefault(match[1], set()).update(".".join(words[:number]) for number in range(1, len(words)))
+    stacks: dict[Part, Stack] = {}
+    for path, of_layer in modules.items():
+        if places := next((places for places in PLACES if of_layer.issuperset(places.values())), None):
+            part: Part = "decoder" if family.shape == "decoder" or path.startswith(("decoder.", "model.decoder.")) else "encoder"
+            prefix, _, layers = path.rpartition(".")
+            stacks[part] = Stack(prefix, layers, places, int(getattr(config, family.feed_forward[part])))
+    if set(stacks) != set(family.layers):
+        raise BackboneError(
+            f"a backbone of type {config.model_type!r} has {' and '.join(family.layers)}; found here: {', '.join(modules) or 'no stack'} "
+            "with attention and feed-forward where adapters stand; give another backbone"
+        )
+    return Layout(family, {part: stacks[part] for part in family.layers})
+
+
+def most_tokens(config: Any) -> int | None:
+    """Tokens of a sequence that a backbone has positions for; None where positions are computed, for as many as there are."""
+    most = getattr(config, "max_position_embeddings", None)
+    if config.model_type == "m2m_100" or most is None:
         return None
     # RoBERTa's positions begin after the padding's.
-    unused = config.pad_token_id + 1 if layout_of(model).task == "masked-language" else 0
-    return int(config.max_position_embeddings) - unused
+    unused = config.pad_token_id + 1 if "roberta" in config.model_type or config.model_type == "camembert" else 0
+    return int(most) - unused

@@ -1,7 +1,6 @@
 """Load a backbone and freeze it: a hub id at a pinned revision, or a local directory."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -18,28 +18,28 @@ from transformers import (
 from transformers.utils import logging
 
 from fedlingua.backbones.codec import Codec, TextCodec
-from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
-from fedlingua.backbones.layouts import LAYOUTS
+from fedlingua.backbones.codec_causal import CausalCodec
+from fedlingua.backbones.codec_marian import MarianCodec
+from fedlingua.backbones.codec_t5 import T5Codec
+from fedlingua.backbones.convert import as_safetensors
+from fedlingua.backbones.families import FAMILIES, Shape
+from fedlingua.backbones.files import BackboneFiles, check_type
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.tasks import TaskName
 
-MODELS: dict[TaskName, Any] = {"translation": AutoModelForSeq2SeqLM, "masked-language": AutoModelForMaskedLM}
+MODELS: dict[Shape, Any] = {
+    "encoder-decoder": AutoModelForSeq2SeqLM,
+    "decoder": AutoModelForCausalLM,
+    "encoder": AutoModelForMaskedLM,
+}
 
 
-@dataclass
-class Backbone:
-    """A frozen model with its codec; `directory` is where the files lie that it was loaded from.
+@dataclass(kw_only=True)
+class Backbone(BackboneFiles):
+    """A frozen model. num_parameters: as published, whatever is attached later."""
 
-    num_parameters: as published, whatever is attached later.
-    """
-
-    name: str
-    directory: Path
     model: PreTrainedModel
-    codec: Codec
-    drawn_with: int | None = None
-    """seed of random weights; None: the directory's own"""
     num_parameters: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,20 +48,13 @@ class Backbone:
     @property
     def task(self) -> TaskName:
         """What such a model is for."""
-        return LAYOUTS[self.model.config.model_type].task
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
-        endings = KEPT | ({".safetensors"} if self.drawn_with is None else set())
-        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in endings])
-        return files if self.drawn_with is None else f"{files}-{self.drawn_with}"
+        return FAMILIES[self.model.config.model_type].task
 
 
 def load_backbone(
     directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu", random_weights: int | None = None
 ) -> Backbone:
-    """Load and freeze what lies in `directory`. Safetensors are mapped, not read: processes on one machine share them.
+    """Load and freeze the model in `directory`. Safetensors are mapped, not read: processes on one machine share them.
 
     precision, device: what it is to compute in, and where; `backbones.precision.hold` takes it there. For fp32 its weights are fp32, else
     they keep the dtype they are stored in. random_weights: a seed by which the weights are drawn anew, as before any training.
@@ -79,30 +72,61 @@ def load_backbone(
     try:
         directory = as_safetensors(directory)
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-        if config.model_type not in LAYOUTS:
-            raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(LAYOUTS)}")
-        task = LAYOUTS[config.model_type].task
-        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        check_type(config.model_type, name)
+        tokenizer = _tokenizer(directory, name)
         dtype: Any = torch.float32 if computed_in(precision, device) == "fp32" else "auto"
-        model = MODELS[task].from_pretrained(directory, dtype=dtype, use_safetensors=True, trust_remote_code=False)
-    except (OSError, ValueError, SafetensorError) as error:
+        kind = MODELS[FAMILIES[config.model_type].shape]
+        how: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
+        model, loaded = kind.from_pretrained(directory, dtype=dtype, **how)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BackboneError(f"backbone = {name!r} cannot be loaded: {error}") from error
-    codec = _codec(tokenizer, task, name)
+    if lacking := sorted(loaded["missing_keys"]):
+        first = ", ".join(lacking[:3])
+        raise BackboneError(
+            f"backbone = {name!r}: its weights lack {len(lacking)} of the model's tensors, first {first}; fetch it anew"
+        )
+    codec = _codec(tokenizer, model.config, name)
     if random_weights is not None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(random_weights)
             model = type(model)(model.config).to(model.dtype)
     model.requires_grad_(False)
     model.eval()
-    return Backbone(name, directory, model, codec, random_weights)
+    return Backbone(name=name, directory=directory, codec=codec, drawn_with=random_weights, model=model)
 
 
-def _codec(tokenizer: PreTrainedTokenizerBase, task: TaskName, name: str) -> Codec:
-    kind = type(tokenizer).__name__
-    if task == "masked-language":
+def _tokenizer(directory: Path, name: str) -> PreTrainedTokenizerBase:
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+    except Exception as error:  # each family's reads its files in a way of its own, and fails as it happens
+        raise BackboneError(
+            f"backbone = {name!r} cannot be loaded: {directory} has no tokenizer that its model's family reads ({error}); put its "
+            "files there"
+        ) from error
+    # Without any file transformers makes an empty one, for which every word is unknown.
+    files = {"tokenizer.json", *tokenizer.vocab_files_names.values()} - {"tokenizer_config.json"}
+    if not any((directory / file).is_file() for file in files):
+        raise BackboneError(f"backbone = {name!r}: {directory} has no tokenizer; put one of {', '.join(sorted(files))} there")
+    return tokenizer
+
+
+def _codec(tokenizer: PreTrainedTokenizerBase, config: Any, name: str) -> Codec:
+    kind, start_id = type(tokenizer).__name__, getattr(config, "decoder_start_token_id", None)
+    shape = FAMILIES[config.model_type].shape
+    if shape == "encoder":
         if tokenizer.mask_token_id is None:
             raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) has no mask token; wanted an encoder's, as XLM-R's")
         return TextCodec(tokenizer)
-    if not hasattr(tokenizer, "lang_code_to_id"):
-        raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted M2M-100's or mBART-50's")
-    return Codec(tokenizer)
+    if shape == "decoder":
+        return CausalCodec(tokenizer)
+    if config.model_type == "marian":
+        return MarianCodec(tokenizer, start_id)
+    codec = Codec(tokenizer, start_id)
+    if config.model_type == "t5":
+        codec = T5Codec(tokenizer, start_id, getattr(config, "task_specific_params", None))
+    if not codec.writes:
+        raise BackboneError(
+            f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted one with a token for each, as M2M-100's, NLLB's, "
+            "mBART-50's or MADLAD's"
+        )
+    return codec

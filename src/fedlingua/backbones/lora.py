@@ -18,6 +18,9 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.common.errors import BackboneError
 
+_ALIKE = (("q_proj", "query", "query_proj", "q"), ("k_proj", "key", "key_proj", "k"), ("v_proj", "value", "value_proj", "v"))
+"""What families call the same projection; ModernBERT, which has all three in one, is asked for Wqkv."""
+
 
 @dataclass(frozen=True)
 class LowRank:
@@ -38,7 +41,7 @@ def attach_lora(model: PreTrainedModel, config: LowRank, seed: int) -> None:
     from peft import LoraConfig, inject_adapter_in_model
 
     if any(is_lora(name) for name, _ in model.named_parameters()):
-        raise BackboneError("this backbone carries low-rank additions already; load it anew before attaching others")
+        raise BackboneError("this backbone already has low-rank matrices; load it again before attaching others")
     chosen = _chosen(model, config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -53,7 +56,7 @@ def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
     layout = layout_of(model)
     places = {name: layout.place(name) for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     linear = {name: (part, layer) for name, (part, layer) in places.items() if part != "shared" and layer is not None}
-    ends = [end.strip() for end in config.targets.split(",")]
+    ends = [_as_called_here(end.strip(), linear) for end in config.targets.split(",")]
     for end in ends:
         if not end or not any(f".{name}".endswith(f".{end}") for name in linear):
             known = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
@@ -66,6 +69,13 @@ def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
         for name, (part, layer) in linear.items()
         if any(f".{name}".endswith(f".{end}") for end in ends) and layer in layers_of[part]
     ]
+
+
+def _as_called_here(end: str, linear: Collection[str]) -> str:
+    """What these layers call the projection of queries, keys or values that other families call `end`."""
+    known = {name.rpartition(".")[2] for name in linear}
+    alike = next((names for names in _ALIKE if end in names), ()) if end not in known else ()
+    return next((name for name in alike if name in known), end)
 
 
 def peft_layers(model: nn.Module) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from fedlingua.common.errors import BackboneError
 
 
 class Core(nn.Module):
-    """x -> B R x with B: (d_out, r) frozen. It stands where peft has LoRA's B, and `weight` is what peft merges."""
+    """x -> B R x with B: (d_out, r) frozen. It takes the place of LoRA's B in peft, which merges `weight`."""
 
     columns: Tensor
 

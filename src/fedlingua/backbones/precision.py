@@ -14,7 +14,7 @@ from fedlingua.common.devices import computed_in
 
 
 def autocast(model: PreTrainedModel, precision: str) -> Any:
-    """bf16 arithmetic where it is asked for and the device has it; fp32 otherwise."""
+    """bf16 arithmetic if requested and supported by the device; fp32 otherwise."""
     half = computed_in(precision, model.device.type) == "bf16"
     return torch.autocast(model.device.type, torch.bfloat16) if half else nullcontext()
 

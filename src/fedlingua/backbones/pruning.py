@@ -24,13 +24,14 @@ def third(num_layers: int, which: str) -> range:
     return range(round(number * num_layers / 3), round((number + 1) * num_layers / 3))
 
 
-def private_layers(model: "PreTrainedModel", names: str) -> dict[Part, set[int]]:
+def private_layers(sizes: Mapping[Part, int], names: str) -> dict[Part, set[int]]:
     """Stack -> layers that `private-layers` names: part.layer, negative ones from the end, or part.third, with commas.
+
+    sizes: layers of each stack.
 
     Raises:
         BackboneError: a stack or a layer that the model has not.
     """
-    sizes = {part: len(stack.held(model)) for part, stack in layout_of(model).stacks.items()}
     private: dict[Part, set[int]] = {part: set() for part in sizes}
     for name in filter(None, (name.strip() for name in names.split(","))):
         part, _, which = name.partition(".")

@@ -1,4 +1,4 @@
-"""Where a backbone's files lie: in a local directory, or on the hub at a pinned revision, from where they are fetched."""
+"""A backbone's files: in a local folder, or on the hub at a pinned revision, from which they are fetched."""
 
 from pathlib import Path
 
@@ -7,6 +7,8 @@ from fedlingua.common.errors import BackboneError
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLED = "pytorch_model.bin"
+KEPT = {".json", ".model", ".spm", ".txt", ".jinja"}
+"""Endings of the files beside the weights that belong to a backbone: configuration and tokenizer."""
 
 
 def published_or_local(name: str, revision: str = "") -> Path:
@@ -50,7 +52,9 @@ def _download(name: str, revision: str) -> Path:
     """The snapshot of a hub repository in the hub's cache; pytorch_model.bin comes only where there are no safetensors."""
     from huggingface_hub import snapshot_download
 
-    directory = Path(snapshot_download(name, revision=revision, allow_patterns=["*.json", "*.model", "*.safetensors"]))
+    directory = Path(
+        snapshot_download(name, revision=revision, allow_patterns=[*(f"*{ending}" for ending in sorted(KEPT)), "*.safetensors"])
+    )
     if has_safetensors(directory):
         return directory
     return Path(snapshot_download(name, revision=revision, allow_patterns=[PICKLED]))

@@ -75,5 +75,5 @@ def is_gate(name: str) -> bool:
 
 
 def is_rest(name: str) -> bool:
-    """Whether a tensor of this name is of the rest of the world, which stands still."""
+    """Whether a tensor of this name belongs to the other sites' part, which is frozen."""
     return ".beside." in name and not is_gate(name)

@@ -1,1 +1,1 @@
-"""Who is averaged with whom."""
+"""Clusters: which sites are averaged together."""

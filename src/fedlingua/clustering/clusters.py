@@ -1,4 +1,4 @@
-"""Who is averaged with whom: for each part, named clusters of sites (Liu et al. 2023, §2.3)."""
+"""Clusters: for each part, the named groups of sites that are averaged together (Liu et al. 2023, §2.3)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Relatives:
     by: str
 
     def of(self, language: str) -> str | None:
-        """Name of the family or group that a language is averaged in, None where nobody knows it."""
+        """Family or group in which a language is averaged; None if unknown."""
         if own := next((self.own[code] for code in broader(language) if code in self.own), None):
             return own
         known = kinship(language)
@@ -94,7 +94,7 @@ def widened(
 
 
 def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> Clusters:
-    """So many clusters of each part, of sizes that differ by one at most; encoder and decoder are drawn apart, anew for each seed.
+    """Random clusters of each part, equal in size but for one site; encoder and decoder are drawn separately for each seed.
 
     Raises:
         ConfigError: more clusters than sites.
@@ -122,7 +122,9 @@ def check_number(number: int, sites: Sequence[str]) -> None:
         ConfigError: with both numbers.
     """
     if number > len(sites):
-        raise ConfigError(f"cluster.number = {number}, and there are {len(sites)} sites; wanted at most one cluster a site")
+        raise ConfigError(
+            f"cluster.number = {number}, but there are {len(sites)} sites; wanted at most one cluster for each site"
+        )
 
 
 def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> Clusters:
@@ -150,12 +152,12 @@ def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> 
                 raise ConfigError(f'{here}: {name} = {members!r}; wanted a list of sites, as in {name} = ["{sites[0]}"]')
             for site in members:
                 if site not in sites:
-                    raise ConfigError(f"{here}: {name} names {site!r}, and there is no such site{nearest(site, sites)}")
+                    raise ConfigError(f"{here}: {name} names {site!r}, but there is no such site{nearest(site, sites)}")
             placed += members
         if twice := sorted({site for site in placed if placed.count(site) > 1}):
-            raise ConfigError(f"{here}: {', '.join(twice)} stands in more than one cluster; wanted one")
+            raise ConfigError(f"{here}: {', '.join(twice)} is in more than one cluster; wanted one")
         if missing := [site for site in sites if site not in placed]:
-            raise ConfigError(f"{here}: {', '.join(missing)} stands in no cluster; every site needs one")
+            raise ConfigError(f"{here}: {', '.join(missing)} is in no cluster; every site needs one")
         clusters[part] = {name: tuple(site for site in sites if site in members) for name, members in table.items()}
     return clusters
 

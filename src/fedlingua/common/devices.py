@@ -13,7 +13,7 @@ def check_device(device: str) -> None:
     """Raise ConfigError for `cuda` without a driver; whether torch can use the one that is there shows once a model loads."""
     if device == "cuda" and sys.platform == "linux" and not _driver():
         raise ConfigError(
-            "device = 'cuda', and this machine has no GPU's driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
+            "device = 'cuda', but this machine has no GPU driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
         )
 
 
@@ -39,7 +39,9 @@ def cpu_flags() -> frozenset[str]:
 
 
 def computed_in(precision: str, device: str, say: Callable[[str], None] = lambda note: None) -> str:
-    """What `precision` comes to on `device`: fp32 on a CPU without native bf16, where bf16 is several times slower; `say` is told so."""
+    """The precision that `device` computes in: fp32 on a CPU without native bf16, which is several times slower; `say` is
+    told.
+    """
     if device != "cpu" or precision == "fp32" or NATIVE_BF16 & cpu_flags():
         return precision
     say(f"precision = {precision!r}: this CPU has no native bf16 and computes in fp32")

@@ -1,8 +1,11 @@
 """What a user or a site can cause, each as its own type: what was wrong, what was got, what is wanted, what to do."""
 
 import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class FedlinguaError(Exception):
@@ -21,11 +24,11 @@ class ConfigError(FedlinguaError):
 
 
 class CorpusError(FedlinguaError):
-    """A corpus cannot be read as it stands; names file and line."""
+    """A corpus cannot be read; the message names file and line."""
 
 
 class BackboneError(FedlinguaError):
-    """A pre-trained model is missing, or cannot serve what is asked of it."""
+    """A pre-trained model is missing or unsuitable."""
 
 
 class ExchangeError(FedlinguaError):
@@ -33,11 +36,24 @@ class ExchangeError(FedlinguaError):
 
 
 class RunError(FedlinguaError):
-    """A run cannot go on; the message names the sites and the reason."""
+    """A run cannot continue; the message names the sites and the reason."""
 
 
 class DeploymentError(FedlinguaError):
-    """A server or a site cannot be set up or reached as it stands."""
+    """A server or a site cannot be set up or reached."""
+
+
+def all_at_once(checks: Iterable[Callable[[], T]]) -> list[T]:
+    """What all checks return; where some raise ConfigError, one with all their mistakes, a line each."""
+    results, mistakes = list[T](), list[str]()
+    for check in checks:
+        try:
+            results.append(check())
+        except ConfigError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return results
 
 
 def without_words(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Files that a user names: where their paths begin, and TOML, its mistakes told with their place; files that are written whole."""
+"""Files that a user names: base folders of their paths, TOML with the place of every mistake, and whole writes."""
 
 import os
 import tomllib
@@ -44,7 +44,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is a folder; wanted a TOML file{_some(path)}") from error
     except OSError as error:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            raise ConfigError(f"{path}: cannot be read ({error.strerror}); give a file that this user may read") from error
+            raise ConfigError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
         known = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         raise ConfigError(f"{path}: there is no such file{nearest(path.name, known)}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -71,14 +71,14 @@ def _some(folder: Path) -> str:
 def check_new_folder(folder: Path, option: str) -> None:
     """Raise ConfigError for a folder that holds files already, is no folder, or where this user may not write."""
     if folder.is_dir() and any(folder.iterdir()):
-        raise ConfigError(f"{option} {folder}: holds files already; give a new folder, or remove it")
+        raise ConfigError(f"{option} {folder}: already holds files; give a new folder, or remove it")
     check_folder_to_write(folder, option)
 
 
 def check_absent(path: Path, kind: str = "folder") -> None:
     """Raise ConfigError for a file or folder, given with --to, that is there already."""
     if path.exists():
-        raise ConfigError(f"{path} is there already; remove it, or give another {kind} with --to")
+        raise ConfigError(f"{path} already exists; remove it, or give another {kind} with --to")
 
 
 def check_folder_to_write(folder: Path, option: str) -> None:
@@ -98,6 +98,6 @@ def check_file_to_write(file: Path, option: str) -> None:
 def _check_writable(path: Path, option: str) -> None:
     there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists() or place.is_symlink())
     if there != path.absolute() and not there.is_dir():
-        raise ConfigError(f"{option} {path}: {there} is a file, and no folder to write in; give another place")
+        raise ConfigError(f"{option} {path}: {there} is a file, not a folder; give another path")
     if not os.access(there, os.W_OK):
-        raise ConfigError(f"{option} {path}: {there} cannot be written to by this user; give a place that can")
+        raise ConfigError(f"{option} {path}: {there} cannot be written to by this user; give another path")

@@ -1,4 +1,4 @@
-"""A folder of files that is there whole or not at all, with checksums by which a damaged one is told."""
+"""A folder that is written whole or not at all, with checksums that detect damage."""
 
 import os
 import shutil
@@ -63,14 +63,14 @@ def check_folder(folder: Path, must_have: str, instead: str) -> None:
             checksum, _, name = line.partition("  ")
             listed[name] = checksum
     except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{folder} has no readable list of checksums ({error}); {instead}") from error
+        raise RunError(f"{folder} has no readable checksums ({error}); {instead}") from error
     present = {file.name for file in folder.iterdir()} - {CHECKSUMS}
     if present != set(listed) or must_have not in listed:
         odd = ", ".join(sorted(present ^ set(listed))) or must_have
-        raise RunError(f"{folder} is not what was written (listed and present differ in {odd}); {instead}")
+        raise RunError(f"{folder} has been changed (listed and present files differ in {odd}); {instead}")
     for name, checksum in listed.items():
         if sha256(folder / name) != checksum:
-            raise RunError(f"{folder / name} is not what was written (checksum differs); {instead}")
+            raise RunError(f"{folder / name} has been changed (checksum differs); {instead}")
 
 
 def _to_disk(path: Path) -> None:

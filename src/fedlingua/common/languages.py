@@ -81,7 +81,7 @@ def parse_direction(text: str, where: str = "direction") -> Direction:
         raise ConfigError(f"{where} = {text!r} has more than one reading; write source--target, here {choices}")
     if len(ways[0]) != 2 or not all(ways[0]) or normal_code(text) == text:
         how = "write source-target, for example 'de-fr', or source--target where a code has a hyphen, for example 'zh-Hant--en'"
-        raise ConfigError(f"{where} = {text!r} is no direction; {how}")
+        raise ConfigError(f"{where} = {text!r} is not a direction; {how}")
     source, target = (parse_language(code, f"{where} = {text!r}: language").source for code in ways[0])
     if source == target:
         raise ConfigError(f"{where} = {text!r} has the same language on both sides; give two languages")
@@ -116,8 +116,9 @@ def written_sides(direction: str) -> tuple[str, str]:
 
 
 def _readings(text: str) -> list[list[str]]:
-    """The ways to divide a text into two valid codes, none where it is one in its normal form: de-fr is not (the country is FR), zh-Hant
-    is. Of several those whose codes are in their normal form: pt-BR-de is not pt into br-DE."""
+    """All ways to split a text into two valid codes; none if it is one code in normal form: de-fr is not (the country is FR),
+    zh-Hant is. If several remain, those in normal form: pt-BR-de is not pt into br-DE.
+    """
     if normal_code(text) == text:
         return []
     subtags = text.split("-")
@@ -162,7 +163,7 @@ def broader(code: str) -> Iterator[str]:
 
 
 def known_as(language: str, known: Collection[str]) -> str | None:
-    """What those who know only some codes call a language: M2M-100 calls zh-Hant zh, and nb no."""
+    """The name of a language for models that know only some codes: M2M-100 calls zh-Hant zh, and nb no."""
     return next((code for code in (*broader(language), plain_code(language)) if code in known), None)
 
 
@@ -223,6 +224,14 @@ def kinship(language: str) -> tuple[str, str] | None:
     if len(lineage) == 1 and lineage[0] not in _GROUPS:
         return None
     return name(_FAMILIES, lineage[-1:]), name(_GROUPS, lineage[1:][-2:])
+
+
+def near_keys(name: str, known: Iterable[str], most: int = 5) -> str:
+    """The keys nearest to a mistyped one, the likeliest named first; all of them where they are few."""
+    keys = sorted(known)
+    if len(keys) > most:
+        keys = difflib.get_close_matches(name, keys, n=most, cutoff=0.0)
+    return f"{nearest(name, keys)}; {'nearest' if len(keys) == most else 'known'}: {', '.join(keys)}"
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

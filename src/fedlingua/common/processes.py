@@ -53,7 +53,7 @@ def marked(variable: str, value: str) -> list[psutil.Process]:
 
 
 def program(name: str) -> str:
-    """The command that belongs to this Python, whatever the PATH says."""
+    """The command installed beside this Python, independent of PATH."""
     beside = Path(sys.executable).parent / name
     path = str(beside) if beside.exists() else shutil.which(name)
     if path is None:
@@ -70,7 +70,9 @@ def check_free(address: str, where: str) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place)
     except PermissionError as error:
-        raise DeploymentError(f"{where} {address!r}: this user may not listen on port {port}; give one from 1024 on") from error
+        raise DeploymentError(
+            f"{where} {address!r}: this user may not listen on port {port}; give one of 1024 or above"
+        ) from error
     except OSError as error:
         reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
         raise DeploymentError(f"{where} {address!r}: {reason}; end the other program, or give another host:port") from error
@@ -83,7 +85,7 @@ def free_port() -> int:
 
 
 def json_object(printed: str) -> dict[str, Any] | None:
-    """The JSON object in what a command printed; warnings may stand around it."""
+    """The JSON object in a command's output, which may hold warnings around it."""
     start, end = printed.find("{"), printed.rfind("}")
     try:
         content = json.loads(printed[start : end + 1])
@@ -116,7 +118,7 @@ def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 
 
 def end_with_the_parent() -> None:
-    """Wait, as a thread of a process that multiprocessing started, for the end of who started it; then end at once."""
+    """In a thread of a multiprocessing child: wait for the parent's end, then exit at once."""
     parent = parent_process()
     assert parent
     parent.join()

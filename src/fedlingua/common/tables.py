@@ -1,11 +1,12 @@
-"""Tables of a TOML file: what their keys may be, and dataclasses made of them. Every mistake is told with its place in the file."""
+"""Tables of a TOML file: their keys and dataclasses made from them. Every error names its place in the file."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, TypeVar, get_args
 
-from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import nearest
+from fedlingua.common.errors import ConfigError, all_at_once
+from fedlingua.common.languages import near_keys, nearest
 
 T = TypeVar("T")
 _WANTED = {"tuple": "a list of names"}
@@ -27,8 +28,8 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
     """
     fields = {each.name.replace("_", "-"): each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
     refuse_unknown(raw, set(fields), where)
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
+
+    def read(key: str, value: Any) -> Any:
         wanted = type(fields[key].default).__name__
         if wanted == "float" and type(value) is int:
             value = float(value)
@@ -43,24 +44,25 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
             raise ConfigError(
                 f"{where}: {key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}"
             )
-        values[fields[key].name] = value
-    return kind(**values)
+        return value
+
+    values = all_at_once(partial(read, *each) for each in raw.items())
+    return kind(**{fields[key].name: value for key, value in zip(raw, values, strict=True)})
 
 
 def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Collection[str]], where: str) -> None:
     """Raise ConfigError for a key that goes with another kind than is here. options: key -> kinds that it goes with."""
     for key, owners in options.items():
         if key in raw and kind not in owners:
-            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(owners)}, and here is {kind}; leave it out")
+            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(owners)}, but this is {kind}; leave it out")
 
 
 def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Raise ConfigError for a key that is not known, with the nearest that is."""
-    for key, value in raw.items():
-        if key not in known:
-            raise ConfigError(
-                f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
-            )
+    """Raise ConfigError for keys that are not known, with the nearest that are."""
+    unknown = {key: value for key, value in raw.items() if key not in known}
+    if unknown:
+        mistakes = [f"{where}: {key} = {value!r}: there is no such key{near_keys(key, known)}" for key, value in unknown.items()]
+        raise ConfigError("\n".join(mistakes))
 
 
 def count(value: Any, what: str) -> int:

@@ -1,4 +1,4 @@
-"""What a terminal is given of words that came from elsewhere: a reply, a run folder, a file, a server. None of them may steer it."""
+"""Make foreign text safe to print: replies, run folders, files and servers must not control the terminal."""
 
 import re
 
@@ -11,7 +11,7 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 
 
 def printable(text: str) -> str:
-    """Without escape sequences (ECMA-48) and whatever else steers a terminal; lines and tabs stay."""
+    """Text without escape sequences (ECMA-48) and other control characters; line breaks and tabs stay."""
     return _STEERING.sub("", _SEQUENCE.sub("", text))
 
 

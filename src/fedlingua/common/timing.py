@@ -1,4 +1,4 @@
-"""How long something took, for whoever reads a run: nothing is decided by it."""
+"""Durations, for readers of a run: nothing depends on them."""
 
 import time
 from collections.abc import Iterator, MutableMapping

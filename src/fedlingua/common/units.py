@@ -22,7 +22,7 @@ def count(value: float | None) -> str:
 
 
 def parameters(value: float | None) -> str:
-    """A number of parameters in millions or billions where it is that large."""
+    """A number of parameters, in millions or billions if it is large."""
     if value is None:
         return NOTHING
     for size, unit in ((1e9, " B"), (1e6, " M")):
@@ -32,7 +32,7 @@ def parameters(value: float | None) -> str:
 
 
 def byte_unit(largest: float) -> tuple[float, str]:
-    """The decimal unit that `largest` bytes are best told in, and how many bytes it is."""
+    """The best decimal unit for `largest` bytes, and its size in bytes."""
     size = 1.0
     for unit in BYTE_UNITS[:-1]:
         if largest < size * 1000:
@@ -61,7 +61,7 @@ def duration(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A number of seconds with three digits that tell, and at most six decimals; for columns, so without its unit."""
+    """Seconds with three significant digits and at most six decimals; for columns, so without a unit."""
     if not value:
         return NOTHING if value is None else "0"
     return f"{value:.{min(6, max(0, 2 - math.floor(math.log10(abs(value)))))}f}"

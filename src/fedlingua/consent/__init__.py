@@ -1,1 +1,1 @@
-"""What a site has agreed to: its file, limits, approvals, and the log of what was asked of it."""
+"""A site's consent: its file, limits and approvals, and the log of requests."""

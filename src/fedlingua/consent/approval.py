@@ -3,9 +3,9 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from fedlingua.corpora.rules import TextRules
+from fedlingua.exchange.outline import Outline
 from fedlingua.exchange.protocol import (
     CHOICE_SENT,
     DIGESTS,
@@ -24,9 +24,6 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import CHANGES_WITHOUT_ASKING
 
-if TYPE_CHECKING:
-    from fedlingua.exchange.trainable import Trainable  # loads torch
-
 
 def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
     """Of all that decides what a site does in a run, text rules by content rather than by the federation file's path.
@@ -38,7 +35,7 @@ def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
 
 
 def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
-    """What a run does at a site; what it sends, `sends` tells."""
+    """What a run does at a site; `sends` lists what it sends."""
     epochs = f"{settings.local_epochs} epoch(s) by {settings.optimizer}, learning rate {settings.step_learning_rate:g}"
     batch = f"{settings.tokens_per_batch} tokens" if settings.tokens_per_batch else f"{settings.batch_size} sentences"
     yield f"method {settings.method}: trains {settings.trained_set} of {settings.backbone}, averaged by {settings.how.clustering}"
@@ -60,7 +57,7 @@ def _other(values: Mapping[str, object], defaults: Mapping[str, object]) -> str:
     return ", ".join(other) or "none"
 
 
-def sends(settings: Settings, trainable: "Trainable | None") -> Mapping[str, str]:
+def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
     """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
     sent, adapters = dict(SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
     if settings.overlap == "off":
@@ -88,19 +85,19 @@ def sends(settings: Settings, trainable: "Trainable | None") -> Mapping[str, str
             sent[EVALUATE] += f"; {PROJECTED} such sums over every tensor's gradient on these batches"
     else:
         del sent[PROBE], sent[SEND]
-    sent[update] = sent[update].replace("the tensors that travel", _update(settings, trainable))
+    sent[update] = sent[update].replace("the tensors that travel", _update(settings, outline))
     if not settings.how.trains:
         del sent[update]
     return sent
 
 
-def _update(settings: Settings, trainable: "Trainable | None") -> str:
+def _update(settings: Settings, outline: Outline | None) -> str:
     """What leaves the site of what it trains."""
     if not settings.how.travels:
         return f"no tensors under {settings.method}"
     what = "the tensors that travel"
-    if trainable:
-        chosen = trainable.tensor_set
+    if outline:
+        chosen = outline.tensor_set
         size = (
             f"{len(chosen.specs)} tensors, {chosen.num_parameters} numbers of 4 bytes, {4 * chosen.num_parameters / 1e6:.2f} MB"
         )

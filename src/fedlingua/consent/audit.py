@@ -55,17 +55,15 @@ def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
         except (ValueError, TypeError):
             line = {}
         if line.get("line") != number:
-            return lines, f"line {number} is missing, or is not whole"
+            return lines, f"line {number} is missing or incomplete"
         if line.get("before") != hashes[-1]:
-            return lines[:-1], f"line {max(1, number - 1)} is not as it was written, or what line {number} says of it"
+            return lines[:-1], f"line {max(1, number - 1)} has been changed, or what line {number} says of it"
         lines.append(line)
         hashes.append(sha256(raw).hexdigest())
     if len(lines) < head["lines"]:
-        return lines, f"line {len(lines) + 1} and all after it are missing: {HEAD} knows of {head['lines']}"
+        return lines, f"line {len(lines) + 1} and all after it are missing: {HEAD} counts {head['lines']}"
     if hashes[head["lines"]] != head["hash"] or (lines and not head["lines"]):
-        return lines[
-            : head["lines"]
-        ], f"line {max(1, head['lines'])} is not as it was written: {HEAD} has another hash, or is gone"
+        return lines[: head["lines"]], f"line {max(1, head['lines'])} has been changed: {HEAD} has another hash, or is missing"
     return lines, ""
 
 

@@ -32,19 +32,21 @@ def approved(file: Path) -> set[str]:
     for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
         word = line.split("#")[0].strip()
         if word and not _HASH.fullmatch(word):
-            raise ConfigError(f"{file}, line {number}: {word!r} is no hash of a bundle; wanted 64 hexadecimal digits")
+            raise ConfigError(f"{file}, line {number}: {word!r} is not the hash of a bundle; wanted 64 hexadecimal digits")
         hashes.add(word)
     return hashes - {""}
 
 
 def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
-    """Add a hash to a site's list, of a bundle or of what the note says; False where it stands there already.
+    """Add a hash, of a bundle or of what the note names, to a site's list; False if it is listed already.
 
     Raises:
         ConfigError: it is no hash.
     """
     if not _HASH.fullmatch(bundle):
-        raise ConfigError(f"{bundle!r} is no hash of a bundle; wanted the 64 hexadecimal digits that `fedlingua bundle` shows")
+        raise ConfigError(
+            f"{bundle!r} is not the hash of a bundle; wanted the 64 hexadecimal digits that `fedlingua bundle` shows"
+        )
     if bundle in approved(file):
         return False
     head = "# What this site runs, by sha256: bundles, and runs under them.\n"
@@ -72,6 +74,6 @@ def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
     for old in sorted(refused.glob("*.fab"), key=lambda file: file.stat().st_mtime_ns)[:-KEPT]:
         old.unlink(missing_ok=True)
     raise DeploymentError(
-        f"this site has not approved the bundle {bundle}; it lies unopened in the site's state ({refused.name}/, a zip file): "
+        f"this site has not approved the bundle {bundle}; it is stored unopened in the site's state ({refused.name}/, a zip file): "
         "read it, then give its hash to `fedlingua site approve`"
     )

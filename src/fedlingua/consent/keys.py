@@ -1,4 +1,4 @@
-"""SuperNode keys: a site proves with its private key that it is the site whose public key the server knows."""
+"""SuperNode keys: with its private key a node proves which site it is."""
 
 import base64
 import hashlib
@@ -34,7 +34,7 @@ def make_key(file: Path) -> str:
         raise ConfigError(f"{file}: '.pub' is for the public key; give the private key's file another ending, or none")
     for path in (file, public_file):
         if path.exists():
-            raise ConfigError(f"{path} is there already, and whoever made it may rely on it; give another file, or move it away")
+            raise ConfigError(f"{path} already exists and may be in use; give another file, or move it away")
     key = ec.generate_private_key(ec.SECP384R1())
     line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def read_public_key(text: str, where: str) -> ec.EllipticCurvePublicKey:
     Raises:
         ConfigError: no public key, more than one, or not of ECDSA on a NIST curve.
     """
-    wanted = "wanted one line 'ecdsa-sha2-nistp384 AAAA...', as stands in the .pub file beside the site's key"
+    wanted = "wanted one line 'ecdsa-sha2-nistp384 AAAA...', as in the .pub file beside the site's key"
     line = text.strip()
     if "PRIVATE KEY" in line:
         raise ConfigError(f"{where}: this is a private key; {wanted}. Make the site a new key: this one has left its machine")

@@ -1,4 +1,4 @@
-"""What a site takes part in, whatever its server asks for: `[limits]` of the site's file, with the defaults that hold without it.
+"""A site's limits, whatever its server asks for: `[limits]` in the site's file, and the defaults.
 
 Checked at every message, before a model is loaded, against the run's settings as they take effect (`tensor-set = "full"` under a method of
 adapters is "full") and the text as it is used (split, cut, without leaks, drawn). None holds in a simulation.
@@ -139,7 +139,7 @@ def _hyphens(name: str) -> str:
 
 
 def beyond(asked: str, name: str, allowed: str) -> ExchangeError:
-    """What is said of a run that asks for more than the limit `name` allows."""
+    """The message about a run that exceeds the limit `name`."""
     return ExchangeError(f"the run asks for {asked}; this site's file allows {allowed} ([limits] {_hyphens(name)})")
 
 

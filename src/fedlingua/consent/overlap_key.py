@@ -18,7 +18,7 @@ def make_overlap_key(file: Path) -> bytes:
         ConfigError: the file is there already.
     """
     if file.exists():
-        raise ConfigError(f"{file} is there already, and other sites may have it too; give another file, or move it away")
+        raise ConfigError(f"{file} already exists, and other sites may have it too; give another file, or move it away")
     key = secrets.token_bytes(32)
     file.parent.mkdir(parents=True, exist_ok=True)
     text = f"# For the sites of the federation, the same at each. Whoever has it can try sentences, so not for the server.\n{key.hex()}\n"

@@ -1,15 +1,16 @@
-"""A deployed site's own file (docs/files.md): where its text, keys and state lie. It never leaves the site."""
+"""The file of a deployed site (docs/files.md): text, keys and state. It never leaves the site."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from fedlingua.backbones.pinned import PINNED_REVISIONS
-from fedlingua.common.errors import ConfigError, ExchangeError
+from fedlingua.common.errors import ConfigError, ExchangeError, all_at_once
 from fedlingua.common.files import read_toml
 from fedlingua.common.tables import count, fill, refuse_unknown, table
 from fedlingua.consent.limits import SiteLimits
@@ -20,6 +21,7 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
 
 _TABLES = {"site", "text", "server", "node", "limits", "backbones"}
+_OF_A_NODE = {"key", "state", "home", "device", "processes", "methods", "raw-gradients", "max-epsilon", "overlap-key"}
 
 SITE_FILE = "site-file"
 """Key of a SuperNode's --node-config: the path of its site's file."""
@@ -83,7 +85,9 @@ class SiteFile:
             ConfigError: the run's id, which the server gives, is no plain name and could lead out of the site's state.
         """
         if not FOLDER_NAME.fullmatch(run):
-            raise ConfigError(f"the server calls the run {run!r}; wanted letters, digits, '.', '_' or '-': it names a folder")
+            raise ConfigError(
+                f"the server calls the run {run!r}; wanted letters, digits, '.', '_' or '-': it is used as a folder's name"
+            )
         return self.state / "runs" / run / site
 
 
@@ -98,31 +102,32 @@ def read_site_file(path: Path) -> SiteFile:
     folder = path.resolve().parent
     if not set(raw) <= _TABLES:
         refuse_other_kind(path, raw, SITE)
-    refuse_unknown(raw, _TABLES, path.name)
     server, node, backbones = (table(raw, name, path.name) for name in ("server", "node", "backbones"))
-    refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
-    refuse_unknown(
-        node,
-        {"key", "state", "home", "device", "processes", "methods", "raw-gradients", "max-epsilon", "overlap-key"},
-        f"{path.name} [node]",
-    )
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
         raise ConfigError(
             f"{path.name}: wanted [[site]] with name, direction or language, and a corpus; `fedlingua site init` writes one"
         )
-    sites = tuple(read_site(entry, number, path.name, folder) for number, entry in enumerate(entries, start=1))
-    names = [site.name for site in sites]
     # Methods stood in [node] before there were limits.
     given = {**({"methods": node["methods"]} if "methods" in node else {}), **table(raw, "limits", path.name)}
-    text = fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]")
+    checks: list[Callable[[], Any]] = [
+        lambda: refuse_unknown(raw, _TABLES, path.name),
+        lambda: refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]"),
+        lambda: refuse_unknown(node, _OF_A_NODE, f"{path.name} [node]"),
+        lambda: fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]"),
+        lambda: fill(SiteLimits, given, f"{path.name} [limits]"),
+        *(partial(read_site, entry, number, path.name, folder) for number, entry in enumerate(entries, start=1)),
+    ]
+    _, _, _, text, limits, *read = all_at_once(checks)
+    sites: tuple[Site, ...] = tuple(read)
+    names = [site.name for site in sites]
     for site in sites:
         # A hook that is there is used whatever the rules, so what this file requires holds once every site has one.
         check_deidentified(site, TextRules(text=text))
         if site.corpus is None:
             raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of {listed(formats_of(site.direction))}")
         if names.count(site.name) > 1:
-            raise ConfigError(f"{path.name}: the name {site.name!r} stands on {names.count(site.name)} sites; give each its own")
+            raise ConfigError(f"{path.name}: {names.count(site.name)} sites have the name {site.name!r}; give each its own")
     address, insecure = server.get("address", ""), _flag(server, "insecure", f"{path.name} [server]")
     check_address(address, f"{path.name} [server]: address =")
     if node.get("device", "") not in ("", "cpu", "cuda"):
@@ -138,7 +143,7 @@ def read_site_file(path: Path) -> SiteFile:
         home=folder / str(node.get("home", "flower")),
         device=str(node.get("device", "")),
         processes=count(node.get("processes", 0), f"{path.name} [node]: processes"),
-        limits=fill(SiteLimits, given, f"{path.name} [limits]"),
+        limits=limits,
         raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
         max_epsilon=_max_epsilon(node.get("max-epsilon", 10.0), path.name),
         overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,

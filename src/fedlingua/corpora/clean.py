@@ -12,7 +12,7 @@ from typing import Any, Literal
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction, without_spaces
 from fedlingua.common.tables import fill
-from fedlingua.corpora.identify import is_other_language, load_identifier
+from fedlingua.corpora.identify import other_language
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
 
@@ -33,7 +33,7 @@ class CleaningRules:
 
     drop_control_characters: pairs with a character of Unicode's class Cc inside, but for TAB: NUL, VT, NEL. drop_identical: both sides
     the same. min_script_share: of the letters of either side, how many are in the scripts of its language; 0.25 allows for names and
-    terms. identify_language: drops what is surely in another language; needs py3langid. normalize: Unicode's form that text is put into
+    terms. identify_language: drops what is surely in another language. normalize: Unicode's form that text is put into
     before all rules. strict: the first pair that a rule would drop is an error.
     """
 
@@ -56,7 +56,7 @@ def read_cleaning(raw: Mapping[str, Any], where: str) -> CleaningRules:
         raise ConfigError(f"{where}: min-words = {rules.min_words}; wanted 0 or above, 0 for no such rule")
     if rules.max_words and rules.max_words < max(rules.min_words, 1):
         raise ConfigError(
-            f"{where}: max-words = {rules.max_words} keeps no sentence; wanted min-words = {rules.min_words} or more, or 0 for no rule"
+            f"{where}: max-words = {rules.max_words} would keep no sentence; wanted min-words = {rules.min_words} or more, or 0 for no rule"
         )
     if rules.max_ratio and not 1 <= rules.max_ratio < math.inf:
         raise ConfigError(
@@ -64,7 +64,7 @@ def read_cleaning(raw: Mapping[str, Any], where: str) -> CleaningRules:
         )
     if not 0 <= rules.min_script_share <= 1:
         raise ConfigError(
-            f"{where}: min-script-share = {rules.min_script_share:g} is no share; wanted 0 to 1, 0 for no such rule"
+            f"{where}: min-script-share = {rules.min_script_share:g} is not a share; wanted 0 to 1, 0 for no such rule"
         )
     return rules
 
@@ -119,11 +119,8 @@ def clean(
     """The pairs that every rule keeps, stripped of outer white space; `account` counts the rest by reason.
 
     Raises:
-        ConfigError: the library that identifies languages is asked for and not here. CorpusError: the two sides are swapped, by their
-            scripts; or a pair would be dropped where `rules` are strict. Begins with `where`.
+        CorpusError: the two sides are swapped, by their scripts; or a pair would be dropped where `rules` are strict. Begins with `where`.
     """
-    if rules.identify_language:
-        load_identifier()
     return usable(normalized(in_order(pairs, direction, where), rules), judge(direction, rules, where), account)
 
 
@@ -215,7 +212,7 @@ def _other_language(pair: Pair, direction: Direction, rules: CleaningRules) -> s
         shares = (script_share(*side) for side in sides)
         if any(share is not None and share < rules.min_script_share for share in shares):
             return "script"
-    if rules.identify_language and any(is_other_language(*side) for side in sides):
+    if rules.identify_language and any(other_language(*side) for side in sides):
         return "language"
     return None
 

@@ -1,4 +1,4 @@
-"""The hook that takes out of a document what tells of whom it is, before anything else sees it: a function or a command of the site's own.
+"""De-identification: a function or command of the site's own that sees every document before anything else does.
 
 A document that the hook fails on is left out. What the hook says then may quote the document, so of a failure only its type is told,
 and what the hook prints, logs or writes to the process's output while it works is heard by nobody, nor what programs say that it starts.

@@ -10,7 +10,7 @@ from fedlingua.corpora.read import LINE_BYTES, Corpus, read_lines
 
 @dataclass(frozen=True)
 class LineDocuments(Corpus[str]):
-    """A file, plain or gzipped, whose every line is a document. Of `parts` shares this is number `part`: lines part, part + parts, ..."""
+    """A file, plain or gzipped, with a document on each line. Share `part` of `parts` has lines part, part + parts, ..."""
 
     path: Path
     part: int = 1
@@ -24,7 +24,7 @@ class LineDocuments(Corpus[str]):
 
 @dataclass(frozen=True)
 class Notes(Corpus[str]):
-    """A folder whose every .txt file, in subfolders too, is a document; in the order of their paths."""
+    """A folder of .txt files, subfolders included, one for each document, in the order of their paths."""
 
     folder: Path
 
@@ -41,7 +41,7 @@ class Notes(Corpus[str]):
                     f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}); convert the file to UTF-8"
                 ) from None
             except OSError as error:
-                raise CorpusError(f"{path}: cannot be read ({error.strerror}); check who may read it") from error
+                raise CorpusError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
             if text.strip():
                 yield text
 

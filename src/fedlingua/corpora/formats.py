@@ -1,4 +1,4 @@
-"""Every form that text may come in (docs/files.md): what an entry of a federation file or a recipe says, and the corpus that it names.
+"""Formats of text (docs/files.md): what an entry of a federation file or a recipe says, and the corpus it names.
 
 A new form is a class and a line in PAIR_FORMATS or TEXT_FORMATS.
 """
@@ -87,7 +87,7 @@ def options_of(formats: Mapping[str, Format]) -> dict[str, list[str]]:
 
 
 def listed(formats: Mapping[str, Format]) -> str:
-    """What text may come as, in words."""
+    """The formats of text, in words."""
     *others, last = formats
     return f"{', '.join(others)} or {last}"
 

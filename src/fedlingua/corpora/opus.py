@@ -1,4 +1,4 @@
-"""Moses downloads of OPUS as they come: a zip with a file for either language, told by the ends of their names."""
+"""Moses downloads of OPUS: a zip with one file for each language, recognized by the end of its name."""
 
 import zipfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which sentences of one site stand at another, found by keyed hashes, so that no text leaves a site.
+"""Find sentences that several sites have, by keyed hashes, so that no text leaves a site.
 
 A sentence is normalised, and a digest is made of it under a key that the sites share: 64 bits of BLAKE2b, keyed, over its language and
 its normalised form. Equal digests mean equal sentences: that any two of a hundred million different ones meet by chance has a probability
@@ -72,7 +72,7 @@ def digest(key: bytes, side: Side) -> int:
 
 
 def key_check(key: bytes) -> str:
-    """16 hexadecimal digits that tell one key from another, and nothing of either."""
+    """16 hexadecimal digits that identify a key without revealing it."""
     return hashlib.blake2b(b"which key this is", key=key, digest_size=8, person=_PERSON).hexdigest()
 
 
@@ -137,7 +137,7 @@ def _whole(digests: SiteDigests) -> dict[str, Digests]:
 
 
 def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
-    """site -> the digests of its dev and test that stand in the training text of another site."""
+    """site -> digests of its dev and test that also occur in another site's training text."""
     leaking = {site: [np.empty(0, DTYPE)] for site in sites}
     for site, other in permutations(sites, 2):
         for split in JUDGED:
@@ -216,12 +216,12 @@ def load_without_leaks(texts: Mapping[str, SiteText], folder: Path, key: bytes) 
             made_under, leaking = (file.metadata() or {}).get("key"), file.get_tensor("digests")
     except (OSError, SafetensorError) as error:
         raise ExchangeError(
-            f"this site does not have what it leaves out in this run ({type(error).__name__} of {LEAKS_FILE}); the comparison of the "
-            "sites' text comes before the first round: begin the run anew"
+            f"this site has lost the list of pairs that it leaves out in this run ({type(error).__name__} of {LEAKS_FILE}), which "
+            "is made before the first round: start a new run"
         ) from error
     if made_under != key_check(key):
         raise ExchangeError(
-            "this site's overlap key is not the one that the sites' text was compared under when the run began; put that one back, or "
-            "begin the run anew"
+            "this site's overlap key differs from the one under which the sites' text was compared when the run began; put that one back, "
+            "or start a new run"
         )
     return {name: without_leaks(text, leaking, key) for name, text in texts.items()}

@@ -35,12 +35,12 @@ class Pair(NamedTuple):
 
 
 class Corpus(Generic[T_co]):
-    """Where text lies, in one of the forms of formats.py: pairs, or documents in one language."""
+    """A source of text in one of the formats of formats.py: pairs, or documents in one language."""
 
     path: AnyPath
 
     def read(self) -> Iterator[T_co]:
-        """Yield what stands there in the order of the file, holding no more than a few at a time.
+        """Yield the entries in file order, holding only a few at a time.
 
         Pairs come as they stand, empty sides included; of documents those of white space alone are left out.
 
@@ -79,8 +79,8 @@ class TsvFile(Corpus[Pair]):
                 )
             if len(columns) != width:
                 raise CorpusError(
-                    f"{self.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; with a TAB inside a sentence nobody "
-                    "knows where the other one begins, so mend the line"
+                    f"{self.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; a TAB inside a sentence "
+                    "leaves open where the other one begins, so mend the line"
                 )
             yield Pair(columns[self.source_column], columns[self.target_column])
 
@@ -104,7 +104,7 @@ class LineFiles(Corpus[Pair]):
                 shorter, longer = self.paths() if left is None else reversed(self.paths())
                 raise CorpusError(
                     f"{shorter} ends after line {number - 1}, but {longer} has {number + sum(1 for _ in lines)} lines; "
-                    "line i of both files has to be the same sentence, so both need the same number of lines"
+                    "line i of both files must be the same sentence, so both need the same number of lines"
                 )
             if (number - self.part) % self.parts == 0:
                 yield Pair(left, right)
@@ -155,7 +155,7 @@ def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
 
 
 def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) -> Iterator[str]:
-    """Yield the lines of a stream, or raise as `read_lines` does. path: where they come from, for errors."""
+    """Yield the lines of a stream, or raise as `read_lines` does. path: the file, for errors."""
     number = 0
     try:
         for raw in iter(partial(stream.readline, LINE_BYTES + 1), b""):
@@ -178,7 +178,7 @@ def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) 
 
 
 def _checked_start(raw: bytes, path: AnyPath | str) -> bytes:
-    """The first line, which tells of a file that is another encoding's, or has no line ends of ours."""
+    """The first line; reveals a file with another encoding or unknown line ends."""
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
         raise CorpusError(f"{path}, line 1: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
     if b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
@@ -207,7 +207,7 @@ def check_growth(stream: IO[bytes], path: AnyPath | str) -> None:
     if packs and (size := stream.tell()) > UNPACKED_BYTES:
         packed = path.root.getinfo(path.at).compress_size if isinstance(path, zipfile.Path) else Path(path).stat().st_size
         if size > UNPACKED_TIMES * packed:
-            raise CorpusError(f"{path}: becomes more than {UNPACKED_TIMES} times as large, which no text does; check what it is")
+            raise CorpusError(f"{path}: becomes more than {UNPACKED_TIMES} times as large, which no text does; check the file")
 
 
 def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
@@ -221,7 +221,7 @@ def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
 
 
 def empty(path: AnyPath | str, unit: str = "line") -> str:
-    """What is wrong with a file that nothing stands in."""
+    """The error about an empty file."""
     return f"{path} is empty; a corpus needs at least one {unit}"
 
 

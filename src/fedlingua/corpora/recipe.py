@@ -84,7 +84,7 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     ]
     for number, corpus in enumerate(corpora, start=1):
         if corpus in corpora[: number - 1]:
-            raise ConfigError(f"{path.name}, corpus {number}: stands twice; leave one of the two out")
+            raise ConfigError(f"{path.name}, corpus {number}: is listed twice; remove one of the two")
     if not corpora:
         wanted = f"{'direction and one of' if translates else 'language and'} {listed(formats)}"
         raise ConfigError(f"{path.name} has no [[corpus]]; give at least one with {wanted}")

@@ -66,7 +66,7 @@ class ParquetPairs(Corpus[Pair]):
                         number += 1
                         yield _pair(record, self.fields, f"{self.path}, row {number}")
         except UnicodeDecodeError:
-            raise CorpusError(f"{self.path}, after row {number}: holds text that is not UTF-8; write it anew") from None
+            raise CorpusError(f"{self.path}, after row {number}: holds text that is not UTF-8; convert it to UTF-8") from None
         except (pa.ArrowException, OSError, EOFError) as error:
             raise CorpusError(
                 f"{self.path}, after row {number}: cannot be read ({type(error).__name__}); is it a whole Parquet file?"
@@ -122,7 +122,9 @@ class Dataset(Corpus[Pair]):
 
         where, local = f"dataset {self.name}", self.folder.is_dir()
         if not local and not _HUB_NAME.fullmatch(self.name):
-            raise CorpusError(f"{where}: {self.folder}: there is no such folder, and the hub calls no dataset so; check the path")
+            raise CorpusError(
+                f"{where}: {self.folder}: there is no such folder, and the hub has no dataset of this name; check the path"
+            )
         try:
             if local and any((self.folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
                 saved = datasets.load_from_disk(str(self.folder))

@@ -14,7 +14,7 @@ from fedlingua.corpora.split import SplitRules
 
 @dataclass(frozen=True)
 class IntakeRules:
-    """What is asked of text before it is used. deidentify: "required" uses no document that a hook of its site has not passed."""
+    """Rules that text must meet before use. deidentify: "required" skips documents that no hook of the site has passed."""
 
     deidentify: Literal["required", "off"] = "off"
 

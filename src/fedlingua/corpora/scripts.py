@@ -1,4 +1,4 @@
-"""Which scripts a language is written in, and whether a sentence is: names and numbers of other scripts may stand in it."""
+"""Scripts of a language, and whether a sentence is written in them; names and numbers may be in others."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -44,7 +44,7 @@ def _in_unicode(scripts: Iterable[str]) -> set[str]:
 
 
 def script_share(sentence: str, language: str) -> float | None:
-    """Share of a sentence's letters that are in the language's scripts, in [0, 1]; None where it has too few letters to tell.
+    """Share of a sentence's letters in the language's scripts, in [0, 1]; None if it has too few letters.
 
     A character of a language without spaces counts as three letters, since it says as much.
     """
@@ -94,7 +94,7 @@ def _checked(first: list[Pair], direction: Direction, where: str) -> list[Pair]:
     if 2 * swapped > len(first):
         raise CorpusError(
             f"{where}: of the first {len(first)} pairs {swapped} have {direction.source} written as {direction.target} is, and the other "
-            f"way about; the two sides are swapped, so turn them (columns = [1, 0], fields, or the direction {turned})"
+            f"way about; the two sides are swapped, so swap them back (columns = [1, 0], fields, or the direction {turned})"
         )
     return first
 

@@ -72,12 +72,12 @@ def is_pooled(site: Site, pools: str) -> bool:
 
 
 def check_pool(federation: Federation, pools: str) -> None:
-    """Raise ConfigError for a pool of nobody: no site is public, or none has the name."""
+    """Raise ConfigError for an empty pool: no site is public, or none has the name."""
     if not any(is_pooled(site, pools) for site in federation.sites):
         wanted = "public = true at one site at least" if pools == "public" else "the name of a site"
         known = ", ".join(site.name for site in federation.sites)
         raise ConfigError(
-            f"{federation.name}: no site is {pools!r}, so nothing would be trained on; wanted {wanted} (here: {known})"
+            f"{federation.name}: no site is {pools!r}, so there would be no training text; wanted {wanted} (here: {known})"
         )
 
 

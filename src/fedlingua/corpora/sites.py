@@ -1,13 +1,14 @@
-"""Sites and where their text lies: what a federation file says, as docs/files.md shows it."""
+"""Sites and their text, as a federation file describes them (docs/files.md)."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedlingua.clustering.clusters import Clusters, Relatives, given_clusters
-from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.errors import ConfigError, CorpusError, all_at_once
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, parse_direction, parse_language
 from fedlingua.common.tables import count, fill, refuse_unknown, table
@@ -28,7 +29,7 @@ POOLED = "pooled"
 
 @dataclass(frozen=True)
 class Site:
-    """One institution: its name, its direction or language, and where its text comes from, which a deployment's server does not know.
+    """One institution: its name, its direction or language, and its text, which a deployment's server does not know.
 
     public_key: of the one node that may speak for it, in OpenSSH's form; "" where nodes are not told apart by keys.
     sizes: what the site asks for itself; the federation's where it does not. Of text in one language alone: public, whether a centralized
@@ -86,12 +87,21 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
-    refuse_unknown(raw, {"name", "base", "site", *tables}, where)
-    split_raw = dict(tables["split"])
-    limits = Sizes(*(count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS))
-    split = fill(SplitRules, split_raw, f"{where} [split]")
+    own_split = dict(tables["split"])
+    most = {part: own_split.pop(f"max-{part}", 0) for part in SPLITS}
+    checks: list[Callable[[], Any]] = [
+        lambda: refuse_unknown(raw, {"name", "base", "site", *tables}, where),
+        lambda: refuse_unknown(tables["sizes"], set(SPLITS), f"{where} [sizes]"),
+        lambda: Sizes(*(count(number, f"{where} [split]: max-{name}") for name, number in most.items())),
+        lambda: fill(SplitRules, own_split, f"{where} [split]"),
+        lambda: read_cleaning(tables["cleaning"], f"{where} [cleaning]"),
+        lambda: read_sizes(tables["sizes"], f"{where} [sizes]"),
+        lambda: fill(IntakeRules, tables["text"], f"{where} [text]"),
+        *(partial(read_site, entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1)),
+    ]
+    _, _, limits, split, cleaning, sizes, text, *entries = all_at_once(checks)
+    sites: tuple[Site, ...] = tuple(entries)
     check_shares(split, f"{where} [split]")
-    sites = tuple(read_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
     if not sites:
         raise ConfigError(f"{where} has no [[site]]; give at least one with name, direction and a corpus")
     if "base" in raw and split.mode != "components":
@@ -100,25 +110,15 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         )
     if split.mixed and (without := [site.name for site in sites if site.corpus is None]):
         raise ConfigError(
-            f"{where}: [split] mixed = true deals out all sites' text in one place, so in simulation only, and {', '.join(without)} "
+            f"{where}: [split] mixed = true mixes all sites' text, which only a simulation can, but {', '.join(without)} "
             "has no corpus here; leave mixed out, or give every site its corpus"
         )
     _check_languages(sites, split, where)
     names = [site.name for site in sites]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(
-                f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
-            )
-    refuse_unknown(tables["sizes"], set(SPLITS), f"{where} [sizes]")
-    rules = TextRules(
-        split,
-        limits,
-        read_cleaning(tables["cleaning"], f"{where} [cleaning]"),
-        tuple(site.direction for site in sites),
-        read_sizes(tables["sizes"], f"{where} [sizes]"),
-        fill(IntakeRules, tables["text"], f"{where} [text]"),
-    )
+            raise ConfigError(f"{where}: {names.count(name)} sites have the name {name!r}; every site needs its own")
+    rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes, text)
     for site in sites:
         sizes_asked(site, rules)
         check_deidentified(site, rules)
@@ -143,7 +143,7 @@ def _check_languages(sites: Sequence[Site], split: SplitRules, where: str) -> No
         )
     if of_one and split.mode == "given":
         raise ConfigError(
-            f"{where}: [split] mode = 'given' is for translated text that comes divided; text in one language takes 'components', "
+            f"{where}: [split] mode = 'given' is for translated text that is already split; text in one language takes 'components', "
             "'shared-side' or 'paper'"
         )
 
@@ -156,7 +156,7 @@ def check_deidentified(site: Site, rules: TextRules) -> None:
             if site.direction.is_one_language
             else "hooks are for text in one language, so leave deidentify out"
         )
-        raise ConfigError(f"site {site.name}: [text] deidentify = 'required', and nothing de-identifies this site's text; {how}")
+        raise ConfigError(f"site {site.name}: [text] deidentify = 'required', but no hook de-identifies this site's text; {how}")
 
 
 def sizes_asked(site: Site, rules: TextRules) -> Sizes:
@@ -165,7 +165,7 @@ def sizes_asked(site: Site, rules: TextRules) -> Sizes:
     if site.corpus and given != divided:
         raise ConfigError(
             f"site {site.name}: got {'splits' if divided else 'a corpus that is not divided'} and [split] mode = {rules.split.mode!r}; "
-            "mode = 'given' and splits go together, for every site of a federation"
+            "mode = 'given' and `splits` go together, for every site"
         )
     sizes = site.sizes.before(rules.sizes)
     check_limits(sizes, rules.limits, f"site {site.name}")
@@ -258,7 +258,7 @@ def _families(raw: Mapping[str, Any], where: str) -> dict[str, str]:
         for code in (parse_language(str(code), f"{where} [families]: {family} = {codes!r}: language").source for code in codes):
             if code in families:
                 raise ConfigError(
-                    f"{where} [families]: {code!r} stands in {families[code]!r} and in {family!r}; give it one family"
+                    f"{where} [families]: {code!r} is in {families[code]!r} and in {family!r}; give it only one family"
                 )
             families[code] = family
     return families

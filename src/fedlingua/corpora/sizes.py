@@ -72,7 +72,7 @@ def check_found(site: str, splits: Mapping[Split, Sequence[Pair]], sizes: Sizes)
     if short:
         counts = ", ".join(f"{split} {len(splits[split])} of {sizes.of(split)}" for split in short)
         raise CorpusError(
-            f"site {site}: too few sentences for the sizes asked ({counts}); {sum(map(len, splits.values()))} were kept in all: "
+            f"site {site}: too few sentences for the requested sizes ({counts}); {sum(map(len, splits.values()))} were kept in all: "
             f"give more text, other shares in [split], or ask for fewer ({', '.join(short)} of the site or in [sizes])"
         )
 

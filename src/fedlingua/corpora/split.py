@@ -1,4 +1,4 @@
-"""Train, dev and test without leaks: equal sentences never stand on both sides of a split.
+"""Train, dev and test without leaks: equal sentences are never in two splits.
 
 Four rules (`SplitRules.mode`):
 
@@ -99,7 +99,7 @@ def split_sites(
     base: frozenset[Side] | set[Side] = frozenset(),
     directions: Sequence[Direction] = (),
 ) -> dict[str, dict[Split, list[Pair]]]:
-    """Every site's pairs by split, in corpus order; what shares a component with the base backbone's text comes as "base".
+    """Every site's pairs by split, in corpus order; a component with text of the base backbone is split "base".
 
     Only `components` looks across sites and at the base; the two other rules judge each pair by itself. directions: of the whole
     federation, where `sites` are only some of it.

@@ -106,7 +106,7 @@ def _split_text(
 
 
 def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:
-    """Every split at the size asked, or within its limit."""
+    """Every split, cut to its size or limit."""
     check_found(name, text.splits, sizes)
     for split in SPLITS:
         if not text.splits[split]:

@@ -85,7 +85,7 @@ def mistake(error: etree.XMLSyntaxError) -> str:
     """Where and of which type a mistake is; the parser's own words can quote the text."""
     entry = error.error_log.last_error
     line, kind = (entry.line, entry.type_name) if entry is not None else (error.lineno, "unknown")
-    return f", line {line}: is no well-formed XML ({kind.removeprefix('ERR_')})"
+    return f", line {line}: is not well-formed XML ({kind.removeprefix('ERR_')})"
 
 
 class _Pruned:
@@ -107,7 +107,7 @@ class _Pruned:
 
 
 def _units(stream: Any, path: Path) -> Iterator[Any]:
-    """Every <tu>, which is taken out of the tree once the next one is asked for."""
+    """Every <tu>; each is removed from the tree when the next is requested."""
     pruned = _Pruned(stream, path)
     parsing = etree.iterparse(
         pruned,
@@ -161,7 +161,7 @@ def _parts(element: Any, path: Path) -> Iterator[str]:
     yield element.text or ""
     for inner in element:
         if inner.tag is etree.Entity:
-            raise CorpusError(f"{path}, line {inner.sourceline}: uses an entity (&...;) of a document type, and none is expanded")
+            raise CorpusError(f"{path}, line {inner.sourceline}: uses an entity (&...;) of a document type, but none is expanded")
         if inner.tag not in _CODES:
             yield from _parts(inner, path)
         yield inner.tail or ""

@@ -33,7 +33,7 @@ SCORES = ("base", "alone", "federation", "kept", "joined", "joined_low", "joined
 
 
 class Run:
-    """A run: `folder`, and `about`, its run.json. The rest is read when asked for, also while the run is going."""
+    """A run: `folder`, and `about`, its run.json. Everything else is read on access, also while the run is going."""
 
     def __init__(self, folder: Place) -> None:
         self.about, self.folder = run_about(Path(folder)), Path(folder).resolve()
@@ -94,13 +94,13 @@ class Run:
             **decoding: Fields of `Decoding`: beam, most, max_tokens, max_new_tokens, memory, terms (a Path).
         """
         if bool(site) == bool(direction):
-            raise ConfigError("translate needs either site or direction; the run's sites stand in its sites.json")
+            raise ConfigError("translate needs either site or direction; the run's sites are in its sites.json")
         models = self._models(Decoding(**decoding))
         model = models.of_direction(parse_direction(direction, "direction")) if direction else models.run.of_site(site)
         return models.translate(model, [sentences] if isinstance(sentences, str) else list(sentences))
 
     def report(self) -> Path:
-        """Write report.html anew. Example: `webbrowser.open(run.report().as_uri())`"""
+        """Write report.html again. Example: `webbrowser.open(run.report().as_uri())`"""
         return write_report(self.folder)
 
 
@@ -153,11 +153,11 @@ def compare(*runs: Run | Place, metric: str = "", samples: int = 1000, to: Place
 def suite(
     file: Place, data: Place = "", *, jobs: int = 1, to: Place = "", profile: str = "", options: Options = None, **settings: Any
 ) -> DataFrame:
-    """Run a suite, or go on with it; a row a method. Example: `fl.suite("experiments/real/sizes.toml", jobs=2).attrs`
+    """Run or resume a suite; one row for each method. Example: `fl.suite("experiments/real/sizes.toml", jobs=2).attrs`
 
     Args:
         file: The suite, or FILE:VARIANT.
-        data: Folder that the corpora's paths are relative to.
+        data: Folder for relative corpus paths.
         jobs: Runs side by side.
         to: Folder of the result; "": as the command's.
         profile: Of pyproject-flwr.toml; "": simulation.

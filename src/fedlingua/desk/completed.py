@@ -33,13 +33,15 @@ class CompletedRun:
         about = run_about(run_dir)
         if about.get("status") != "completed":
             raise RunError(
-                f"{run_dir}: the run is {about.get('status')}, not completed; wait for its end, or go on with it: "
+                f"{run_dir}: the run is {about.get('status')}, not completed; wait for its end, or resume it: "
                 f"fedlingua run --resume {run_dir}"
             )
         try:
             return cls(RunFolder(run_dir), about, settings_of(about["config"]))
         except ConfigError as error:
-            raise ConfigError(f"{run_dir}: its run.json is of another version of fedlingua, or was changed: {error}") from error
+            raise ConfigError(
+                f"{run_dir}: its run.json was written by another version of fedlingua, or changed: {error}"
+            ) from error
 
     @property
     def fingerprint(self) -> str:
@@ -72,6 +74,6 @@ def same_backbone(settings: Settings, wanted: str) -> "Trainable":
     if trainable.backbone.fingerprint != wanted:
         raise RunError(
             f"backbone = {settings.backbone!r} is not the one the run was trained on "
-            f"({trainable.backbone.fingerprint[:12]}; wanted {wanted[:12]}); give the run its own backbone again"
+            f"({trainable.backbone.fingerprint[:12]}; wanted {wanted[:12]}); give the run its own backbone"
         )
     return trainable

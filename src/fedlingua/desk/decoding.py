@@ -1,4 +1,4 @@
-"""How sentences are translated, as `translate` and `serve` are told it. Loads no numpy, which --help and completion do without."""
+"""Options of `translate` and `serve`. Loads no numpy, which --help and completion do without."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +15,16 @@ MOST_BEAMS = 64
 class Search:
     """Options of the search; None takes the run's. most: sentences of one batch."""
 
-    beam: Annotated[int | None, typer.Option(help="Beams of the search; default: the run's.")] = None
+    beam: Annotated[int | None, typer.Option(help="Number of beams; default: the run's.")] = None
     most: Annotated[
         int,
-        typer.Option(
-            "--batch", help="Most sentences translated at once; 1: each by itself; 0: as many of a length as fit 4,000 tokens."
-        ),
+        typer.Option("--batch", help="Sentences in a batch; 0: as many of similar length as fit in 4,000 tokens."),
     ] = 0
     max_tokens: Annotated[
-        int | None, typer.Option(help="A longer sentence is cut there, and refused by serve; default: the run's.")
+        int | None, typer.Option(help="Longest sentence in tokens; longer ones are cut, or refused by serve; default: the run's.")
     ] = None
     max_new_tokens: Annotated[
-        int | None, typer.Option("--max-decode-tokens", help="Most tokens of a translation; default: the run's.")
+        int | None, typer.Option("--max-decode-tokens", help="Longest translation in tokens; default: the run's.")
     ] = None
 
     def check(self) -> None:
@@ -47,13 +45,13 @@ class Decoding(Search):
     """The search, and what else has a say in a translation. memory: whether a site's memory is used, where it has one."""
 
     memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Look at a site's memory, where `fedlingua memory` has made one.")
+        bool, typer.Option("--memory/--no-memory", help="Use the site's memory if `fedlingua memory` has built one.")
     ] = True
     terms: Annotated[
         Path | None,
         typer.Option(
-            help="Glossary: .tsv, with a term, TAB and its translation a line, or .tbx. A name that ends in a direction, as "
-            "medical.de-en.tsv, tells its columns, also the other way round; serve needs it."
+            help="Glossary of terms: .tbx, or .tsv with a term, TAB and its translation on each line. A direction in the name, as in "
+            "medical.de-en.tsv, says which column is which; serve needs one."
         ),
     ] = None
 

@@ -19,7 +19,7 @@ from fedlingua.corpora.tmx import LANG, mistake, refuse_entities
 
 @dataclass(frozen=True)
 class Term:
-    """line: where it stands in its file."""
+    """line: number in its file."""
 
     source: str
     target: str
@@ -40,7 +40,9 @@ def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[st
     for term in _of_tbx(path, direction) if is_tbx else _of_tsv(path, turned=named is not None and named != direction):
         first = terms.setdefault(folded(term.source), term)
         if folded(first.target) != folded(term.target):
-            remarks.append(f"{path}, line {term.line}: translates the term of line {first.line} otherwise; that one is taken")
+            remarks.append(
+                f"{path}, line {term.line}: translates the term of line {first.line} differently; line {first.line} is used"
+            )
     if not terms:
         raise CorpusError(f"{path}: holds no term of {direction}; give another glossary, or none")
     return list(terms.values()), remarks
@@ -53,7 +55,7 @@ def named_direction(path: Path) -> Direction | None:
 
 
 def folded(text: str) -> str:
-    """What two writings of a term have in common: neither case nor white space nor compatibility forms tell them apart."""
+    """A term without case, white space and compatibility forms, for comparison."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

@@ -1,4 +1,4 @@
-"""JSON that a run may be writing, or was writing when it was broken off."""
+"""JSON that a run may still be writing, or that an interruption cut off."""
 
 import json
 from collections.abc import Iterable

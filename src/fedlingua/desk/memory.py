@@ -19,7 +19,7 @@ DEV_SENTENCES = 150
 
 
 def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
-    """What the site held of its own text in a run on this machine. data_dir: where the text lies now, if not where it was.
+    """A site's own text in a run on this machine. data_dir: its folder now, if moved.
 
     Raises:
         RunError: its text is not here. ConfigError, CorpusError: what is wrong with the federation's file or text.
@@ -51,18 +51,23 @@ def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int 
     from fedlingua.desk.memory_store import Memory
     from fedlingua.desk.translator import Translator
     from fedlingua.evaluation.scores import bleu_score, score_sums
-    from fedlingua.training.translation import encode_pairs
+    from fedlingua.training.translation import PairExample, encode_pairs
 
     assert model.memory is not None, model
     dev = text.splits["dev"][:DEV_SENTENCES]
     for split in ("train", "dev"):
         if not text.splits[split]:
             raise RunError(
-                f"site {model.site}: there is no {split} text; a memory is made of the first and mixed in by the second"
+                f"site {model.site}: there is no {split} text; a memory is built from the first and tuned on the second"
             )
     translator = Translator(model, Decoding(how.beam, how.most, how.max_tokens, how.max_new_tokens, memory=False))
     backbone, codec = translator.trainable.model, translator.trainable.backbone.codec
-    train, judged = (encode_pairs(pairs, model.direction, codec, translator.max_tokens) for pairs in (text.splits["train"], dev))
+    if codec.first_id(model.direction) is None:
+        raise RunError(
+            f"a memory is made with an M2M-100, NLLB or mBART-50, and the backbone is a {backbone.config.model_type}; go without one"
+        )
+    encoded = (encode_pairs(pairs, model.direction, codec, translator.max_tokens) for pairs in (text.splits["train"], dev))
+    train, judged = ([example for example in examples if isinstance(example, PairExample)] for examples in encoded)
 
     def bleu(memory: Memory | None) -> float:
         translator.memory = memory

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.codec import Codec
 from fedlingua.desk.memory_store import FAISS_FROM, Memory, Mixing, agreed, faiss_index, feed_forward_inputs
 from fedlingua.training.batches import IGNORED, by_tokens
-from fedlingua.training.head import Head
+from fedlingua.training.outputs import decoder_output, output_head
 from fedlingua.training.translation import PairExample
 
 DIMENSIONS = 64
@@ -114,8 +114,7 @@ def _states(model: PreTrainedModel, codec: Codec, examples: Sequence[PairExample
     with feed_forward_inputs(model) as held:
         for chosen in by_tokens(examples, TOKENS_AT_ONCE, Random(0)):
             batch = PairExample.stack(chosen, codec).to(model.device)
-            inputs = {name: getattr(batch, name) for name in ("input_ids", "attention_mask", "decoder_input_ids")}
-            outputs = model.model(**inputs, use_cache=False).last_hidden_state
+            outputs = decoder_output(model, batch.input_ids, batch.attention_mask, batch.decoder_input_ids)
             real = batch.labels != IGNORED
             real[:, 0] = False
             yield held[0][real].float(), batch.labels[real], outputs[real]
@@ -125,8 +124,7 @@ def _dev_tokens(
     model: PreTrainedModel, codec: Codec, memory: Memory, dev: Sequence[PairExample]
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Batch by batch: of each token its neighbours' squared distances and tokens, itself, and the model's log probability of it."""
-    bias = getattr(model, "final_logits_bias", None)  # mBART carries one, M2M-100 does not
-    head = Head(model.lm_head, None if bias is None else bias.reshape(-1))
+    head = output_head(model)
     for states, tokens, outputs in _states(model, codec, dev):
         log_model = torch.cat(
             [

@@ -95,9 +95,7 @@ class Memory:
         Raises:
             RunError: It is damaged, or another model's.
         """
-        again = (
-            "make it anew with `fedlingua memory` (at a deployed site `fedlingua site memory`), or leave it out with --no-memory"
-        )
+        again = "build it again with `fedlingua memory` (at a deployed site `fedlingua site memory`), or leave it out with --no-memory"
         try:
             with safe_open(file, "pt") as stored:
                 about = json.loads(stored.metadata()["memory"])
@@ -107,7 +105,7 @@ class Memory:
             raise RunError(f"{file}: the memory is damaged ({type(error).__name__}); {again}") from error
         if memory.fingerprint != fingerprint:
             raise RunError(
-                f"{file}: the memory was made with another model ({memory.fingerprint[:12]}) than the one that translates "
+                f"{file}: the memory was built with another model ({memory.fingerprint[:12]}) than the one that translates "
                 f"({fingerprint[:12]}); {again}"
             )
         return memory

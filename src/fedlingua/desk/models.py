@@ -113,13 +113,13 @@ class RunModels:
 
     @property
     def why_no_direction(self) -> str:
-        """Why sites alone can be asked, and no direction that nobody holds; empty where one can."""
+        """Why only sites can be chosen, not directions without a site; empty if both can."""
         if self._why_not_here or not self.settings.how.trains:
             return self._why_not_here
         try:
             _ = self._relatives
         except ConfigError as error:
-            return f"which languages are related stands in the federation's file, which cannot be read here ({error})"
+            return f"the federation's file, which says which languages are related, cannot be read here ({error})"
         return ""
 
     @property
@@ -155,12 +155,12 @@ class RunModels:
         if not self._why_not_here:
             return self._of_clusters(base, {part: cluster_of(self.clusters, part, host) for part in self.clusters})
         raise RunError(
-            f"{folder}: nothing was delivered here; what {site} trained lies with the site itself (`fedlingua site translate` and "
+            f"{folder}: nothing was delivered here; {site}'s model is at the site itself (`fedlingua site translate` and "
             "`fedlingua site export` there)"
         )
 
     def is_here(self, site: str) -> bool:
-        """Whether what one of the sites uses lies here, and not with the site alone."""
+        """Whether the model of any site is here, not only at the site."""
         return not self._why_not_here or is_delivered(self._folder(site))
 
     def _folder(self, site: str) -> Path:
@@ -182,7 +182,7 @@ class RunModels:
 
     @cached_property
     def _relatives(self) -> Relatives | None:
-        """None where every part is one cluster, so that nobody has to know who is related.
+        """None if every part is a single cluster, so that language families do not matter.
 
         Raises:
             ConfigError: the federation's file is not here any more, or is none.

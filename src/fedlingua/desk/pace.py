@@ -21,7 +21,7 @@ def to_stderr(name: str) -> Note:
 
 
 class Pace:
-    """Says where a training stands, from a thread of its own: neither a slow step nor a look at the dev text is a silence.
+    """Reports a training's progress from its own thread, so that slow steps and dev scoring are not silent.
 
     say: takes a line. clock: seconds. before: what goes on until the first step; all of it where a machine is waited for.
     """

@@ -36,23 +36,24 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
     about, scores = run_about(run_dir), folder.read("scores.json")
     if about.get("status") != "completed":
         raise RunError(
-            f"{run_dir}: the run is {about.get('status')}, and what sites translate is scored at its end; wait, or go on with it: "
+            f"{run_dir}: the run is {about.get('status')}, and translations are scored at its end; wait, or resume it: "
             f"fedlingua run --resume {run_dir}"
         )
     if scores is None:
         raise no_scores(run_dir)
     if about["config"].get("task") == "masked-language":
         raise RunError(
-            f"{run_dir}: this run pre-trains an encoder, which translates nothing; its perplexities stand in scores.json"
+            f"{run_dir}: this run pre-trains an encoder, which translates nothing; its perplexities are in scores.json"
         )
     known = scores["sites"]
     for name in sites:
         if name not in known:
             raise RunError(f"{run_dir}: no site {name!r} has scores here{nearest(name, known)}; there are {', '.join(known)}")
-    return {name: _site_translations(run_dir, name, known[name]["direction"]) for name in sites or known}
+    return {name: site_translations(run_dir, name, known[name]["direction"]) for name in sites or known}
 
 
-def _site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslations:
+def site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslations:
+    """A site's translations; raises as `read_site_translations` does, and ConfigError for a wrong direction."""
     own = run_dir / "sites" / name / "translations.tsv"
     pooled = sorted((run_dir / "sites").glob(f"*/translations-{name}.tsv"))
     files = [own] if own.is_file() else pooled
@@ -77,7 +78,7 @@ def read_translations(file: Path, target: str) -> SiteTranslations:
     rows = [line.split("\t") for line in lines]
     for number, row in enumerate(rows, start=2):
         if len(row) != len(HEADER):
-            raise CorpusError(f"{file}, line {number}: {len(row)} columns; wanted {len(HEADER)}, apart by tabs")
+            raise CorpusError(f"{file}, line {number}: {len(row)} columns; wanted {len(HEADER)}, separated by tabs")
     source, reference, base, hypothesis = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [], [])
     return SiteTranslations(Translated(source, hypothesis, reference, target), Translated(source, base, reference, target))
 

@@ -42,7 +42,7 @@ class Translator:
         self.max_tokens = decoding.max_tokens or self.settings.max_tokens
         self.max_new_tokens = decoding.max_new_tokens or self.settings.max_decode_tokens
         self.most = decoding.most
-        positions = most_tokens(self.trainable.model)
+        positions = most_tokens(self.trainable.model.config)
         for option, value in (("max-tokens", self.max_tokens), ("max-decode-tokens", self.max_new_tokens)):
             if positions is not None and value > positions:
                 raise ConfigError(

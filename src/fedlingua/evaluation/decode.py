@@ -43,7 +43,7 @@ def translate(
     """
     model.eval()
     texts = [sentence.strip() for sentence in sentences]
-    encoded = codec.encode(texts, direction.source, max_tokens)
+    encoded = codec.encode_source(texts, direction, max_tokens)
     order = sorted((number for number, text in enumerate(texts) if text), key=lambda number: (-len(encoded[number]), number))
     translations = [""] * len(texts)
     start = 0
@@ -52,39 +52,45 @@ def translate(
         chosen = order[start : start + (min(size, most) if most else size)]
         start += len(chosen)
         longest = len(encoded[chosen[0]])
-        input_ids = torch.full((len(chosen), longest), codec.pad_id)
+        input_ids, mask = torch.full((len(chosen), longest), codec.pad_id), torch.zeros(len(chosen), longest, dtype=torch.long)
         for row, number in enumerate(chosen):
-            input_ids[row, : len(encoded[number])] = torch.tensor(encoded[number])
-        input_ids = input_ids.to(model.device)
+            # A decoder-only model goes on where the source ends: it is padded before it.
+            first = longest - len(encoded[number]) if codec.is_causal else 0
+            input_ids[row, first : first + len(encoded[number])] = torch.tensor(encoded[number])
+            mask[row, first : first + len(encoded[number])] = 1
         # No sensible translation is four times as long as its source; the cap ends beams that run away.
         caps = [min(max_new_tokens, 4 * len(encoded[number]) + 10) for number in chosen]
+        given = longest if codec.is_causal else 1  # tokens that stand before the translation: the source, or the start
         with ExitStack() as stack:
             guiding = [stack.enter_context(guide.over(model, [texts[number] for number in chosen], beam)) for guide in guides]
             output = model.generate(  # type: ignore[operator]
-                input_ids=input_ids,
-                attention_mask=(input_ids != codec.pad_id).long(),
-                forced_bos_token_id=codec.language_id(direction.target),
+                input_ids=input_ids.to(model.device),
+                attention_mask=mask.to(model.device),
+                forced_bos_token_id=codec.first_id(direction),
+                pad_token_id=codec.pad_id,
                 num_beams=beam,
                 do_sample=False,
                 early_stopping=beam > 1,
                 max_length=None,
                 max_new_tokens=caps[0],
                 logits_processor=LogitsProcessorList(guiding),
-                stopping_criteria=StoppingCriteriaList([_AtItsOwnCap(caps)] if len(set(caps)) > 1 else []),
+                stopping_criteria=StoppingCriteriaList([_AtItsOwnCap(caps, given)] if len(set(caps)) > 1 else []),
             )
-        for number, text in zip(chosen, codec.decode(output.tolist()), strict=True):
+        made = output[:, longest:] if codec.is_causal else output
+        for number, text in zip(chosen, codec.decode(made.tolist()), strict=True):
             translations[number] = text
     return translations
 
 
 class _AtItsOwnCap(StoppingCriteria):
-    """Ends every sentence of a batch where it would end by itself, as `max_new_tokens` does for all alike. caps: tokens, for each."""
+    """Ends every sentence of a batch where it would end by itself, as `max_new_tokens` does for all alike. caps: tokens, for each;
+    given: tokens that stand before them."""
 
-    def __init__(self, caps: Sequence[int]) -> None:
-        self.caps = torch.tensor(caps)
+    def __init__(self, caps: Sequence[int], given: int) -> None:
+        self.caps, self.given = torch.tensor(caps), given
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
         """input_ids: (sentences x candidates, len), the start token among them, a sentence's candidates together; so is the result."""
         candidates = len(input_ids) // len(self.caps)
-        ended: Tensor = self.caps.repeat_interleave(candidates).to(input_ids.device) <= input_ids.shape[1] - 1
+        ended: Tensor = self.caps.repeat_interleave(candidates).to(input_ids.device) <= input_ids.shape[1] - self.given
         return ended

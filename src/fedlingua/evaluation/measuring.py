@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedlingua.corpora.identify import load_identifier
 from fedlingua.evaluation.comet.scores import check_comet, comet_scores
 from fedlingua.evaluation.comet.scores import signature as comet_signature
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated, share
@@ -45,10 +44,8 @@ def check_measuring(metrics: Sequence[str], model: str, say: Callable[[str], Non
     """Make sure that all of the metrics can be had here, before anything else takes long.
 
     Raises:
-        ConfigError: COMET, its model or py3langid cannot.
+        ConfigError: COMET or its model cannot.
     """
-    if "off-target" in metrics:
-        load_identifier()
     if COMET in metrics:
         check_comet(model, say)
 
@@ -63,7 +60,7 @@ def measure(
     """Text -> metric -> what it counts, in the order of `metrics`; say and progress are COMET's, which takes long.
 
     Raises:
-        ConfigError: COMET, its model or py3langid cannot be had here. RunError: COMET broke off.
+        ConfigError: COMET or its model cannot be had here. RunError: COMET broke off.
     """
     measured: dict[str, dict[str, Measured]] = {name: {} for name in texts}
     for metric in metrics:

@@ -3,9 +3,10 @@
 Raw references, sacreBLEU's own tokenisation for each target language, and its signature beside every number (Post 2018).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -120,6 +121,14 @@ def signatures(target: str) -> tuple[str, str]:
     for metric in (bleu, chrf):
         metric.corpus_score(["a"], [["a"]])  # a signature knows the number of references only after a score
     return bleu.get_signature().format(), chrf.get_signature().format()
+
+
+def below_base(sites: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence where sites end with a model that translates worse than the backbone did. sites: name -> scores."""
+    below = {site: of for site, of in sites.items() if of.get("bleu", 0.0) < of.get("base_bleu", 0.0)}
+    worse = [f"{site} ({of['bleu']:.1f}, before {of['base_bleu']:.1f})" for site, of in below.items()]
+    if worse:
+        yield f"sites that end below the backbone, in BLEU: {', '.join(worse)}; a lower learning-rate or more text of theirs may help"
 
 
 def averages(scores: Mapping[str, float], sentences: Mapping[str, int]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What a site tells of a scored text: sums that add up over texts and sites, and no word of it."""
+"""A site's scores of a text: sums that add up over texts and sites, and none of its words."""
 
 from dataclasses import dataclass
 from typing import Protocol

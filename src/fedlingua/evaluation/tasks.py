@@ -1,4 +1,4 @@
-"""What a run's task asks of its sites, told before anything is loaded."""
+"""Checks of a run's task against its sites, before anything is loaded."""
 
 from collections.abc import Collection
 
@@ -8,7 +8,7 @@ from fedlingua.evaluation.scores import check_tokenizers
 
 
 def check_task(task: str, directions: Collection[Direction]) -> None:
-    """Refuse sites that the task is not for, and those whose result could not be scored here.
+    """Refuse sites that do not fit the task, and those whose result could not be scored here.
 
     Raises:
         ConfigError: names the first of them, and what to do.

@@ -15,7 +15,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from fedlingua.common.languages import plain_code
-from fedlingua.corpora.identify import is_other_language
+from fedlingua.corpora.identify import other_language
 from fedlingua.evaluation.scores import bleu_metric, bleu_tokenizer, chrf_metric
 
 Counts = NDArray[np.float64]
@@ -96,7 +96,7 @@ def _lengths(text: Translated) -> Counts:
 
 
 def _other_languages(text: Translated) -> Counts:
-    wrong = [float(is_other_language(sentence, text.target)) for sentence in text.hypotheses]
+    wrong = [float(bool(other_language(sentence, text.target))) for sentence in text.hypotheses]
     return np.stack([np.asarray(wrong), np.ones(len(wrong))], axis=1)
 
 

@@ -59,14 +59,6 @@ def masked_sums_of(model: PreTrainedModel, codec: Codec, text: SiteText, split: 
         return masked_scores(model, codec, len(text.splits[split]), examples, MASKS_KEY)
 
 
-def _of_translation(sums: ScoreSums) -> dict[str, float]:
-    return {BLEU.key: bleu_score(sums), CHRF.key: chrf_score(sums)}
-
-
-def _of_masked(sums: MaskedScores) -> dict[str, float]:
-    return {PERPLEXITY.key: perplexity(sums), ACCURACY.key: accuracy(sums)}
-
-
 def _about_translation(sums: ScoreSums, direction: Direction) -> dict[str, Any]:
     bleu_signature, chrf_signature = signatures(direction.target)
     return {"sentences": sums.sentences, "signature": bleu_signature, "chrf_signature": chrf_signature}
@@ -77,7 +69,11 @@ def _about_masked(sums: MaskedScores, direction: Direction) -> dict[str, Any]:
 
 
 TEXT_SCORERS: dict[str, TextScorer] = {
-    "translation": TextScorer(translation_sums, _of_translation, _about_translation),
-    "masked-language": TextScorer(masked_sums_of, _of_masked, _about_masked),
+    "translation": TextScorer(
+        translation_sums, lambda sums: {BLEU.key: bleu_score(sums), CHRF.key: chrf_score(sums)}, _about_translation
+    ),
+    "masked-language": TextScorer(
+        masked_sums_of, lambda sums: {PERPLEXITY.key: perplexity(sums), ACCURACY.key: accuracy(sums)}, _about_masked
+    ),
 }
 """One line a task: `task` -> how a text is scored."""

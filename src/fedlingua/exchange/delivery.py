@@ -23,7 +23,9 @@ if TYPE_CHECKING:  # what was delivered is read without torch
 ADAPTER = Path("adapter", "adapter.safetensors")
 _MODEL = Path("model.safetensors")
 _ABOUT = "delivered.json"
-_AGAIN = "give it back as it was, or take another run"
+SCORES = "scores-"
+"""Before a site's name and .json: what the site itself is told of its scores."""
+_AGAIN = "restore it, or use another run"
 
 
 def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapping[str, Any]) -> None:
@@ -51,7 +53,7 @@ def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
         RunError: nothing was delivered there, or the tensors are not there any more, or are damaged.
     """
     if not is_delivered(folder):
-        raise RunError(f"{folder}: nothing was delivered here; the run has not come to its end, or trained nothing")
+        raise RunError(f"{folder}: nothing was delivered here; the run has not ended, or trained nothing")
     files = [folder / name for name in (ADAPTER, _MODEL) if (folder / name).is_file()]
     if not files:
         raise RunError(f"{folder}: the delivered tensors are gone; wanted {ADAPTER} or {_MODEL}")

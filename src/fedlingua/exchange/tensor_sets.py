@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, attach_adapters, is_adapter_set, is_norm
+from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, attach_adapters
 from fedlingua.backbones.controllers import attach_controllers, controllers_bypassed, is_controller
 from fedlingua.backbones.ia3 import attach_ia3, is_ia3
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, peft_bypassed
 from fedlingua.backbones.lora_sb import attach_lora_sb, is_core
-from fedlingua.backbones.parts import Part
+from fedlingua.backbones.parts import Part, is_adapter_set, is_norm
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.backbones.shared_private import attach_rest, is_gate, is_rest
 from fedlingua.exchange.joined import Joined, joined_set

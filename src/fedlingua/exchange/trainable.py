@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.directories import backbone_directory
-from fedlingua.backbones.layouts import most_tokens
+from fedlingua.backbones.directories import backbone_directory, check_fits
+from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.precision import hold
 from fedlingua.backbones.pruning import private_layers
@@ -88,20 +88,13 @@ def build_trainable(settings: Settings) -> Trainable:
     all_trains = TENSOR_SETS[settings.trained_set].trains("any name")
     precision = "fp32" if all_trains else settings.precision  # of what is frozen
     backbone = load_backbone(directory, settings.backbone, precision, settings.device, drawn)
-    if backbone.task != settings.task:
-        raise BackboneError(
-            f"backbone = {settings.backbone!r} is for task = {backbone.task!r}, and the run's is {settings.task!r}; change one of them"
-        )
-    most = most_tokens(backbone.model)
-    if most is not None and settings.max_tokens > most:
-        raise BackboneError(
-            f"max-tokens = {settings.max_tokens}, and backbone = {settings.backbone!r} has positions for {most} tokens of a sequence; give "
-            f"max-tokens = {most} or less"
-        )
+    check_fits(backbone.model.config, settings)
     adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
     hold(backbone.model, trained.names, precision, settings.device)
-    travels = travelling(trained, private := private_layers(backbone.model, settings.private_layers))
+    travels = travelling(
+        trained, private := private_layers(layout_of(backbone.model).sizes(backbone.model.config), settings.private_layers)
+    )
     if any(layer not in {spec.layer for spec in trained.of_part(part)} for part, layers in private.items() for layer in layers):
         raise BackboneError(
             f"private-layers = {settings.private_layers!r} names a layer that does not train; give some of those that do"

@@ -1,4 +1,4 @@
-"""What lies between a federation's model and a site's own: Manoel et al. 2022, eq. 3."""
+"""Mixtures of the federation's model and a site's own: Manoel et al. 2022, eq. 3."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -72,7 +72,7 @@ def check_alpha(alpha: float) -> None:
 
 
 def check_alike(federated: Tensors, personal: Tensors) -> None:
-    """Refuse two models between which nothing lies.
+    """Refuse two models that cannot be mixed.
 
     Raises:
         ExchangeError: names the first tensor that one of them does not have, or has in another shape.

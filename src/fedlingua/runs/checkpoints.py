@@ -1,4 +1,4 @@
-"""Checkpoints: every round whole or not at all on disk, with checksums, so that a killed run goes on after its last good one."""
+"""Checkpoints: every round whole or not at all on disk, with checksums, so that a killed run resumes after its last good one."""
 
 import json
 import shutil

@@ -56,8 +56,8 @@ class RunFolder:
             return
         if old is not None and old.get("flower_run_id") not in (None, str(run_id)):
             raise RunError(
-                f"{self.directory} holds run {old.get('flower_run_id')} already; give another run-dir, remove the folder, "
-                "or go on with it by resume = true"
+                f"{self.directory} already holds run {old.get('flower_run_id')}; give another run-dir, remove the folder, "
+                "or resume it with resume = true"
             )
         self.write(
             "run.json",
@@ -94,7 +94,7 @@ class RunFolder:
                 f"{self.directory}: a resumed run keeps its settings, but {changed}; only {', '.join(MAY_CHANGE)} may be changed"
             )
         if old.get("code_hash") != code_hash():
-            self.event("note", text="the code has changed since the run began: what comes may differ from an unbroken run")
+            self.event("note", text="the code has changed since the run began: results may differ from an uninterrupted run")
         for left in self.directory.glob(".*.json*"):  # what the killed server was writing
             left.unlink()
         self._append_line("progress.jsonl", "")  # ends a line that was broken off
@@ -110,7 +110,7 @@ class RunFolder:
             self.update(warnings=[*known, *({text} - {*known})])
 
     @contextmanager
-    def held(self, refusal: str = "its run is still going; stop it first, or wait for its end") -> Iterator[None]:
+    def held(self, refusal: str = "its run is still going; stop it, or wait for its end") -> Iterator[None]:
         """Keep every other server out of the folder; the hold ends with the process, however it ends.
 
         Raises:
@@ -193,9 +193,7 @@ class RunFolder:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise RunError(
-                f"{file} is not JSON: {error}; it was broken off or changed: give it back as it was, or run anew"
-            ) from error
+            raise RunError(f"{file} is not JSON: {error}; it was cut off or changed: restore it, or run again") from error
         if not isinstance(content, dict):
             raise RunError(f"{file} holds a {type(content).__name__}; wanted a JSON object, as a run writes it")
         return content
@@ -232,12 +230,12 @@ def no_run(directory: Path) -> RunError:
     else:
         near = nearest(directory.name, [path.parent.name for path in directory.parent.glob("*/run.json")])
         why = f"it is {'a file' if directory.exists() else 'not there'}{near}"
-    return RunError(f"{directory} is no run folder: {why}; give a folder that a run has made (runs/<name>)")
+    return RunError(f"{directory} is not a run folder: {why}; give a folder that a run has made (runs/<name>)")
 
 
 def no_scores(directory: Path) -> RunError:
     """What is said of a completed run without its scores."""
-    return RunError(f"{directory}: the run is completed, and its scores.json is gone; give it back as it was, or run anew")
+    return RunError(f"{directory}: the run is completed, but its scores.json is missing; restore it, or run again")
 
 
 def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
@@ -249,9 +247,9 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
     if run is None:
         raise no_run(directory)
     if "attempt" not in run or "config" not in run:
-        raise RunError(f"{directory}: its run.json has no attempt or config: the run ended before it began; start it anew")
+        raise RunError(f"{directory}: its run.json has no attempt or config: the run ended before it began; start it again")
     if run.get("status") == "completed":
-        raise RunError(f"{directory}: the run is completed; there is nothing to go on with: see its report, or start another run")
+        raise RunError(f"{directory}: the run is completed; there is nothing to resume: see its report, or start another run")
 
 
 def library_versions(*more: str) -> dict[str, str]:

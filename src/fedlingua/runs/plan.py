@@ -1,4 +1,4 @@
-"""Who is averaged with whom under a run's settings, as far as that is known before any site is asked."""
+"""Clusters under a run's settings, as far as they are known before any site is asked."""
 
 import math
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def alone_words(settings: Settings, clusters: Clusters, sent: TensorSet) -> dict
         for site in (sites[0] for sites in named.values() if len(sites) == 1 < len(named) and size):
             words[site] = (f"{words[site]}; " if site in words else "") + (
                 f"site {site} shares its {part} with no other site, so {units.data(size)} of each update are averaged with nothing; "
-                f"what helps: {helps}, method = 'adapter-fed', or a site with a related language"
+                f"remedies: {helps}, method = 'adapter-fed', or a site with a related language"
             )
     return words
 

@@ -1,1 +1,1 @@
-"""What a site sends of its update: how far each tensor moved, rules that choose by it, and the masks with which a choice travels."""
+"""The part of an update that a site sends: deviations of tensors, rules that choose by them, and masks that describe the choice."""

@@ -1,1 +1,1 @@
-"""What a run can be told: its keys, their checks, methods, experiment files."""
+"""A run's settings: keys, checks, methods, experiment files."""

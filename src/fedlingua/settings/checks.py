@@ -7,10 +7,11 @@ What one key may be is in the table of options; what keys have to do with each o
 import math
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import nearest
+from fedlingua.common.errors import ConfigError, all_at_once
+from fedlingua.common.languages import near_keys, nearest
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.methods import SMALL_SETS
 from fedlingua.settings.options import Option
@@ -27,20 +28,24 @@ def settings_from(run_config: Mapping[str, Any]) -> Settings:
     """Check a whole run config.
 
     Raises:
-        ConfigError: an unknown or missing key, a wrong type, a value out of its choices or range; with the nearest name.
+        ConfigError: a line for each key that is unknown, of a wrong type, out of its choices or range; or for what is missing, or for each
+            conflict of keys.
     """
-    values: dict[str, Scalar] = {}
-    for key, value in run_config.items():
-        refuse_unknown_key(key, value)
-        values[OPTIONS[key].attribute] = _checked(OPTIONS[key], value)
+    values = dict(all_at_once(partial(_read, key, value) for key, value in run_config.items()))
     if missing := [key for key in OPTIONS if key not in run_config]:
         raise ConfigError(
-            f"the run config lacks {', '.join(missing)}; their defaults stand in pyproject.toml, [tool.flwr.app.config]"
+            f"the run config lacks {', '.join(missing)}; their defaults are in pyproject.toml, [tool.flwr.app.config]"
         )
     settings = Settings(**values)  # type: ignore[arg-type]
-    for conflict in _conflicts(settings):
-        raise ConfigError(conflict)
+    if conflicts := list(_conflicts(settings)):
+        raise ConfigError("\n".join(conflicts))
     return settings
+
+
+def _read(key: str, value: Any) -> tuple[str, Scalar]:
+    """Its attribute, and its value."""
+    refuse_unknown_key(key, value)
+    return OPTIONS[key].attribute, _checked(OPTIONS[key], value)
 
 
 def refuse_unknown_key(key: str, value: Any) -> None:
@@ -48,8 +53,7 @@ def refuse_unknown_key(key: str, value: Any) -> None:
     if key in OLD_NAMES:
         raise ConfigError(f"{key} = {value!r}: this key is called {OLD_NAMES[key]} now")
     if key not in OPTIONS:
-        known = ", ".join(OPTIONS)
-        raise ConfigError(f"{key} = {value!r}: there is no such key{nearest(key, OPTIONS)}; known keys: {known}")
+        raise ConfigError(f"{key} = {value!r}: there is no such key{near_keys(key, OPTIONS)}; all: docs/options.md")
 
 
 def _checked(option: Option, value: Any) -> Scalar:
@@ -96,17 +100,18 @@ def _conflicts(settings: Settings) -> Iterator[str]:
 
 def _of_the_run(settings: Settings) -> Iterator[str]:
     if settings.resume and not settings.run_dir:
-        yield "resume = true needs run-dir, the folder of the run to go on with"
-    if settings.strategy and not re.fullmatch(r"[\w.]+:\w+(\(.*\))?", settings.strategy):
-        yield f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty"
+        yield "resume = true needs run-dir, the folder of the run to resume"
+    for key, value, arguments in (("strategy", settings.strategy, r"(\(.*\))?"), ("client", settings.client, "")):
+        if value and not re.fullmatch(rf"[\w.]+:\w+{arguments}", value):
+            yield f"{key} = {value!r} is not known; give 'my_file:My{key.title()}', or leave it empty"
     if settings.backbone_weights == "random" and settings.trained_set != "full":
         yield (
-            f"backbone-weights = 'random' needs a tensor set that trains them all, and got {settings.trained_set!r}; give a method "
+            f"backbone-weights = 'random' needs a tensor set that trains all weights, but got {settings.trained_set!r}; give a method "
             "of the full model, or backbone-weights = 'published'"
         )
     if settings.adapter_layers != "all" and settings.trained_set not in SMALL_SETS:
         yield (
-            f"adapter.layers = {settings.adapter_layers!r} prunes adapters, and the tensor set is {settings.trained_set!r}; "
+            f"adapter.layers = {settings.adapter_layers!r} prunes adapters, but the tensor set is {settings.trained_set!r}; "
             f"give adapter.layers = 'all', or tensor-set = one of {', '.join(SMALL_SETS)}"
         )
     if settings.how.pools != "all" and settings.score_split == "dev":
@@ -120,23 +125,23 @@ def _of_clusters(settings: Settings) -> Iterator[str]:
     clustering, number = settings.how.clustering, settings.num_clusters
     if clustering == "gradients" and settings.trained_set != "adapters":
         yield (
-            f"method {settings.method} takes the gradient of an adapter, and the tensor set is {settings.trained_set!r}; "
+            f"method {settings.method} takes the gradient of an adapter, but the tensor set is {settings.trained_set!r}; "
             "give tensor-set = 'adapters', or another method"
         )
     if number != 0 and clustering not in ("random", "gradients"):
         yield (
-            f"cluster.number = {number}, and method {settings.method} takes no number of clusters; leave it 0, or choose "
+            f"cluster.number = {number}, but method {settings.method} takes no number of clusters; leave it 0, or choose "
             "adapter-random or adapter-gradients"
         )
     if number == -1 and clustering != "gradients":
         yield "cluster.number = -1 leaves the number to the silhouette of gradients; give adapter-random a number, or 0"
     if settings.signature_form == "private" and settings.signature_dim > MOST_PRIVATE_DIM:
         yield (
-            f"signature.dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers; give so many or less, "
-            "or signature.form = 'raw'"
+            f"signature.dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers; lower it, or give "
+            "signature.form = 'raw'"
         )
     if settings.cluster_parts != "both" and clustering in ("none", "alone"):
-        yield f"cluster.parts = {settings.cluster_parts!r}, and method {settings.method} has no clusters; leave it 'both'"
+        yield f"cluster.parts = {settings.cluster_parts!r}, but method {settings.method} has no clusters; leave it 'both'"
     places = [re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", name.strip()) for name in settings.signature_adapter.split(",")]
     if len(places) > 2 or len({place and place[1] for place in places} - {None}) < len(places):
         yield (
@@ -202,7 +207,7 @@ def _of_training(settings: Settings) -> Iterator[str]:
     if settings.how.pooled and settings.draws and not settings.sample_replacement and settings.sampling_temperature != 1:
         yield (
             f"sampling-temperature = {settings.sampling_temperature:g}, and under sample.replacement = false every example of the "
-            "pool comes once before any comes again, whichever text it is of; give 1, or sample.replacement = true"
+            "pool comes once before any comes again, whichever text it belongs to; give 1, or sample.replacement = true"
         )
     if settings.companions and (
         not settings.how.travels
@@ -250,7 +255,7 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
     aggregation, optimizer, rule = settings.aggregation, settings.optimized_by, settings.selected_by
     if aggregation in ("median", "trimmed-mean", "krum", "multi-krum") and rule != "all":
         yield (
-            f"aggregation = {aggregation!r} compares what all sites made of every number, and selection {rule} leaves some out; "
+            f"aggregation = {aggregation!r} compares all sites' values of every number, but selection {rule} leaves some out; "
             "give send.rule = 'all', or aggregation = 'norm-clip' or 'fed-mean'"
         )
     if not settings.how.travels:
@@ -267,7 +272,7 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
         or settings.strategy
     ):
         yield (
-            "server.extrapolation = true goes on from the mean of what sites changed; leave it out, or take a federated method, a mean as "
+            "server.extrapolation = true works on the mean of the sites' changes; leave it out, or take a federated method, a mean as "
             "aggregation, and no learned threshold, strategy or own-model that is sent"
         )
     if optimizer != "none" and settings.learns_threshold:

@@ -52,8 +52,8 @@ def parse_code(text: str) -> Code:
     form = _FORM.fullmatch(text)
     if not form:
         raise ConfigError(
-            f"{text!r} is no code; give auto, none, lossless, sign, 2bit to 8bit, '4bit nearest' (3 to 8), '4bit top 0.1' (sign or 3 to 8; "
-            "a share between 0 and 1) or '4bit rank 4' (3 to 8; a rank of 1 to 99)"
+            f"{text!r} is not a code; give auto, none, lossless, sign, 2bit to 8bit, '4bit nearest' (3 to 8), '4bit top 0.1' (sign or 3 "
+            "to 8; a share between 0 and 1) or '4bit rank 4' (3 to 8; a rank of 1 to 99)"
         )
     exact, numbers, nearest, share, rank = form.groups()
     if exact:

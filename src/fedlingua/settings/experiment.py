@@ -1,4 +1,4 @@
-"""Where a run config comes from: the table's defaults, an experiment file over them, --set over both."""
+"""A run's config: the table's defaults, overridden by an experiment file, overridden by --set."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -42,19 +42,19 @@ def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
     content = read_toml(path)
     refuse_other_kind(path, content, EXPERIMENT)
     in_file = {**default_run_config(), **flat_keys(content)}
-    try:
-        return settings_from({**in_file, **overrides})
-    except ConfigError as error:
-        raise ConfigError(f"{path if _wrong_already(in_file, str(error)) else 'command line'}: {error}") from error
+    mistakes, of_file = (_mistakes(config) for config in ({**in_file, **overrides}, in_file))
+    if mistakes:
+        raise ConfigError("\n".join(f"{path if each in of_file else 'command line'}: {each}" for each in mistakes))
+    return settings_from({**in_file, **overrides})
 
 
-def _wrong_already(config: Mapping[str, Any], reason: str) -> bool:
-    """Whether a run config would be refused in the same words."""
+def _mistakes(config: Mapping[str, Any]) -> list[str]:
+    """Why a run config would be refused."""
     try:
         settings_from(config)
     except ConfigError as error:
-        return str(error) == reason
-    return False
+        return str(error).split("\n")
+    return []
 
 
 def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:

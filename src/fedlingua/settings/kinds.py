@@ -1,4 +1,4 @@
-"""The kinds of TOML files that a user writes, told apart by their keys: a file given to the wrong command is called by its name."""
+"""The kinds of TOML files that a user writes, recognized by their keys: a file given to the wrong command is named by its kind."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ def flat_keys(content: Mapping[str, Any], group: str = "") -> dict[str, Any]:
 
 
 def kind_of(content: Mapping[str, Any]) -> str | None:
-    """What a file's content makes it; None where nothing tells."""
+    """The kind of a file by its content; None if unknown."""
     keys = set(flat_keys(content)) - {"task"}  # which a recipe has too
     if keys and keys <= set(OPTIONS):
         return EXPERIMENT

@@ -28,6 +28,11 @@ class Metric:
             return None
         return value - over if self.more_is_better else over - value
 
+    def gained(self, gain: float) -> str:
+        """A gain in words that go on with what it is over: "+5.9 BLEU over", "1.2 BLEU below"."""
+        higher = (gain >= 0) == self.more_is_better
+        return f"{'+' if higher else ''}{self.scale * abs(gain):.1f} {self.short} {'over' if higher else 'below'}"
+
 
 BLEU, CHRF = Metric("bleu", "BLEU", "BLEU", True), Metric("chrf", "chrF", "chrF", True)
 PERPLEXITY, ACCURACY = Metric("perplexity", "perplexity", "PPL", False), Metric("accuracy", "accuracy, %", "acc %", True, 100.0)
@@ -55,7 +60,7 @@ def metric_names(given: str) -> list[str]:
     """
     names = names_of(given, OF_TEXT, "there is no metric")
     if not names:
-        raise ConfigError(f"no metric is asked for; there are {', '.join(OF_TEXT)}")
+        raise ConfigError(f"no metric is given; there are {', '.join(OF_TEXT)}")
     return names
 
 

@@ -63,67 +63,68 @@ SERVERS_OWN: dict[str, Any] = {"resumable": True, "approved": False}
 
 @dataclass(frozen=True)
 class Run:
-    """What is run, with whom, where, and for how long."""
+    """What runs, with which sites, where, and for how long."""
 
     task: str = option("translation", choices=TASKS, off=("translation",))
-    """What sites train for: to translate, or to predict masked pieces of text in one language each."""
+    """What sites train for: translation, or predicting masked pieces of text in one language each."""
     method: str = option("adapter-families", choices=tuple(METHODS), check=check_method)
-    """A row of the papers' tables. base; centralized-model, centralized-adapter; adapter-local; model-fed;
-    adapter-fed, adapter-random, adapter-gradients, adapter-families; of the full model: pmfl, the name of
-    every send.rule, and server-sgd, server-adam, server-adamw, server-yogi, server-lamb; of pooled text, in
-    simulation only: centralized, centralized-public (sites with public = true), silo-NAME (one site's)."""
+    """A row of the papers' tables: base; centralized-model, centralized-adapter; adapter-local; model-fed;
+    adapter-fed, adapter-random, adapter-gradients, adapter-families. Of the full model: pmfl, the name of
+    every send.rule, and server-sgd, server-adam, server-adamw, server-yogi, server-lamb. Of pooled text, in
+    simulation only: centralized, centralized-public (sites with public = true), silo-NAME (one site)."""
     federation: str = option("demo", approved=False)
-    """The sites: a federation file, absolute or relative to the app; "demo": the one that ships."""
+    """The sites: a federation file, absolute or relative to the app, or "demo", the built-in one."""
     backbone: str = option("demo")
     """The model to start from: "demo", a recipe that `fedlingua pretrain` has trained, a hub id, or a
-    directory."""
+    folder."""
     backbone_revision: str = option("")
-    """Pinned revision of a hub id; "" takes the one this project pins."""
+    """Revision of a hub id; "" takes the one that this project pins."""
     backbone_weights: str = option("published", choices=("published", "random"), off=("published",), liu="published")
-    """published, or random: only the backbone's shape and tokenizer are used, for training from nothing."""
+    """published, or random: use only the backbone's shape and tokenizer, to train from nothing."""
     data_dir: str = option("", **SERVERS_OWN)
-    """Folder that the paths of corpora are relative to."""
+    """Folder for relative corpus paths."""
     run_dir: str = option("", **SERVERS_OWN)
-    """Where the run folder is written; "": a folder under the user's data directory."""
+    """The run folder; "": a folder in the user's data directory."""
     resume: bool = option(False, **SERVERS_OWN)
     """Resume the run in run-dir after its last complete round."""
     strategy: str = option("", liu="", chu="")
-    """A strategy class of your own, as "my_file:MyStrategy"; "": the method's."""
+    """A strategy class of your own, such as "my_file:MyStrategy"; "": the method's."""
+    client: str = option("", off=("",))
+    """A client class of your own, such as "my_file:MyClient"; "": the task's."""
     seed: int = option(2022, least=0)
-    """Of everything random: order of text, initial tensors, dropout, drawn thresholds."""
+    """Seed of everything random: order of text, initial tensors, dropout, random thresholds."""
     rounds: int = option(16, least=1, liu=5)
-    """How many rounds there are at most."""
+    """The most rounds."""
     patience: int = option(0, least=0, approved=False, liu=0, chu=0)
-    """Stop after this many rounds without a dev loss better by min-gain; 0: never."""
+    """Stop after this many rounds in which the dev loss did not improve by min-gain; 0: never."""
     min_gain: float = option(0.0, least=0, approved=False)
-    """By which share the dev loss has to fall to count as better, for patience."""
+    """The share by which the dev loss has to fall to count as an improvement, for patience."""
     best_by: str = option("examples", choices=("examples", "tokens", "last"), liu="examples", manoel="last")
-    """The round whose model is the result: the one with the least dev loss, sites weighted by examples or by
-    tokens, or the last one, whatever its loss (patience then goes by examples)."""
+    """The round whose model is the result: the lowest dev loss, with sites weighted by examples or tokens, or
+    the last round, whatever its loss (patience then goes by examples)."""
     threads: int = option(1, least=1)
     """Torch threads of a client; another number changes the last bits."""
     processes: int = option(1, least=1, off=(1,))
-    """Processes that a site trains in, each with a share of every batch and, with device = "cuda", a GPU of
-    its own. The steps are the same up to the last bits, and dropout. A site's file may give another
+    """Processes that a site trains in. Each takes a share of every batch and, with device = "cuda", a GPU of
+    its own. The steps are the same except for the last bits and dropout. A site's file may set another
     number."""
     precision: str = option("fp32", choices=("fp32", "bf16"))
-    """Of the arithmetic. What trains, its optimizer and all that travels are fp32 in both; a CPU without
-    native bf16 (avx512_bf16, amx_bf16, ARM's bf16) computes in fp32 and says so."""
+    """Precision of the arithmetic. What trains, its optimizer and all that travels are fp32 in both. A CPU
+    without native bf16 (avx512_bf16, amx_bf16, ARM's bf16) computes in fp32 and says so."""
     device: str = option("cpu", choices=("cpu", "cuda"))
-    """Where clients compute."""
+    """The device that clients compute on."""
     overlap: str = option("off", choices=("off", "report", "remove"), off=("off", "report"))
-    """Compare sites' sentences by keyed hashes before the first round. report: sentences that two sites have
-    are counted, in overlap.json; remove: pairs of dev and test with a sentence that another site trains on
-    are left out."""
+    """Compare sites' sentences by keyed hashes before the first round. report: count the sentences that two
+    sites have, in overlap.json; remove: also leave out dev and test pairs with a sentence that another site
+    trains on."""
     keep_translations: int = option(0, least=0, resumable=True)
-    """How many dev sentences, the first ones, each site also translates after every round, with the run's
-    beam, and keeps in its own folder (translations-by-round/) for the report. Changes no tensor, score or
-    byte sent."""
+    """How many dev sentences, from the first on, each site translates after every round for the report. It
+    stores them in its own folder (translations-by-round/). No tensor, score or byte sent changes."""
     keep_every: int = option(0, least=0, **SERVERS_OWN)
-    """Also keep the checkpoint of every Nth round, for personalization; 0: none."""
+    """Keep the checkpoint of every Nth round, for personalization; 0: none."""
     track: str = option("", check=tracker_names, **SERVERS_OWN)
-    """Experiment trackers that `fedlingua run` and `suite` log every round and the scores to, with commas:
-    tensorboard, mlflow, trackio (each is an extra of that name). `fedlingua track` logs other runs."""
+    """Experiment trackers that `fedlingua run` and `suite` log rounds and scores to, separated by commas:
+    tensorboard, mlflow, trackio (each an extra of that name). `fedlingua track` logs other runs."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ class Training:
         "", choices=("", "adapters", "full", "controllers", "lora", "lora-sb", "ia3", "norms"), liu="", chu=""
     )
     """What trains and travels; "": the method's. controllers: the added layers travel, everything trains.
-    lora-sb: r x r numbers between two frozen matrices; ia3: vectors that rescale keys, values and feed-forwards;
-    norms: layer norms alone."""
+    lora-sb: r x r numbers between two frozen matrices; ia3: vectors that rescale keys, values and
+    feed-forwards; norms: layer norms only."""
     batch_size: int = option(16, least=1, when=BY_SENTENCES, liu=8, chu=2)
     """Sentences in a batch."""
     accumulation: int = option(1, least=1, liu=16, chu=1)
@@ -148,55 +149,54 @@ class Training:
     """Make batches of sentences of similar length with at most this many tokens, padding included; 0: by
     batch-size."""
     max_tokens: int = option(128, least=4, liu=256)
-    """A longer sentence is cut, on both sides. masked-language: length of a sequence, filled with
-    sentences."""
+    """Longer sentences are cut to this many tokens on both sides. For masked-language: length of a sequence,
+    which is filled with sentences."""
     sampling_temperature: float = option(1.0, least=1, when=BY_SIZE, off=(1.0,))
-    """A site counts by its size to the power of 1 / this in fed-avg, and so do the texts a centralized method
-    draws; 1: by size, above 1: more alike."""
+    """In fed-avg a site counts by its size to the power of 1 / this, and so do the texts that a centralized
+    method draws from; 1: by size; above 1: more alike."""
     optimizer: str = option("adam", choices=("adam", "adamw", "sgd"))
     """A site's optimizer."""
     optimizer_state: str = option("fresh", choices=("fresh", "kept", "averaged"))
-    """fresh: reset for each round; kept: carried over, also where a round begins with other tensors than the
-    last one ended with, and nothing of it leaves a site; averaged: adam's travels with the tensors and is
-    averaged as they are, for three times the bytes."""
+    """fresh: reset in each round; kept: carried over, even if a round begins with other tensors, and never
+    sent; averaged: adam's state travels and is averaged with the tensors, for three times the bytes."""
     scaffold: bool = option(False, off=(False,))
-    """Add to every gradient the mean of the sites' gradients of the round before less the site's own (SCAFFOLD,
-    Karimireddy et al. 2020), for twice the bytes."""
+    """Correct every gradient by the mean of all sites' gradients in the round before, less the site's own
+    (SCAFFOLD, Karimireddy et al. 2020), for twice the bytes."""
     optimizer_epsilon: float = option(1e-8, least=0, when=NOT_SGD)
-    """What adam and adamw add to what they divide by."""
+    """Added to the denominator of adam and adamw."""
     weight_decay: float = option(0.0, least=0)
     """Weight decay of a site's optimizer."""
     learning_rate: float = option(0.01, least=0)
-    """A site's learning rate; 0: the paper's, 5e-5 for full and controllers, else 1e-3."""
+    """A site's learning rate; 0: the paper's, which is 5e-5 for full and controllers and 1e-3 otherwise."""
     schedule: str = option("constant", choices=tuple(SCHEDULES), off=("constant",))
     """How a site's learning rate changes over its steps in all rounds."""
     warmup_steps: int = option(0, least=0, off=(0,))
-    """Steps, from the first round on, in which the rate rises to learning-rate."""
+    """Steps at the start of the run in which the rate rises to learning-rate."""
     clip_norm: float = option(0.0, least=0, off=(0.0,))
-    """Scale a step's gradient down to this L2 norm, over all that trains; 0: never."""
+    """Scale a step's gradient down to this L2 norm over all that trains; 0: never."""
     label_smoothing: float = option(0.0, least=0, below=1, off=(0.0,))
     """Share of a prediction that is spread over the whole vocabulary."""
     head_vocabulary: str = option("all", choices=("all", "text"), off=("all",))
-    """What training spreads probability over: all pieces, or those in the site's own training text. The dev
-    loss and translations are over all."""
+    """The pieces that training predicts among: all, or those in the site's own training text. Dev loss and
+    translations use all."""
     mask_share: float = option(0.15, above=0, most=1, when=task_is("masked-language"))
     """Share of a sequence's pieces that are masked and predicted."""
     sample_least: int = option(0, least=0, manoel=500)
-    """A site draws examples for a round: this many, or sample.share where that is more; both 0: no draw,
-    every example once."""
+    """A site draws this many examples for a round, or sample.share of its text if that is more; both 0: every
+    example once, without a draw."""
     sample_share: float = option(0.0, least=0, manoel=0.8e-4)
-    """Share of its examples that a site draws for a round, see sample.least."""
+    """Share of its examples that a site draws for a round; see sample.least."""
     sample_replacement: bool = option(True, when=DRAWS, off=(True,))
-    """false: draws go through the whole text in a random order, on from round to round, so that every example
-    comes once an epoch (as in the centralized row of Manoel et al., with whole-steps = false)."""
+    """false: draws go through the whole text in a random order that continues from round to round, so that
+    every example comes once an epoch (the centralized row of Manoel et al., with whole-steps = false)."""
     micro_tokens: int = option(0, key="memory.micro-tokens", least=0, off=(0,))
-    """Divide a step's sentences into batches of similar length with at most this many tokens, padding
-    included (a longer sentence is a batch by itself): the same step with less padding; 0: as they come."""
+    """Compute a step in batches of similar length with at most this many tokens, padding included; a longer
+    sentence is a batch by itself. The step is the same, with less padding; 0: off."""
     head_chunk: int = option(0, key="memory.head-chunk", least=0, off=(0,))
-    """Let the output head score this many predicted tokens at a time, in training and for the dev loss: the
-    same loss and gradient; 0: a whole batch."""
+    """How many predicted tokens the output head scores at a time, in training and for the dev loss. The loss
+    and gradient are the same; 0: a whole batch."""
     gradient_checkpointing: bool = option(False, key="memory.gradient-checkpointing", off=(False,))
-    """Compute layers again on the way back instead of storing them: more time, the same numbers."""
+    """Compute layers again in the backward pass instead of storing them: slower, with the same numbers."""
 
 
 @dataclass(frozen=True)
@@ -204,14 +204,15 @@ class AddedLayers:
     """What is added to the backbone: adapters, low-rank matrices (LoRA), controllers."""
 
     adapter_layers: str = option("all", choices=("all", "input-end", "middle", "output-end"))
-    """Layers in which what is small (adapters, lora, lora-sb, ia3, norms) trains: all, or one third of each stack."""
+    """Layers in which small sets (adapters, lora, lora-sb, ia3, norms) train: all, or a third of each
+    stack."""
     adapter_dim: int = option(32, least=1, when=trains("adapters"), liu=64)
-    """Neurons of an adapter's bottleneck."""
+    """Neurons in an adapter's bottleneck."""
     adapter_init: str = option("paper", choices=("paper", "zero"), when=trains("adapters"), liu="paper")
-    """paper: both projections from N(0, adapter.init-std); zero: up-projection 0, an identity at the
-    start."""
+    """paper: both projections are drawn from N(0, adapter.init-std); zero: the up-projection is 0, so the
+    adapter starts as an identity."""
     adapter_init_std: float = option(0.02, least=0, when=trains("adapters"))
-    """Standard deviation of an adapter's initial numbers, see adapter.init."""
+    """Standard deviation of an adapter's initial numbers; see adapter.init."""
     adapter_place: str = option(
         "after-dropout",
         choices=("after-dropout", "before-dropout"),
@@ -220,14 +221,14 @@ class AddedLayers:
         liu="after-dropout",
     )
     """after-dropout: residual + adapter(dropout(h)), as in the paper's code; before-dropout: residual +
-    dropout(adapter(h)), as in runs of before there was this key. The same where dropout is 0, and in
+    dropout(adapter(h)), as in runs older than this key. Both are the same if dropout is 0, and in
     evaluation."""
     lora_rank: int = option(8, least=1, when=LOW_RANK)
-    """Rank of the added matrices; r of lora-sb."""
+    """Rank of the added matrices; for lora-sb, r."""
     lora_alpha: float = option(16.0, when=LOW_RANK)
-    """What they add is scaled by alpha / rank."""
+    """The added matrices are scaled by alpha / rank."""
     lora_targets: str = option("q_proj,v_proj", when=LOW_RANK)
-    """Linear layers that get them, by the end of their names, with commas; of XLM-R: query,value."""
+    """The linear layers that get them: ends of their names, separated by commas; queries and values by any family's names."""
     controllers: int = option(4, least=1, when=trains("controllers"), liu=4)
     """Layers added to each of encoder and decoder."""
 
@@ -237,16 +238,16 @@ class Own:
     """What of a model is a site's own."""
 
     private_layers: str = option("", off=("",))
-    """Layers that train and stay at their site, as in FedPer (Arivazhagan et al. 2019), with commas: as
-    part.layer, -1 for the last (decoder.-1), or as part.third (decoder.output-end, a fifth of all adapters)."""
+    """Layers that train but stay at their site, as in FedPer (Arivazhagan et al. 2019), separated by commas:
+    part.layer, -1 for the last (decoder.-1), or part.third (decoder.output-end, a fifth of adapters)."""
     own_model: str = option("none", choices=OWN_MODELS, off=("none",))
-    """A model of a site's own, which its dev loss and scores are then of; not of full and controllers. ditto: trained
-    beside the federation's, with a pull to it (Li et al. 2021); mr-mtl: instead of it, with a pull to the mean
-    (Liu et al. 2022); shared-private: instead of it, and beside it what the other sites sent, frozen, which a
-    gate in every layer mixes in (FedALT, Bian et al. 2026; of adapters and lora)."""
+    """A model of the site's own, measured in place of the shared one; not with full or controllers. ditto:
+    trained beside the federation's and pulled towards it (Li et al. 2021); mr-mtl: instead of it, pulled
+    towards the mean (Liu et al. 2022); shared-private: instead of it, with a gate in every layer that mixes in
+    what the others sent (FedALT, Bian et al. 2026; adapters and lora only)."""
     pull: float = option(0.0, least=0, off=(0.0,))
-    """lambda or mu: training minimises its loss + pull / 2 x |w - mean|^2, where w is a site's own model (ditto,
-    mr-mtl), or without one what the federation trains (FedProx, Li et al. 2020)."""
+    """lambda or mu: training adds pull / 2 x |w - mean|^2 to its loss. w is the site's own model (ditto,
+    mr-mtl) or, without one, the federation's (FedProx, Li et al. 2020)."""
 
 
 @dataclass(frozen=True)
@@ -254,20 +255,20 @@ class Clusters:
     """Which sites are averaged together; signatures of gradients by which adapter-gradients finds out."""
 
     cluster_by: str = option("group", choices=("group", "family", "given"), when=CLUSTERED, liu="group")
-    """What makes a cluster of adapter-families: a group (Germanic, ...), a family (Indo-European, ...), or
-    [clusters] of the federation file (given)."""
+    """What forms a cluster of adapter-families: a group (Germanic, ...), a family (Indo-European, ...), or
+    [clusters] in the federation file (given)."""
     cluster_least: int = option(2, least=1, off=(1,), when=CLUSTERED)
-    """Of group and family: a cluster of fewer sites is joined with the smallest other one of its family, or where
-    there is none with the smallest of all. 1: a site without relatives is averaged with nobody."""
+    """For group and family: a smaller cluster is joined with the smallest other one of its family or, if
+    there is none, with the smallest of all. 1: a site without relatives is averaged with no other."""
     cluster_parts: str = option("both", choices=("both", "encoder", "decoder"), when=CLUSTERED)
-    """The part that is clustered; the other one is averaged over all sites."""
+    """The part that is clustered; the other part is averaged over all sites."""
     num_clusters: int = option(0, key="cluster.number", least=-1, when=CLUSTERED, liu=0)
-    """Number of clusters of each part, for adapter-random and adapter-gradients; 0: as many as cluster.by
-    makes; -1: by silhouette (gradients)."""
+    """Clusters of each part, for adapter-random and adapter-gradients; 0: as many as cluster.by gives; -1:
+    chosen by silhouette (gradients only)."""
     signature_adapter: str = option("encoder.0.self_attn,decoder.-1.fc2", when=GRADIENTS)
-    """Adapters whose gradients are a site's signatures, as part.layer.place, -1 for the last layer. The
-    encoder is clustered by the first and the decoder by the second, or both by the only one. The defaults
-    separate the phrasebook's groups best, each of its part (experiments/results/benchmarks/kept.jsonl)."""
+    """The adapters whose gradients are a site's signatures: part.layer.place, with -1 for the last layer. The
+    first clusters the encoder, the second the decoder; a single one clusters both. The defaults separate the
+    phrasebook's groups best (experiments/results/benchmarks/kept.jsonl)."""
     signature_examples: int = option(0, least=0, when=GRADIENTS)
     """Training sentences that the gradient is computed over; 0: all."""
     signature_distance: str = option("cosine", choices=("cosine", "euclidean"), when=GRADIENTS)
@@ -284,7 +285,7 @@ class Clusters:
     signature_noise: float = option(2.0, above=0, when=PRIVATE)
     """Standard deviation of the noise on the sum, as a multiple of signature.clip."""
     signature_delta: float = option(1e-5, above=0, below=1, when=PRIVATE)
-    """Delta of the (epsilon, delta) that signatures.json states, for all signatures together."""
+    """Delta of the (epsilon, delta) guarantee in signatures.json, for all signatures together."""
 
 
 @dataclass(frozen=True)
@@ -292,51 +293,49 @@ class Aggregation:
     """What the server makes of a cluster's updates, and of those that look wrong."""
 
     aggregation: str = option("fed-mean", choices=AGGREGATIONS, chu="fed-avg")
-    """How a cluster's updates are combined: a mean in which every site counts the same (fed-mean, eq. 3 of
-    Liu et al.), by its sentences (fed-avg, eq. 2), or more the lower its training loss is (by-loss,
-    Dimitriadis et al. 2021); or a rule that a few lying sites cannot decide: median, trimmed-mean, norm-clip,
-    krum, multi-krum."""
+    """How a cluster's updates are combined. Means: every site counts the same (fed-mean, eq. 3 of Liu et
+    al.), by its sentences (fed-avg, eq. 2), or more the lower its training loss (by-loss, Dimitriadis et al.
+    2021). Rules that withstand a few dishonest sites: median, trimmed-mean, norm-clip, krum, multi-krum."""
     loss_temperature: float = option(1.0, above=0, when=aggregates("by-loss"))
     """Weights are softmax(-loss / loss-temperature), with the loss in nats a token."""
     byzantine_sites: int = option(1, key="robust.byzantine-sites", least=1, when=aggregates("trimmed-mean", "krum", "multi-krum"))
-    """How many sites of a cluster may lie; trimmed-mean needs twice as many and one more, the others twice as
-    many and three."""
+    """How many sites of a cluster may be dishonest. With n of them, trimmed-mean needs 2n + 1 sites, krum and
+    multi-krum 2n + 3."""
     clip_update_norm: float = option(0.0, key="robust.clip-norm", least=0, when=aggregates("norm-clip"))
-    """Scale longer updates down to this L2 norm before they are averaged; 0: to the round's median."""
+    """Scale longer updates down to this L2 norm before averaging; 0: to the round's median."""
     max_site_share: float = option(
         0.5, key="robust.max-share", least=0.5, when=aggregates("fed-avg", "by-loss"), off=(1.0,), approved=False
     )
-    """The most that one site of three or more counts in its cluster's mean, whatever size or loss it claims;
-    1: no bound."""
+    """The largest weight of one site of three or more in its cluster's mean, whatever size or loss it
+    reports; 1: no bound."""
     max_update_norm: float = option(0.0, key="robust.max-norm", least=0, approved=False, liu=0.0, chu=0.0)
-    """Refuse an update farther than this L2 norm from what the site was given; 0: no bound."""
+    """Refuse an update farther than this L2 norm from the tensors that the site received; 0: no bound."""
     max_update_ratio: float = option(2.5, key="robust.max-ratio", least=0, approved=False)
-    """Leave out an update whose root mean square change is more than this multiple of what the other sites'
-    updates and the steps behind them lead to expect, and scale it down beyond 0.8 of that; so is what no
-    honest site can reach. Single tensors have 1.25 times as much, and under Adam at least twice rate x steps;
-    0: no bound."""
+    """Leave out an update whose root mean square change exceeds this multiple of what the other updates and
+    the number of steps predict, and scale it down from 0.8 of that. Also leave out what no honest site can
+    reach. The bound is 1.25 times as high for single tensors and, under Adam, at least twice rate x steps; 0:
+    no bound."""
     max_bad_replies: int = option(3, key="robust.max-bad-replies", least=0, **SERVERS_OWN)
     """Set a site aside after this many refused replies; 0: never."""
     server_optimizer: str = option("", choices=("", *SERVER_OPTIMIZERS), when=NOT_THE_METHODS_OPTIMIZER, liu="", chu="")
-    """What makes the next tensors of a cluster's mean; "": the method's; none: the mean itself."""
+    """What turns a cluster's mean into new tensors; "": the method's optimizer; none: the mean itself."""
     server_learning_rate: float = option(3e-4, above=0, when=STEPPED, manoel=3e-4)
     """The server optimizer's learning rate."""
     server_schedule: str = option("constant", choices=tuple(SCHEDULES), when=STEPPED, manoel="linear")
-    """How that rate changes from round to round; linear: times 1 - server.decay x r in round r, from 0 on."""
+    """How that rate changes over rounds; linear: times 1 - server.decay x r in round r, from 0 on."""
     server_decay: float = option(1e-3, least=0, when=STEPPED & LINEAR, manoel=1e-3)
-    """Share of its rate that the server loses with every round."""
+    """Share of its rate that the server loses in every round."""
     server_momentum: float = option(0.9, least=0, below=1, when=server_takes("sgd"))
-    """Share of the step before that sgd takes again."""
+    """Share of the previous step that sgd repeats."""
     server_beta1: float = option(0.9, least=0, below=1, when=ADAPTIVE)
     """Decay of the mean of gradients."""
     server_beta2: float = option(0.999, least=0, below=1, when=ADAPTIVE)
     """Decay of the mean of their squares."""
     server_extrapolation: bool = option(False, off=(False,))
     """FedExP (Jhunjhunwala et al. 2023): a cluster's mean moves max(1, mean |change|^2 / (2 (|mean change|^2 +
-    server.epsilon))) times as far, the more the less its sites agree; a server.optimizer steps against that."""
+    server.epsilon))) times as far; farther the less sites agree. A server.optimizer works against it."""
     server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE | EXTRAPOLATED)
-    """What is added to what is divided by; Reddi et al. 2021 have 1e-3 and a beta2 of 0.99, which damps
-    single updates."""
+    """Added to denominators. Reddi et al. 2021 use 1e-3 with a beta2 of 0.99, which damps single updates."""
     server_weight_decay: float = option(0.0, least=0, when=STEPPED)
     """Weight decay of the server's optimizer."""
 
@@ -346,58 +345,58 @@ class Sending:
     """What a site sends of its update. Equations are of Chu et al. 2024 (MetaSend)."""
 
     selection: str = option("", key="send.rule", choices=("", *SELECTIONS), when=NOT_THE_METHODS_RULE, liu="")
-    """Which part of its update a site sends; "": the method's; -g: what deviates most, -l: what deviates
+    """Which part of its update a site sends; "": the method's rule; -g: what deviates most; -l: what deviates
     least."""
     send_code: str = option("auto", key="send.code", check=check_code, when=CODED, off=("none",), liu="none", chu="none")
-    """How what a site changes is coded on its way up: none (float32), lossless, 2bit to 8bit or sign, with
-    "top 0.1" after it the tenth of the numbers that changed most, with "rank 4" of every matrix two factors.
-    What a code leaves out goes up with a later update. auto: 4bit where a site sends all of its change."""
+    """How a site's changes are coded on the way up: none (float32), lossless, 2bit to 8bit, or sign. "top 0.1"
+    after it sends only the tenth of the numbers that changed most, "rank 4" two factors of every matrix. What
+    a code leaves out is added to a later update. auto: 4bit if a site sends its whole change."""
     send_code_down: str = option(
         "same", key="send.code-down", check=check_code_down, when=TRAVELS, off=("same",), liu="same", chu="same"
     )
-    """The same of what the federation changes, on its way down; "same": as send.code."""
+    """The same for the federation's changes on the way down; "same": as send.code."""
     send_share: float = option(0.5, key="send.share", above=0, most=1, when=sends("rand-send", "top-k"))
-    """Share that is sent, of tensors (rand-send) or of numbers (top-k)."""
+    """Share that is sent: of tensors (rand-send) or of numbers (top-k)."""
     fixed_threshold: str = option("0.5", key="send.fixed-threshold", when=sends("fixed-g", "fixed-l"))
-    """A number, or "median": that of a site's deviations in the round."""
+    """A number, or "median": the median of a site's deviations in the round."""
     random_threshold: str = option(
         "unit", key="send.random-threshold", choices=("unit", "range"), when=sends("random-g", "random-l")
     )
     """Draw the threshold from [0, 1] (unit), or from the range of a site's deviations in the round."""
     zero_norm: str = option("send", key="send.zero-norm", choices=("send", "stay", "refuse"), when=DEVIATES)
-    """A tensor that was 0 everywhere has no deviation (eq. 2): send it, let it stay, or refuse such a
-    start."""
+    """What to do with a tensor that was 0 everywhere and so has no deviation (eq. 2): send it, let it stay,
+    or refuse to start."""
     missing: str = option("previous", key="send.missing", choices=("previous", "renormalise"), when=SENDS_LESS)
-    """A tensor that a site did not send counts as the site was given it (previous), or not at all
+    """A tensor that a site did not send counts with its previous value (previous), or not at all
     (renormalise)."""
     apf_window: int = option(4, least=1, when=sends("apf"), chu=4)
     """Rounds over which a number's movement is judged."""
     apf_threshold: float = option(0.3, least=0, below=1, when=sends("apf"))
-    """Freeze a number while its movement is below this share of all its steps. With a window of 4 a number
-    that swings to and fro has 0.14, so less than that freezes only what stands still."""
+    """Freeze a number while its net movement is below this share of all its steps. With a window of 4, a
+    number that swings to and fro has 0.14; a lower threshold freezes only what stands still."""
     meta_estimator: str = option("own", choices=("own", "cross", "loss"), when=METASENDS)
-    """How the slope of the loss by the threshold is estimated: by what each site's update does to its own dev
-    loss (own), to the others' too, by projections (cross), or by trying thresholds (loss)."""
+    """How the slope of the loss by the threshold is estimated: from the effect of each site's update on its
+    own dev loss (own), also on the others', by projections (cross), or by trying thresholds (loss)."""
     meta_scale: str = option("first", choices=("first", "round"), when=METASENDS)
-    """The threshold is a multiple of the median deviation of the first round for good, or of each."""
+    """The threshold is a multiple of the median deviation of the first round, or of each round."""
     meta_frozen: bool = option(False, when=METASENDS)
-    """Leave the threshold's network untrained."""
+    """Do not train the network that sets the threshold."""
     meta_neurons: int = option(100, least=1, when=METASENDS)
-    """Neurons of the hidden layer of the threshold's network."""
+    """Neurons in the hidden layer of that network."""
     meta_learning_rate: float = option(1e-3, least=0, when=METASENDS, chu=1e-3)
-    """Adam's learning rate, for the threshold's network."""
+    """Adam's learning rate for that network."""
     meta_batches: int = option(16, least=1, when=METASENDS)
-    """Random dev batches of each site that judge a round's model (b)."""
+    """Random dev batches of each site on which a round's model is measured (b)."""
     meta_batch_size: int = option(2, least=1, when=METASENDS, chu=2)
-    """Sentences in each of them."""
+    """Sentences in each of these batches."""
     meta_temperature: float = option(0.1, above=0, when=METASENDS)
     """Width of the soft gate in the backward pass, as a share of the deviations' scale."""
     meta_noise: float = option(0.25, above=0, when=METASENDS & estimates("loss"))
-    """Standard deviation of the thresholds that are tried, as a share of the threshold."""
+    """Standard deviation of the thresholds to try, as a share of the threshold."""
     meta_bytes_weight: float = option(0.0, least=0, when=METASENDS, chu=0.0)
-    """Weight of the share of numbers sent beside the dev loss (lambda)."""
+    """Weight of the share of numbers sent, added to the dev loss (lambda)."""
     second_filter: bool = option(False, key="meta.second-filter", when=FILTERED)
-    """A second network leaves out more of what the threshold lets through, by tensors' magnitudes."""
+    """Let a second network leave out more of what passes the threshold, by the magnitude of tensors."""
     second_filter_weight: float = option(0.001, key="meta.second-filter-weight", least=0, when=FILTERED)
     """The second filter's price of all numbers of an update, in nats a token."""
 
@@ -409,19 +408,19 @@ class Scoring:
     evaluate_every: int = option(1, least=1)
     """Measure the dev loss after every Nth round, and after the last."""
     evaluate_share: float = option(1.0, above=0, most=1)
-    """Share of each site's dev text for that, the same in every round; Manoel et al. draw 10 % of test anew
-    every 5."""
+    """Share of each site's dev text used for that, the same in every round. Manoel et al. draw 10 % of test
+    anew every 5 rounds."""
     beam: int = option(5, least=1, when=task_is("translation"), liu=5)
-    """Beam of the search for translations."""
+    """Beams of the search for translations."""
     max_decode_tokens: int = option(128, least=4, when=task_is("translation"), liu=256)
-    """Tokens of a translation at most."""
+    """Longest translation in tokens."""
     score_split: str = option("test", choices=("test", "dev"), liu="test", chu="test")
     """Text that is scored at the end: test, or dev while settings are being chosen."""
     metrics: str = option("bleu,chrf", check=metric_names, off=("bleu,chrf",))
-    """What each site measures at the end, with commas: besides these two chrf++, ter, length-ratio,
+    """What each site measures at the end, separated by commas; besides these two: chrf++, ter, length-ratio,
     off-target, comet."""
     comet_model: str = option("wmt22-comet-da", off=("wmt22-comet-da",))
-    """COMET's model: a name on the hub, or the path of a checkpoint (.ckpt), which every site has there."""
+    """COMET's model: a name on the hub, or the path of a checkpoint (.ckpt) that every site has."""
 
 
 @dataclass(frozen=True)
@@ -429,26 +428,26 @@ class Keeping:
     """What each site keeps at the end."""
 
     keep_choose: bool = option(True, key="keep.choose", when=TRAVELS, off=(False,), liu=False, chu=False, manoel=False)
-    """Whether each site chooses by its dev text what it keeps at the end of a run; false: what the server
-    sends."""
+    """Whether each site chooses by its dev text which model it keeps at the end of a run; false: it keeps
+    what the server sends."""
     keep_by: str = option("both", key="keep.by", choices=("loss", "chrf", "both"), when=CHOOSES & task_is("translation"))
-    """What shows that a candidate is better than both the base and the site's own model trained alone: dev
-    loss, chrF of the translated dev text, or the loss where chrF does not show the opposite. Where nothing is
-    translated: the loss."""
+    """What has to show that a candidate is better than both the base and the site's model trained alone: dev
+    loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). Without
+    translations: the loss."""
     keep_confidence: float = option(0.95, key="keep.confidence", least=0.5, below=1, when=CHOOSES)
-    """Confidence of the interval of that gain, by paired bootstrap over dev sentences: its lower bound has to
+    """Confidence of the interval of that gain, by paired bootstrap over dev sentences; its lower bound must
     be above 0."""
     keep_passes: int = option(0, key="keep.passes", least=0, when=CHOOSES)
-    """At most how many passes a site goes on from the federation's model; alone it may make as many and those
-    of all rounds; 0: as many as these. A pass is as long as a round's training, or over all of the text where
-    rounds draw parts of it without replacement."""
+    """The most passes that a site trains on from the federation's model; alone it may train these and those
+    of all rounds; 0: as many as all rounds. A pass is as long as a round's training, or covers the whole text
+    if rounds draw parts of it without replacement."""
     keep_patience: int = option(2, key="keep.patience", least=1, when=CHOOSES)
-    """Passes in a row without a lower dev loss after which a site takes the next of keep.rates, from its best
-    pass on, or stops."""
+    """Passes in a row without a lower dev loss after which a site continues from its best pass with the next
+    of keep.rates, or stops."""
     keep_rates: str = option("1,0.3", key="keep.rates", check=rates, when=CHOOSES)
-    """Learning rates of these passes, one after the other, as multiples of the run's, with commas."""
+    """Learning rates of these passes, in order, as multiples of the run's, separated by commas."""
     keep_minutes: float = option(0.0, key="keep.minutes", least=0, when=CHOOSES, off=(0.0,))
-    """Minutes after which a site begins no further pass; 0: no bound."""
+    """Minutes after which a site starts no further pass; 0: no bound."""
 
 
 @dataclass(frozen=True)
@@ -458,20 +457,20 @@ class Waiting:
     quorum: float = option(1.0, above=0, most=1, liu=1.0, chu=1.0, **SERVERS_OWN)
     """Share of the sites whose replies a round needs."""
     below_quorum: str = option("fail", choices=("fail", "wait", "go-on"), **SERVERS_OWN)
-    """What happens when too few reply in time: fail (resumable), wait (ask those again), go-on (skip the
-    round)."""
+    """What to do if too few sites reply in time: fail (the run can be resumed), wait (ask those sites again),
+    go-on (skip the round)."""
     wait_s: float = option(86400.0, least=0, **SERVERS_OWN)
     """Seconds to wait under below-quorum = "wait"."""
     deadline_s: float = option(3600.0, key="deadline.phase-s", least=0.001, **SERVERS_OWN)
-    """Seconds for one phase: joining, training, evaluating, finishing."""
+    """Seconds for each phase: joining, training, evaluating, finishing."""
     join_deadline_s: float = option(0.0, key="deadline.join-s", least=0, **SERVERS_OWN)
-    """Seconds for all sites to join at the start; 0: deadline.phase-s, as for the next two."""
+    """Seconds for all sites to join at the start; 0: deadline.phase-s, also for the next two keys."""
     evaluate_deadline_s: float = option(0.0, key="deadline.evaluate-s", least=0, **SERVERS_OWN)
-    """Seconds for evaluating; a request to train that also evaluates has both."""
+    """Seconds for evaluating; a request that trains and evaluates has the sum of both."""
     finish_deadline_s: float = option(0.0, key="deadline.finish-s", least=0, **SERVERS_OWN)
-    """Seconds for what sites do after the last round."""
+    """Seconds for the work of sites after the last round."""
     keep_deadline_s: float = option(0.0, key="deadline.keep-s", least=0, **SERVERS_OWN)
-    """Seconds that they have for choosing what they keep, besides; 0: ten times deadline.phase-s."""
+    """Further seconds for choosing what they keep; 0: ten times deadline.phase-s."""
 
 
 SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, Scoring, Keeping, Waiting)

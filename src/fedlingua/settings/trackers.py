@@ -1,4 +1,4 @@
-"""The trackers there are, which of them a run asks for, and whether they can be had here."""
+"""The known trackers, those that a run names, and whether they are installed."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec

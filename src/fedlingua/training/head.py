@@ -13,19 +13,23 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Head:
-    """A model's last linear layer, (vocabulary, d). added: a bias beside the layer's own, (vocabulary,): mBART has one."""
+    """A model's last layer, (vocabulary, d): linear, or its embeddings. added: a bias beside the layer's own, (vocabulary,): mBART has
+    one. cap: scores become cap x tanh(scores / cap), as Gemma 2's do."""
 
-    layer: nn.Linear
+    layer: nn.Linear | nn.Embedding
     added: Tensor | None = None
+    cap: float | None = None
 
     def scores(self, hidden: Tensor) -> Tensor:
         """hidden: (tokens, d). Gives (tokens, vocabulary)."""
-        scores: Tensor = self.layer(hidden)
-        return scores if self.added is None else scores + self.added
+        is_linear = not isinstance(self.layer, nn.Embedding)
+        scores: Tensor = self.layer(hidden) if is_linear else nn.functional.linear(hidden, self.layer.weight)
+        scores = scores if self.added is None else scores + self.added
+        return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
 
     def rows(self, vocabulary: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """(weight, bias) of these ids; None: of all."""
-        biases = [bias for bias in (self.layer.bias, self.added) if bias is not None]
+        biases = [bias for bias in (getattr(self.layer, "bias", None), self.added) if bias is not None]
         bias = sum(biases[1:], biases[0]) if biases else None
         if vocabulary is None:
             return self.layer.weight, bias
@@ -53,13 +57,16 @@ def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: 
     """
     if use.vocabulary is not None:
         targets = torch.searchsorted(use.vocabulary, targets)
-    if use.chunk:
+    if use.chunk and head.cap is None:
         operands = (hidden, *head.rows(use.vocabulary))
         if not torch.is_grad_enabled():
             operands = tuple(None if operand is None else operand.detach() for operand in operands)  # type: ignore[assignment]
         nll: Tensor = _InChunks.apply(*operands, targets, use.chunk, label_smoothing)  # type: ignore[no-untyped-call]
         return nll
-    scores = head.scores(hidden) if use.vocabulary is None else nn.functional.linear(hidden, *head.rows(use.vocabulary))
+    if use.vocabulary is not None and head.cap is None:
+        scores = nn.functional.linear(hidden, *head.rows(use.vocabulary))
+    else:
+        scores = head.scores(hidden) if use.vocabulary is None else head.scores(hidden)[:, use.vocabulary]
     return nn.functional.cross_entropy(scores.float(), targets, reduction="sum", label_smoothing=label_smoothing)
 
 

@@ -90,7 +90,7 @@ _SETTING = {"epochs": "local_epochs", "learning_rate": "step_learning_rate", "ep
 
 @dataclass(frozen=True)
 class LocalResult:
-    """What a site's round of training came to, as sums: nll in nats, of the loss that was trained on, smoothed where it is."""
+    """Sums of a site's round of training: nll in nats, of the loss that was trained on, smoothed or not."""
 
     nll_sum: float
     num_tokens: int

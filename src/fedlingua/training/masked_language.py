@@ -11,12 +11,13 @@ from random import Random
 from typing import NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.training.batches import IGNORED, summed_by_row
 from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy, token_nlls
+from fedlingua.training.outputs import masked_head
 
 MASKED, REPLACED = 0.8, 0.1
 """Of the pieces to be predicted: shown as the mask, shown as another piece."""
@@ -56,9 +57,9 @@ class MaskedBatch:
         The head is about half of a step's cost with a large vocabulary, so it is asked for nothing that the loss would ignore.
         """
         hidden: Tensor = model.base_model(input_ids=self.input_ids, attention_mask=self.attention_mask).last_hidden_state
-        asked, head = self.labels != IGNORED, model.lm_head
-        transformed: Tensor = head.layer_norm(nn.functional.gelu(head.dense(hidden[asked])))  # as RoBERTa's heads do
-        return Head(head.decoder), transformed, self.labels[asked]
+        asked = self.labels != IGNORED
+        head, transformed = masked_head(model, hidden[asked])
+        return head, transformed, self.labels[asked]
 
 
 class MaskedExample(NamedTuple):

@@ -1,4 +1,4 @@
-"""A site's optimiser: made anew for each round, or, where nothing leaves the site, gone on with from the round before."""
+"""A site's optimiser: reset in each round or, if nothing leaves the site, continued from the round before."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -16,9 +16,9 @@ from fedlingua.backbones.bottleneck import (
     BottleneckAdapter,
     adapters_bypassed,
     attach_adapters,
-    is_adapter_set,
 )
 from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.backbones.parts import is_adapter_set
 from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set
 from tests.mbart import tiny_mbart
@@ -256,7 +256,7 @@ def test_the_seed_decides_the_adapters_bytes() -> None:
 
 def test_attaching_twice_is_refused(backbone: Backbone) -> None:
     attach_adapters(backbone.model, AdapterConfig(4), seed=1)
-    with pytest.raises(BackboneError, match="carries adapters already"):
+    with pytest.raises(BackboneError, match="already has adapters"):
         attach_adapters(backbone.model, AdapterConfig(4), seed=1)
 
 

@@ -66,7 +66,7 @@ def test_keys_values_and_inner_activations_have_a_vector_each(backbone: Backbone
     assert set(modules) == {f"model.{layer}.{module}" for layer, found in layers.items() for module in found}
     assert second_of(modules) == [name for name in modules if name.endswith("fc2")]
     assert chosen.num_parameters == 2 * (2 * 32 + 64) + 2 * (4 * 32 + 64)
-    with pytest.raises(BackboneError, match="is rescaled already"):
+    with pytest.raises(BackboneError, match="is already rescaled"):
         attach_ia3(backbone.model)
 
 

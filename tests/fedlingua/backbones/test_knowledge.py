@@ -53,6 +53,12 @@ def test_a_text_in_letters_that_the_tokenizer_lacks_is_told(demo: Backbone) -> N
     assert "% of the text is unknown to the tokenizer" in told[1]
 
 
+def test_real_text_in_a_language_of_the_phrasebooks_is_told_by_its_words(demo: Backbone) -> None:
+    real = "Die Stadtverwaltung hat gestern beschlossen, die alte Brücke über den Fluss im Frühjahr zu sanieren."
+    told = list(doubts(demo, parse_direction("de-fr"), [(real, phrasebook.register_corpus("hospital", 1, 5)["fr"][0])]))
+    assert [each.partition(",")[0] for each in told] == ["de: backbone 'demo' knows the phrasebook's words alone"]
+
+
 def test_random_weights_know_nothing_and_nobody_expects_it(demo: Backbone) -> None:
     assert list(doubts(replace(demo, drawn_with=1), ES_EN)) == []
 

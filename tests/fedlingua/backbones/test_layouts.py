@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import CamembertConfig, CamembertForMaskedLM, PreTrainedModel, RobertaConfig, RobertaForMaskedLM
 
-from fedlingua.backbones.layouts import LAYOUTS, MASKED_LANGUAGE, TRANSLATION, layout_of, most_tokens
+from fedlingua.backbones.layouts import layout_of, most_tokens
 from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.parts import Part
 from fedlingua.exchange.tensor_sets import tensor_set
@@ -25,8 +25,10 @@ from tests.mbart import tiny_mbart
         ("lm_head.decoder.weight", "shared", None),  # an output layer, no decoder
     ],
 )
-def test_an_encoders_layers_are_its_encoder_and_all_else_is_shared(tensor: str, part: Part, layer: int | None) -> None:
-    assert MASKED_LANGUAGE.place(tensor) == (part, layer)
+def test_an_encoders_layers_are_its_encoder_and_all_else_is_shared(
+    tensor: str, part: Part, layer: int | None, encoder: Backbone
+) -> None:
+    assert layout_of(encoder.model).place(tensor) == (part, layer)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_an_encoders_layers_are_its_encoder_and_all_else_is_shared(tensor: str, 
     ],
 )
 def test_a_translation_models_stacks_are_its_parts(tensor: str, part: Part, layer: int | None) -> None:
-    assert TRANSLATION.place(tensor) == (part, layer)
+    assert layout_of(tiny_mbart()).place(tensor) == (part, layer)
 
 
 def test_every_tensor_of_a_model_is_placed_in_a_layer_that_it_has(backbone: Backbone, encoder: Backbone) -> None:
@@ -64,20 +66,12 @@ def test_every_tensor_of_a_model_is_placed_in_a_layer_that_it_has(backbone: Back
 )
 def test_an_encoder_of_another_type_has_the_same_places(config: type, kind: type) -> None:
     model: PreTrainedModel = kind(config(vocab_size=20, max_position_embeddings=10, **SHAPE))
-    assert layout_of(model) is MASKED_LANGUAGE
-    stack = MASKED_LANGUAGE.stacks["encoder"]
+    stack = layout_of(model).stacks["encoder"]
     layers = stack.held(model)
-    assert len(layers) == getattr(model.config, stack.size_key) == 2
+    assert len(layers) == model.config.num_hidden_layers == 2
     assert all(isinstance(layers[0].get_submodule(place), torch.nn.Linear) for place in stack.places.values())
     assert model.base_model is model.roberta
 
 
-def test_every_type_is_for_one_task() -> None:
-    assert {name: layout.task for name, layout in LAYOUTS.items()} == {
-        **dict.fromkeys(("m2m_100", "mbart"), "translation"),
-        **dict.fromkeys(("xlm-roberta", "roberta", "camembert"), "masked-language"),
-    }
-
-
 def test_learned_positions_bound_a_sequence_and_computed_ones_do_not(backbone: Backbone, encoder: Backbone) -> None:
-    assert [most_tokens(model) for model in (backbone.model, tiny_mbart(), encoder.model)] == [None, 64, 66 - 2]
+    assert [most_tokens(model.config) for model in (backbone.model, tiny_mbart(), encoder.model)] == [None, 64, 66 - 2]

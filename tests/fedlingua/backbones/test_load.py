@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from fedlingua.backbones.codec import TextCodec
@@ -45,7 +46,9 @@ def test_one_changed_byte_changes_the_fingerprint(backbone: Backbone, copied: Pa
         last = stream.read(1)
         stream.seek(-1, 2)
         stream.write(bytes([last[0] ^ 1]))
-    assert Backbone("copied", copied, backbone.model, backbone.codec).fingerprint != backbone.fingerprint
+    assert (
+        Backbone(name="copied", directory=copied, codec=backbone.codec, model=backbone.model).fingerprint != backbone.fingerprint
+    )
 
 
 def test_a_file_that_is_no_part_of_the_backbone_leaves_the_fingerprint(backbone: Backbone, copied: Path) -> None:
@@ -75,8 +78,8 @@ def test_a_model_that_brings_its_own_code_does_not_run_it(copied: Path, tmp_path
 
 
 def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
-    with pytest.raises(BackboneError, match=r"'marian'; wanted one of m2m_100, mbart"):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "nllb-moe"}))
+    with pytest.raises(BackboneError, match=r"'nllb-moe'; wanted one of m2m_100, mbart, marian"):
         load_backbone(tmp_path, "opus")
 
 
@@ -200,5 +203,26 @@ def test_a_tokenizer_without_a_mask_is_refused(tiny_encoder: Path, tmp_path: Pat
 
 
 def test_an_encoder_of_a_type_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match=r"'bert'; wanted one of m2m_100, mbart, xlm-roberta, roberta, camembert"):
-        load_backbone(build_bert(tmp_path / "bert"))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert"}))
+    with pytest.raises(BackboneError, match=r"'albert'; wanted one of .*, bert, roberta, xlm-roberta, camembert,"):
+        load_backbone(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    build_bert(tmp_path / "bert")
+    for file in (tmp_path / "bert").glob("*token*"):
+        file.unlink()
+    with pytest.raises(BackboneError, match=r"has no tokenizer; put one of tokenizer.json, vocab.txt there"):
+        load_backbone(tmp_path / "bert")
+
+
+@pytest.mark.parametrize("how", ["lacks one", "another size"])
+def test_weights_that_are_not_the_configurations_are_refused(how: str, tmp_path: Path) -> None:
+    file = build_bert(tmp_path / "bert") / "model.safetensors"
+    tensors = load_file(file)
+    name = "bert.encoder.layer.0.output.dense.weight"
+    weight = tensors.pop(name)
+    save_file(tensors | ({} if how == "lacks one" else {name: weight[:, :8].contiguous()}), file, {"format": "pt"})
+    told = rf"lack 1 of the model's tensors, first {name}" if how == "lacks one" else "cannot be loaded: .*"
+    with pytest.raises(BackboneError, match=told):
+        load_backbone(tmp_path / "bert")

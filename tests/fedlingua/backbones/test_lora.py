@@ -129,7 +129,7 @@ def test_a_target_that_no_layer_has_is_refused_with_the_known_ones(backbone: Bac
 
 def test_attaching_twice_is_refused(backbone: Backbone) -> None:
     attach_lora(backbone.model, LowRank(rank=2), seed=1)
-    with pytest.raises(BackboneError, match="carries low-rank additions already"):
+    with pytest.raises(BackboneError, match="already has low-rank matrices"):
         attach_lora(backbone.model, LowRank(rank=2), seed=1)
 
 
@@ -160,9 +160,14 @@ def test_an_encoders_queries_and_values_take_additions(encoder: Backbone) -> Non
         assert torch.equal(encoder.model(**tokens).logits, base)
 
 
-def test_a_target_of_translation_models_is_refused_with_an_encoders(encoder: Backbone) -> None:
-    with pytest.raises(BackboneError, match=r"no linear layer's name ends in 'q_proj'; the layers have dense, key, query, value"):
-        attach_lora(encoder.model, LowRank(), seed=1)
+def test_queries_and_values_are_found_by_what_an_encoder_calls_them(encoder: Backbone) -> None:
+    attach_lora(encoder.model, LowRank(), seed=1)
+    assert {name.rpartition(".")[2] for name in lora_modules(dict(encoder.model.named_parameters()))} == {"query", "value"}
+
+
+def test_a_target_that_no_layer_has_is_refused_with_those_there_are(encoder: Backbone) -> None:
+    with pytest.raises(BackboneError, match=r"no linear layer's name ends in 'fc1'; the layers have dense, key, query, value"):
+        attach_lora(encoder.model, LowRank(targets="fc1"), seed=1)
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_random_clusters_differ_by_seed_and_between_encoder_and_decoder_and_come
 
 
 def test_more_clusters_than_sites_are_refused_with_both_numbers() -> None:
-    with pytest.raises(ConfigError, match=r"cluster.number = 3, and there are 2 sites"):
+    with pytest.raises(ConfigError, match=r"cluster.number = 3, but there are 2 sites"):
         at_random(["a", "b"], {"encoder": 3, "decoder": 1}, seed=1)
 
 
@@ -217,9 +217,9 @@ def test_given_clusters_keep_their_names_and_a_part_that_is_not_given_is_everybo
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        ({"encoder": {"west": ["a"], "east": ["b"]}}, "c stands in no cluster"),
-        ({"encoder": {"west": ["a", "b"], "east": ["b", "c"]}}, "b stands in more than one cluster"),
-        ({"decoder": {"west": ["a", "b", "c", "bb"]}}, "names 'bb', and there is no such site; did you mean 'b'"),
+        ({"encoder": {"west": ["a"], "east": ["b"]}}, "c is in no cluster"),
+        ({"encoder": {"west": ["a", "b"], "east": ["b", "c"]}}, "b is in more than one cluster"),
+        ({"decoder": {"west": ["a", "b", "c", "bb"]}}, "names 'bb', but there is no such site; did you mean 'b'"),
         ({"encoder": {"west": []}}, "wanted a list of sites"),
         ({"encoder": {"a/b": ["a", "b", "c"]}}, "'a/b' is no name"),
         ({}, "is empty"),

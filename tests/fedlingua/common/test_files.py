@@ -43,9 +43,9 @@ def test_places_that_cannot_be_written_are_refused_with_what_stands_there(tmp_pa
     full.mkdir()
     (full / "x").write_text("x")
     for check, place, told in (
-        (check_new_folder, full, "--to {}: holds files already"),
+        (check_new_folder, full, "--to {}: already holds files"),
         (check_new_folder, file, "--to {}: is a file; give a folder"),
-        (check_folder_to_write, file / "in" / "it", f"--to {{}}: {file} is a file, and no folder to write in"),
+        (check_folder_to_write, file / "in" / "it", f"--to {{}}: {file} is a file, not a folder"),
         (check_file_to_write, full, "--to {}: is a folder; give a file"),
         (check_file_to_write, file / "x", f"--to {{}}: {file} is a file"),
     ):

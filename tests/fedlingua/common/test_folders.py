@@ -45,11 +45,11 @@ def test_every_damage_is_told_with_what_to_do(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     write_folder(folder, two_files)
     (folder / "b").write_text("3")
-    assert refusal(folder) == f"{folder / 'b'} is not what was written (checksum differs); use another"
+    assert refusal(folder) == f"{folder / 'b'} has been changed (checksum differs); use another"
     (folder / "b").unlink()
-    assert "listed and present differ in b" in refusal(folder)
+    assert "listed and present files differ in b" in refusal(folder)
     (folder / CHECKSUMS).unlink()
-    assert "no readable list of checksums" in refusal(folder)
+    assert "no readable checksums" in refusal(folder)
 
 
 def test_a_folder_without_the_file_that_it_must_have_is_none(tmp_path: Path) -> None:

@@ -41,16 +41,16 @@ def edited(state: Path, change: Callable[[list[str]], list[str]]) -> str:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda lines: [*lines[:2], lines[2].replace('"round": 2', '"round": 9'), *lines[3:]], "line 3 is not as it was written"),
-        (lambda lines: [lines[0].replace("train", "probe"), *lines[1:]], "line 1 is not as it was written"),
-        (lambda lines: [*lines[:4], lines[4].replace("train", "probe")], "line 5 is not as it was written"),
+        (lambda lines: [*lines[:2], lines[2].replace('"round": 2', '"round": 9'), *lines[3:]], "line 3 has been changed"),
+        (lambda lines: [lines[0].replace("train", "probe"), *lines[1:]], "line 1 has been changed"),
+        (lambda lines: [*lines[:4], lines[4].replace("train", "probe")], "line 5 has been changed"),
         (lambda lines: [*lines[:1], *lines[2:]], "line 2 is missing"),
         (lambda lines: lines[1:], "line 1 is missing"),
         (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1 is missing"),
         (lambda lines: lines[:3], "line 4 and all after it are missing"),
         (lambda lines: [], "line 1 and all after it are missing"),
-        (lambda lines: [*lines[:3], lines[3][:20], lines[4]], "line 4 is missing, or is not whole"),
-        (lambda lines: [*lines, "[]"], "line 6 is missing, or is not whole"),
+        (lambda lines: [*lines[:3], lines[3][:20], lines[4]], "line 4 is missing or incomplete"),
+        (lambda lines: [*lines, "[]"], "line 6 is missing or incomplete"),
     ],
 )
 def test_the_first_broken_line_is_named(state: Path, change: Callable[[list[str]], list[str]], told: str) -> None:
@@ -65,7 +65,7 @@ def test_a_cut_is_not_healed_by_what_is_written_later(state: Path) -> None:
 
 def test_a_log_without_its_head_is_not_whole(state: Path) -> None:
     (state / HEAD).unlink()
-    assert "audit.head has another hash, or is gone" in verify(state)[1]
+    assert "audit.head has another hash, or is missing" in verify(state)[1]
 
 
 def test_a_line_whose_process_died_before_the_head_is_in_the_chain(state: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_line_that_was_broken_off_is_named_and_the_next_begins_on_its_own(stat
         log.write('{"line": 6, "ti')
     append(state, {"asked": "evaluate"})
     assert json.loads((state / LOG).read_text().splitlines()[-1])["line"] == 7
-    assert verify(state)[1].startswith("line 6 is missing, or is not whole")
+    assert verify(state)[1].startswith("line 6 is missing or incomplete")
 
 
 def test_processes_that_write_at_once_leave_one_chain(tmp_path: Path) -> None:

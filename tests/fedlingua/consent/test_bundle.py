@@ -47,14 +47,14 @@ def test_a_hash_that_is_commented_out_is_not_approved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bundle", ["", "abc", ONE[:-1], ONE + "1", "A" * 64, ONE + "\n", "*"])
 def test_what_is_no_hash_is_not_approved(tmp_path: Path, bundle: str) -> None:
-    with pytest.raises(ConfigError, match="is no hash of a bundle"):
+    with pytest.raises(ConfigError, match="is not the hash of a bundle"):
         approve(tmp_path / "approved.txt", bundle)
     assert not (tmp_path / "approved.txt").exists()
 
 
 def test_a_line_that_is_no_hash_spoils_the_list_with_its_number(tmp_path: Path) -> None:
     (tmp_path / "approved.txt").write_text(f"{ONE}\n*\n")
-    with pytest.raises(ConfigError, match=r"approved\.txt, line 2: '\*' is no hash"):
+    with pytest.raises(ConfigError, match=r"approved\.txt, line 2: '\*' is not the hash"):
         approved(tmp_path / "approved.txt")
 
 

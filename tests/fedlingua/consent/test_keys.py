@@ -48,7 +48,7 @@ def test_the_private_key_is_its_owners_alone_and_nothing_else_is_left(tmp_path: 
 @pytest.mark.parametrize("there", ["site", "site.pub"])
 def test_a_key_that_is_there_is_not_overwritten(tmp_path: Path, there: str) -> None:
     (tmp_path / there).write_text("old")
-    with pytest.raises(ConfigError, match=rf"{there} is there already"):
+    with pytest.raises(ConfigError, match=rf"{there} already exists"):
         make_key(tmp_path / "site")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(there, "old")]
 

@@ -20,7 +20,7 @@ def test_a_new_key_is_read_back_and_is_its_owners_alone(tmp_path: Path) -> None:
 
 def test_a_key_that_is_there_stays(tmp_path: Path) -> None:
     key = make_overlap_key(tmp_path / "key")
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         make_overlap_key(tmp_path / "key")
     assert read_overlap_key(tmp_path / "key") == key
 

@@ -99,7 +99,7 @@ def test_paths_do_not_hang_on_the_working_directory(tmp_path: Path, monkeypatch:
         ("server = 3\n" + SITE, "server = 3; wanted a table"),
         ("rounds = 3\n" + SITE + SERVER, "site.toml: rounds = 3: there is no such key"),
         (SITE.replace('tsv = "text.tsv"\n', "") + SERVER, "site clinic: got no corpus; wanted one of tsv"),
-        (SITE + SITE + SERVER, "the name 'clinic' stands on 2 sites"),
+        (SITE + SITE + SERVER, "2 sites have the name 'clinic'"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, told: str) -> None:

@@ -249,7 +249,7 @@ def test_a_program_is_found_beside_the_corpus(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("corpus", ['lines = "nowhere.txt"', 'phrasebook = "hospital"'])
 def test_a_federation_that_requires_it_refuses_a_site_without_a_hook(tmp_path: Path, corpus: str) -> None:
-    with pytest.raises(ConfigError, match=r"site clinic: \[text\] deidentify = 'required', and nothing .*; name its hook"):
+    with pytest.raises(ConfigError, match=r"site clinic: \[text\] deidentify = 'required', but no hook .*; name its hook"):
         federation(tmp_path, REQUIRED + f'[[site]]\nname = "clinic"\nlanguage = "es"\n{corpus}\n')
 
 
@@ -278,14 +278,14 @@ def test_what_the_server_requires_holds_at_a_deployed_site(tmp_path: Path) -> No
     clinic(tmp_path, '""')
     site = read_site_file(site_file(tmp_path, "")).sites
     rules = TextRules(SPLIT.split, text=IntakeRules("required"))
-    with pytest.raises(ConfigError, match=r"site clinic: .* nothing de-identifies this site's text"):
+    with pytest.raises(ConfigError, match=r"site clinic: .* no hook de-identifies this site's text"):
         read_text(site, TextRules.from_flat(rules.flat()))
     assert isinstance(read_text(site, SPLIT)["clinic"], SiteText)
 
 
 def test_what_a_sites_own_file_requires_holds_whatever_the_server_says(tmp_path: Path, hooks: str) -> None:
     clinic(tmp_path, '""')
-    with pytest.raises(ConfigError, match=r"site clinic: \[text\] deidentify = 'required', and nothing de-identifies"):
+    with pytest.raises(ConfigError, match=r"site clinic: \[text\] deidentify = 'required', but no hook de-identifies"):
         read_site_file(site_file(tmp_path, REQUIRED))
     with pytest.raises(ConfigError, match=r"site.toml \[text\]: deidentify = 'on' is not known"):
         read_site_file(site_file(tmp_path, '[text]\ndeidentify = "on"\n'))

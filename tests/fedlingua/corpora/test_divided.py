@@ -80,7 +80,7 @@ def test_a_split_that_is_not_there_is_named_before_anything_starts(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (SITE, r"site court: got splits and \[split\] mode = 'components'; mode = 'given' and splits go together"),
+        (SITE, r"site court: got splits and \[split\] mode = 'components'; mode = 'given' and `splits` go together"),
         (
             GIVEN + SITE + '[[site]]\nname = "a"\ndirection = "de-en"\ntsv = "x"\n',
             r"site a: got a corpus that is not divided and \[split\] mode = 'given'",
@@ -97,5 +97,5 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, text: str, told: s
 
 def test_a_deployed_site_whose_text_is_not_divided_is_refused(tmp_path: Path, court: Federation) -> None:
     undivided = federation(tmp_path, SITE.replace("splits", "tsv").replace(".{}", ".train"))
-    with pytest.raises(ConfigError, match="mode = 'given' and splits go together"):
+    with pytest.raises(ConfigError, match="mode = 'given' and `splits` go together"):
         read_text(undivided.sites, court.rules)

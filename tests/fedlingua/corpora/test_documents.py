@@ -89,11 +89,11 @@ def test_a_site_says_what_is_public_and_what_its_hook_is(tmp_path: Path) -> None
         ('lines = "a"\nshare = "0/7"', "share = '0/7'; wanted a part"),
         ('lines = "a"\nshare = "x"', "share = 'x'; wanted a part"),
         ('lines = "a"\nshare = 2', "share = 2; wanted a part"),
-        ('jsonl = "a"\nshare = "1/7"', "share = '1/7' goes with lines, nway, and here is jsonl"),
-        ('lines = "a"\nsentences = 40', "sentences = 40 goes with phrasebook, and here is lines"),
-        ('phrasebook = "hospital"\nfield = "text"', "field = 'text' goes with jsonl, and here is phrasebook"),
-        ('phrasebook = "hospital"\nshare = "1/7"', "share = '1/7' goes with lines, nway, and here is phrasebook"),
-        ('lines = "a"\nfield = "text"', "field = 'text' goes with jsonl, and here is lines"),
+        ('jsonl = "a"\nshare = "1/7"', "share = '1/7' goes with lines, nway, but this is jsonl"),
+        ('lines = "a"\nsentences = 40', "sentences = 40 goes with phrasebook, but this is lines"),
+        ('phrasebook = "hospital"\nfield = "text"', "field = 'text' goes with jsonl, but this is phrasebook"),
+        ('phrasebook = "hospital"\nshare = "1/7"', "share = '1/7' goes with lines, nway, but this is phrasebook"),
+        ('lines = "a"\nfield = "text"', "field = 'text' goes with jsonl, but this is lines"),
         ('lines = "a"\npublic = "yes"', "public = 'yes'; wanted true or false"),
         ('lines = "a"\ndeidentify-with = "scrub"', "deidentify-with = 'scrub'; wanted 'package.module:function', or a command"),
         ('lines = "a"\ndeidentify-with = []', "deidentify-with = []; wanted"),
@@ -131,7 +131,7 @@ def test_a_federation_with_directions_and_languages_is_refused(tmp_path: Path) -
 
 
 def test_documents_never_come_divided(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="mode = 'given' is for translated text that comes divided"):
+    with pytest.raises(ConfigError, match="mode = 'given' is for translated text that is already split"):
         federation(tmp_path, '[split]\nmode = "given"\n' + clinic(""))
 
 

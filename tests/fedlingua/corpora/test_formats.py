@@ -88,12 +88,12 @@ def test_every_kind_is_looked_at() -> None:
     [
         ({}, "here: got no corpus; wanted one of tsv, moses, nway, opus, tmx, jsonl, parquet or dataset"),
         ({"tmx": "a", "jsonl": "b"}, "here: got jsonl and tmx; wanted one of"),
-        ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, and here is tmx; leave it out"),
-        ({"parquet": "a", "split": "test"}, "split = 'test' goes with dataset, and here is parquet"),
-        ({"tsv": "a", "fields": ["a", "b"]}, "fields = ['a', 'b'] goes with jsonl, parquet, dataset, and here is tsv"),
+        ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, but this is tmx; leave it out"),
+        ({"parquet": "a", "split": "test"}, "split = 'test' goes with dataset, but this is parquet"),
+        ({"tsv": "a", "fields": ["a", "b"]}, "fields = ['a', 'b'] goes with jsonl, parquet, dataset, but this is tsv"),
         ({"nway": "a.txt"}, "nway = 'a.txt' has no place for the language"),
         ({"nway": "a.{}", "share": "9/8"}, "share = '9/8'; wanted a part of all lines, from '1/7' to '7/7' for seven sites"),
-        ({"tsv": "a", "share": "1/8"}, "share = '1/8' goes with nway, and here is tsv"),
+        ({"tsv": "a", "share": "1/8"}, "share = '1/8' goes with nway, but this is tsv"),
     ],
 )
 def test_an_entry_that_says_too_little_or_too_much_is_refused(entry: dict[str, Any], told: str) -> None:

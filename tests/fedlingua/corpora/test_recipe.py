@@ -90,8 +90,8 @@ def test_every_table_of_the_recipe_is_read(tmp_path: Path) -> None:
         (CORPUS + "column = [1, 0]\n", "corpus 1: column = [1, 0]: there is no such key; did you mean 'columns'?"),
         ("[training]\nsteps = true\n" + CORPUS, "[training]: steps = True is of type bool; wanted int"),
         ("cleaning = 3\n" + CORPUS, "half.toml: cleaning = 3; wanted a table, [cleaning] with keys below it"),
-        ("[cleaning]\nmin-script-share = 2\n" + CORPUS, "half.toml [cleaning]: min-script-share = 2 is no share"),
-        (CORPUS + CORPUS, "half.toml, corpus 2: stands twice; leave one of the two out"),
+        ("[cleaning]\nmin-script-share = 2\n" + CORPUS, "half.toml [cleaning]: min-script-share = 2 is not a share"),
+        (CORPUS + CORPUS, "half.toml, corpus 2: is listed twice; remove one of the two"),
         ('name = "empty"\n', "half.toml has no [[corpus]]"),
         (
             CORPUS.replace("de-en", "deu-en", 1),

@@ -119,7 +119,7 @@ def test_a_dataset_that_is_not_there_or_lacks_what_is_asked_is_refused(tmp_path:
     read = lambda name, **said: list(Dataset(name, tmp_path / name, FIELDS, **said).read())  # noqa: E731
     assert "dataset splits is a folder, and cannot be loaded (KeyError: 'dev')" in refusal(lambda: read("splits", split="dev"))
     assert "Bad split: dev" in refusal(lambda: read("files", split="dev"))
-    assert "there is no such folder, and the hub calls no dataset so" in refusal(lambda: read("../a/b"))
+    assert "there is no such folder, and the hub has no dataset of this name" in refusal(lambda: read("../a/b"))
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     assert "so the hub was asked, and cannot be loaded" in refusal(lambda: read("nobody/nothing"))
     wrong = Dataset("files", tmp_path / "files", ("src", "tgt"))

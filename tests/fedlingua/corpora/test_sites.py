@@ -112,7 +112,7 @@ def test_a_direction_with_the_same_language_twice_is_refused(tmp_path: Path) -> 
 
 
 def test_a_site_without_a_direction_is_refused(tmp_path: Path) -> None:
-    assert "site court: direction = '' is no direction" in refusal(tmp_path, '[[site]]\nname = "court"\ntsv = "a.tsv"\n')
+    assert "site court: direction = '' is not a direction" in refusal(tmp_path, '[[site]]\nname = "court"\ntsv = "a.tsv"\n')
 
 
 def test_an_unknown_register_is_answered_with_the_nearest_and_all(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_language_that_the_phrasebook_lacks_is_refused(tmp_path: Path, directi
 
 def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
     message = refusal(tmp_path, SITE + SITE.replace("court", "bank") + SITE.replace("de-en", "fr-en"))
-    assert "the name 'court' stands on 2 sites" in message
+    assert "2 sites have the name 'court'" in message
 
 
 @pytest.mark.parametrize("shares", [(0.6, 0.2, 0.1), (0.6, 0.3, 0.2), (float("nan"), 0.5, 0.5)])
@@ -168,15 +168,15 @@ def test_a_file_without_sites_is_refused(tmp_path: Path) -> None:
         ('tsv = "a"\ncolumns = "01"', "columns = '01'; wanted two column numbers"),
         ('jsonl = "a"\nfield = "text"', "got field, which goes with language"),
         ('jsonl = "a"\nfields = ["text"]', "fields = ['text']; wanted two names"),
-        ('tmx = "a"\ncolumns = [0, 1]', "columns = [0, 1] goes with tsv, splits, and here is tmx"),
+        ('tmx = "a"\ncolumns = [0, 1]', "columns = [0, 1] goes with tsv, splits, but this is tmx"),
         (
             'phrasebook = "court"\ncolumns = [1, 0]',
-            "columns = [1, 0] goes with tsv, splits, and here is phrasebook; leave it out",
+            "columns = [1, 0] goes with tsv, splits, but this is phrasebook; leave it out",
         ),
-        ('splits = "a.{}.tsv"\nfields = ["a", "b"]', "fields = ['a', 'b'] goes with jsonl, parquet, dataset, and here is splits"),
-        ('phrasebook = "court"\nsubset = "de-fr"', "subset = 'de-fr' goes with dataset, and here is phrasebook"),
-        ('tsv = "a"\nsentences = 40', "sentences = 40 goes with phrasebook, and here is tsv"),
-        ('splits = "a.{}.tsv"\nseed = 2', "seed = 2 goes with phrasebook, and here is splits"),
+        ('splits = "a.{}.tsv"\nfields = ["a", "b"]', "fields = ['a', 'b'] goes with jsonl, parquet, dataset, but this is splits"),
+        ('phrasebook = "court"\nsubset = "de-fr"', "subset = 'de-fr' goes with dataset, but this is phrasebook"),
+        ('tsv = "a"\nsentences = 40', "sentences = 40 goes with phrasebook, but this is tsv"),
+        ('splits = "a.{}.tsv"\nseed = 2', "seed = 2 goes with phrasebook, but this is splits"),
         ("columns = [1, 0]", "got columns and no corpus; a deployed site says this in its own file"),
         ("sentences = 40", "got sentences and no corpus"),
         ('phrasebook = "court"\nsentences = "many"', "site court: sentences = 'many'; wanted a whole number"),
@@ -196,15 +196,15 @@ def test_a_site_with_no_clear_corpus_is_refused(tmp_path: Path, corpus: str, tol
         ("[split]\nmax-dev = -5", "[split]: max-dev = -5; wanted a whole number"),
         ("[cleaning]\nnormalize = 'nfc'", "normalize = 'nfc' is not known; choose one of off, NFC, NFKC"),
         ("[cleaning]\nmin-words = -1", "[cleaning]: min-words = -1; wanted 0 or above"),
-        ("[cleaning]\nmax-words = 1", "[cleaning]: max-words = 1 keeps no sentence; wanted min-words = 2 or more, or 0"),
-        ("[cleaning]\nmin-words = 0\nmax-words = -1", "[cleaning]: max-words = -1 keeps no sentence"),
+        ("[cleaning]\nmax-words = 1", "[cleaning]: max-words = 1 would keep no sentence; wanted min-words = 2 or more, or 0"),
+        ("[cleaning]\nmin-words = 0\nmax-words = -1", "[cleaning]: max-words = -1 would keep no sentence"),
         ("[cleaning]\nmax-ratio = 0.9", "[cleaning]: max-ratio = 0.9; wanted 1"),
         ("[cleaning]\nmax-ratio = -6.0", "[cleaning]: max-ratio = -6; wanted 1"),
         ("[cleaning]\nmax-ratio = nan", "[cleaning]: max-ratio = nan; wanted 1"),
         ("[cleaning]\nmax-ratio = inf", "[cleaning]: max-ratio = inf; wanted 1"),
-        ("[cleaning]\nmin-script-share = 1.01", "[cleaning]: min-script-share = 1.01 is no share; wanted 0 to 1"),
-        ("[cleaning]\nmin-script-share = -0.1", "[cleaning]: min-script-share = -0.1 is no share"),
-        ("[cleaning]\nmin-script-share = nan", "[cleaning]: min-script-share = nan is no share"),
+        ("[cleaning]\nmin-script-share = 1.01", "[cleaning]: min-script-share = 1.01 is not a share; wanted 0 to 1"),
+        ("[cleaning]\nmin-script-share = -0.1", "[cleaning]: min-script-share = -0.1 is not a share"),
+        ("[cleaning]\nmin-script-share = nan", "[cleaning]: min-script-share = nan is not a share"),
         ("[cleaning]\nmin-words = true", "min-words = True is of type bool; wanted int"),
         ("[cleaning]\nmin-words = 1.0", "min-words = 1.0 is of type float; wanted int"),
         ("[cleaning]\nmax-ratio = true", "max-ratio = True is of type bool; wanted float"),
@@ -215,7 +215,7 @@ def test_a_value_of_the_wrong_type_or_choice_is_refused(tmp_path: Path, table: s
 
 
 def test_a_language_in_two_families_or_in_none_is_refused(tmp_path: Path) -> None:
-    assert "'de' stands in 'A' and in 'B'" in refusal(tmp_path, "[families]\nA = ['de']\nB = ['de']\n" + SITE)
+    assert "'de' is in 'A' and in 'B'" in refusal(tmp_path, "[families]\nA = ['de']\nB = ['de']\n" + SITE)
     message = refusal(tmp_path, "[families]\nA = ['deu']\n" + SITE)
     assert "language = 'deu' is not known; did you mean 'de'?" in message
 
@@ -244,7 +244,7 @@ def test_a_federation_without_text_is_read_but_cannot_be_simulated(tmp_path: Pat
 def test_text_that_is_not_here_cannot_be_mixed(tmp_path: Path) -> None:
     assert federation(tmp_path, "[split]\nmixed = true\n" + SITE).rules.split.mixed
     without = '[[site]]\nname = "bank"\ndirection = "de-fr"\npublic-key = "k"\n'
-    assert "mixed = true deals out all sites' text in one place, so in simulation only, and bank has no corpus here" in refusal(
+    assert "mixed = true mixes all sites' text, which only a simulation can, but bank has no corpus here" in refusal(
         tmp_path, "[split]\nmixed = true\n" + SITE + without
     )
     assert "mixed = 1 is of type int; wanted bool" in refusal(tmp_path, "[split]\nmixed = 1\n" + SITE)

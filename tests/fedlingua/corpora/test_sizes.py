@@ -88,7 +88,7 @@ def test_a_corpus_that_is_too_small_is_refused_with_site_split_and_both_numbers(
     short = federation(tmp_path, text, court=PAIRS, bank=PAIRS)
     with pytest.raises(CorpusError) as caught:
         check_sizes(short)
-    assert "site bank: too few sentences for the sizes asked (train 60 of 61, test 20 of 25); 100 were kept in all" in str(
+    assert "site bank: too few sentences for the requested sizes (train 60 of 61, test 20 of 25); 100 were kept in all" in str(
         caught.value
     )
     assert "or ask for fewer" in str(caught.value)

@@ -212,9 +212,9 @@ def test_a_mistake_is_told_in_the_commands_words(
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "demo-2022", "adapter-fed", {"a": 1})
-    with pytest.raises(fl.FedlinguaError, match=r"is no run folder(.|\n)*did you mean 'demo-2022'"):
+    with pytest.raises(fl.FedlinguaError, match=r"is not a run folder(.|\n)*did you mean 'demo-2022'"):
         fl.load(tmp_path / "demo-2021")
-    with pytest.raises(fl.FedlinguaError, match="1 run is nothing to compare"):
+    with pytest.raises(fl.FedlinguaError, match="1 run cannot be compared"):
         fl.compare(folder)
 
 

@@ -57,7 +57,7 @@ def test_two_translations_of_a_term_are_told_by_their_lines_and_the_first_is_tak
     file = written(tmp_path, "Grippe\tflu\nFieber\tfever\ngrippe\tinfluenza\n")
     terms, remarks = read_glossary(file, DE_EN)
     assert [term.target for term in terms] == ["flu", "fever"]
-    assert remarks == [f"{file}, line 3: translates the term of line 1 otherwise; that one is taken"]
+    assert remarks == [f"{file}, line 3: translates the term of line 1 differently; line 1 is used"]
 
 
 def test_tbx_of_either_edition_gives_every_source_term_the_first_target_term(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_tbx_of_either_edition_gives_every_source_term_the_first_target_term(tmp
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (TBX[:-20], "line .*: is no well-formed XML"),
+        (TBX[:-20], "line .*: is not well-formed XML"),
         (TBX.replace("<martif", '<!DOCTYPE martif [<!ENTITY a "b">]><martif'), "declares entities"),
-        (TBX.replace("Fieber", "&unknown;"), "is no well-formed XML"),
+        (TBX.replace("Fieber", "&unknown;"), "is not well-formed XML"),
         (TBX.replace('"en-GB"', '"fr"'), "holds no term of de-en"),
     ],
 )

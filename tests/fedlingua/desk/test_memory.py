@@ -66,7 +66,7 @@ def test_a_memory_lies_beside_the_sites_model_and_is_used_until_the_model_is_ano
     adapter = next((run_dir / "sites" / "bank").rglob("adapter.safetensors"))
     save_file({name: np.nextafter(array, np.float32(9)) for name, array in load_file(adapter).items()}, adapter)
     for use in (lambda: Translator.of_site(run_dir, "bank"), lambda: Models(RunModels(run_dir), Decoding())):
-        with pytest.raises(RunError, match=r"memory was made with another model .* make it anew with `fedlingua memory`"):
+        with pytest.raises(RunError, match=r"memory was built with another model .* build it again with `fedlingua memory`"):
             use()
 
 

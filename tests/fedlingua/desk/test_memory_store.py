@@ -223,7 +223,7 @@ def test_what_is_stored_is_read_again_by_its_own_model_alone(known: Memory, tmp_
     assert (loaded.mixing, loaded.about) == (known.mixing, {"sentences": 24})
     assert all(torch.equal(getattr(loaded, name), getattr(known, name)) for name in ("keys", "values", "mean", "axes", "scale"))
     with pytest.raises(
-        RunError, match=r"was made with another model \(model\) than the one that translates \(other\); make it anew"
+        RunError, match=r"was built with another model \(model\) than the one that translates \(other\); build it again"
     ):
         Memory.load(file, "other")
     content = file.read_bytes()

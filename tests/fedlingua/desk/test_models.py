@@ -76,7 +76,7 @@ def test_without_the_federations_file_sites_answer_and_directions_say_why_not(fi
     run = of_another_machine(finished_run, tmp_path / "run")
     assert run.of_site("bank").owner == "site bank"
     assert "/gone/sites.toml" in run.why_no_direction
-    with pytest.raises(RunError, match=r"which languages are related stands in the federation's file, .*; give --site"):
+    with pytest.raises(RunError, match=r"the federation's file, which says which languages are related, .*give --site"):
         run.of_direction(Direction("cs", "fr"))
 
 

@@ -68,7 +68,7 @@ def test_every_site_and_direction_of_a_run_is_found(tmp_path: Path) -> None:
 
 
 def test_a_run_without_translations_says_why(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match="is not a run folder"):
         read_site_translations(tmp_path)
     run_folder(tmp_path, status="running")
     with pytest.raises(RunError, match="the run is running"):

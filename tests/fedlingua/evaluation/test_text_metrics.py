@@ -72,5 +72,5 @@ def test_metrics_go_by_the_names_that_are_documented() -> None:
     assert metric_names(" ter,bleu,,ter ") == ["ter", "bleu"]
     with pytest.raises(ConfigError, match=r"there is no metric 'blue'; did you mean 'bleu'\?; there are bleu, chrf"):
         metric_names("ter,blue")
-    with pytest.raises(ConfigError, match="no metric is asked for"):
+    with pytest.raises(ConfigError, match="no metric is given"):
         metric_names(" , ")

@@ -102,7 +102,7 @@ def test_a_line_of_the_settings_is_a_code() -> None:
     ],
 )
 def test_what_is_no_code_is_refused_with_all_that_are(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no code; give auto, none, lossless, sign"):
+    with pytest.raises(ConfigError, match="is not a code; give auto, none, lossless, sign"):
         parse_code(text)
 
 

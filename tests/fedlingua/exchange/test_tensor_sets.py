@@ -100,11 +100,14 @@ def test_a_third_of_the_decoder_is_a_fifth_of_mbart_50s_adapters() -> None:
     model = mbart_50()
     attach_adapters(model, AdapterConfig(dim=64), seed=1)
     trained = tensor_set(model, "adapters")
-    travels = travelling(trained, private_layers(model, "decoder.output-end"))
+    travels = travelling(trained, private_layers({"encoder": 12, "decoder": 12}, "decoder.output-end"))
     assert {spec.layer for spec in trained.without(travels).specs} == {8, 9, 10, 11}
     assert {spec.part for spec in trained.without(travels).specs} == {"decoder"}
     assert travels.num_parameters / trained.num_parameters == pytest.approx(0.8, abs=1e-3)
-    assert private_layers(model, "decoder.-1, encoder.0,decoder.3") == {"encoder": {0}, "decoder": {3, 11}}
+    assert private_layers({"encoder": 12, "decoder": 12}, "decoder.-1, encoder.0,decoder.3") == {
+        "encoder": {0},
+        "decoder": {3, 11},
+    }
     for wrong in ("decoder.12", "decoder.-13"):
         with pytest.raises(BackboneError, match=f"'{wrong}' names no layer; the backbone's stacks have encoder 12, decoder 12"):
-            private_layers(model, wrong)
+            private_layers({"encoder": 12, "decoder": 12}, wrong)

@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_refused_and_passed_over(kept: Checkpoints, name
 
 def test_a_list_of_checksums_that_lost_lines_is_refused(kept: Checkpoints) -> None:
     first_line_only(kept.directory / "0003" / "checksums")
-    with pytest.raises(RunError, match=r"listed and present differ in .*state\.json"):
+    with pytest.raises(RunError, match=r"listed and present files differ in .*state\.json"):
         kept.load(3)
 
 

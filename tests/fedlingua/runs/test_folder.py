@@ -73,7 +73,7 @@ def test_a_closed_run_carries_its_status_and_reason(folder: RunFolder, status: s
 
 def test_another_run_in_the_same_folder_is_refused(folder: RunFolder, settings: Settings) -> None:
     with pytest.raises(
-        RunError, match=r"holds run 12345678901234567890 already; give another run-dir, remove the folder, or go on with it"
+        RunError, match=r"already holds run 12345678901234567890; give another run-dir, remove the folder, or resume it"
     ):
         folder.open(settings, 7)
     run = folder.read("run.json")
@@ -158,7 +158,7 @@ def test_a_resumed_run_keeps_its_settings(folder: RunFolder, settings: Settings)
 
 def test_a_completed_run_is_not_resumed(folder: RunFolder, settings: Settings) -> None:
     folder.close("completed")
-    with pytest.raises(RunError, match="the run is completed; there is nothing to go on with"):
+    with pytest.raises(RunError, match="the run is completed; there is nothing to resume"):
         folder.open(resumed(settings, folder), 77)
 
 

@@ -44,7 +44,7 @@ def test_gradients_are_not_known_before_they_are_asked_for(tmp_path):
 
 @pytest.mark.parametrize("method", ["adapter-random", "adapter-gradients"])
 def test_more_clusters_than_sites_are_refused_before_anything_starts(tmp_path, method):
-    with pytest.raises(ConfigError, match=r"cluster.number = 7, and there are 6 sites"):
+    with pytest.raises(ConfigError, match=r"cluster.number = 7, but there are 6 sites"):
         planned_clusters(settings(method=method, num_clusters=7), federation(tmp_path))
 
 

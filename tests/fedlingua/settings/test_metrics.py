@@ -10,6 +10,11 @@ def test_more_bleu_and_less_perplexity_are_better() -> None:
     assert BLEU.gain(None, 1.0) is BLEU.gain(1.0, None) is None
 
 
+def test_a_gain_in_words_says_which_way_it_goes() -> None:
+    assert [BLEU.gained(5.94), BLEU.gained(-1.2)] == ["+5.9 BLEU over", "1.2 BLEU below"]
+    assert [PERPLEXITY.gained(8), PERPLEXITY.gained(-2)] == ["8.0 PPL below", "+2.0 PPL over"]
+
+
 def test_scores_tell_their_metrics_by_their_names() -> None:
     assert metrics_of({"macro_bleu": 1.0}) == (BLEU, CHRF)
     assert metrics_of({"macro_perplexity": 1.0}) == (PERPLEXITY, ACCURACY)

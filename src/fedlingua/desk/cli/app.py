@@ -11,27 +11,26 @@ from typer.core import TyperCommand, TyperGroup
 from fedlingua.desk.cli.output import Commands, run_commands
 
 COMMANDS = {
-    "run": "Run a federation to its end, show its progress, and write its folder and report.",
-    "suite": "Run every row of a suite with every seed and write its table; goes on where it was broken off.",
-    "pretrain": "Train a small model with its own SentencePiece from nothing: an M2M-100, or with task = "
-    '"masked-language" an XLM-R. The same command goes on with a training that was broken off.',
-    "translate": "Translate line for line with what a run has trained.",
-    "export": "Take a model away: an adapter, a LoRA for peft, a whole model for transformers or CTranslate2, with its model card.",
-    "serve": "Translate over HTTP, for all sites and directions of a run, with a page to type in.",
-    "score": "Score translations: of a run, whose scores.json keeps the result, or of files.",
-    "compare": "Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site.",
-    "personalize": "Run the last phase again: sites go on from a round's model, and find how much of their own they should use.",
-    "memory": "Make a memory of a site's training text, with the model that it uses after a run (kNN-MT, Khandelwal et al. 2021).",
-    "report": "Write report.html anew and print the table of scores.",
-    "status": "Show how far a run is: each site's round, when it was last heard, its bytes and failures.",
-    "watch": "Watch a run, whoever runs it, until it ends: rounds, losses, every site, what was sent, what went wrong.",
-    "track": "Tell experiment trackers of a run what they have not been told yet: after the fact, or after a tracker could not be "
-    "reached.",
-    "doctor": "Look whether this machine has what runs need: versions, GPU, memory, disk, Flower, ports, extras; no network, nothing "
-    "is changed.",
-    "bundle": "Show the hash of the bundle that this checkout's runs carry, which a site approves.",
-    "corpus": "Text for the sites of a federation: look at it, convert it, divide it.",
-    "finetune": "Fine-tune a pre-trained encoder to tag or to label, and score it.",
+    "run": "Run a federation from start to end, show its progress, and write its run folder and report.",
+    "suite": "Run every row of a suite with every seed and write the table. An interrupted suite continues where it stopped.",
+    "pretrain": "Train a small model and its SentencePiece from nothing: an M2M-100, or an XLM-R with task = "
+    '"masked-language". The same command continues an interrupted training.',
+    "translate": "Translate text line by line with the model of a run.",
+    "export": "Export a model with its model card: an adapter, a LoRA for peft, or a whole model for transformers or CTranslate2.",
+    "serve": "Serve translations over HTTP for all sites and directions of a run, with a page to type in.",
+    "score": "Score the translations of a run, which adds the result to its scores.json, or those in files.",
+    "compare": "Compare runs by site, with a paired bootstrap, and by cost; show which sites gain by joining.",
+    "personalize": "Repeat the last phase of a run: each site trains on from a round's model and chooses how much of its own model to use.",
+    "memory": "Build a memory from a site's training text and its model after a run (kNN-MT, Khandelwal et al. 2021).",
+    "report": "Write report.html again and print the table of scores.",
+    "status": "Show a run's progress: each site's round, last message, bytes and failures.",
+    "watch": "Watch a run until it ends: rounds, losses, sites, bytes and failures. Any run folder will do.",
+    "track": "Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable.",
+    "doctor": "Check this machine: versions, GPU, memory, disk, Flower, ports and extras. Uses no network and changes nothing.",
+    "backbone": "Backbones: what a model has, and what runs could train of it.",
+    "bundle": "Show the hash of this checkout's bundle, which sites approve.",
+    "corpus": "Check, convert and split the text of a federation's sites.",
+    "finetune": "Fine-tune a pre-trained encoder for tagging or classification, and score it.",
     "server": "The server of a federation across machines.",
     "site": "One site of a federation across machines.",
 }

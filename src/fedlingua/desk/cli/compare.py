@@ -1,6 +1,6 @@
 """`fedlingua compare`: runs beside each other, as tables or as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -29,15 +29,15 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class PublicText:
-    """Text of nobody's own that all runs translate anew: a corpus and its directions."""
+    """Public text that all runs translate now: a corpus and its directions."""
 
     public: Annotated[
-        str | None, typer.Option(help="Corpus that all runs translate anew, instead of what their sites' test text tells.")
+        str | None, typer.Option(help="Corpus that all runs translate now, in place of their sites' test text.")
     ] = None
-    direction: Annotated[list[str] | None, typer.Option(help="Of --public, such as de-fr; again for each.")] = None
-    kind: Annotated[str | None, typer.Option(help="Of --public, where its ending does not tell.")] = None
-    option: Annotated[list[str] | None, typer.Option(help="More of --public, as in a federation file.")] = None
-    limit: Annotated[int, typer.Option(min=0, help="Of --public, at most so many pairs a direction; 0: all.")] = 0
+    direction: Annotated[list[str] | None, typer.Option(help="Direction of --public, such as de-fr; repeatable.")] = None
+    kind: Annotated[str | None, typer.Option(help="Kind of --public, if its ending does not say.")] = None
+    option: Annotated[list[str] | None, typer.Option(help="Further keys of --public, as in a federation file.")] = None
+    limit: Annotated[int, typer.Option(min=0, help="Most pairs of --public for each direction; 0: all.")] = 0
     model: CometModel = "wmt22-comet-da"
 
     def translated(self, folders: Sequence[Path], metric: str) -> "list[ComparedRun]":
@@ -47,7 +47,7 @@ class PublicText:
             ConfigError: no direction, or a kind that is not known. CorpusError: it cannot be read.
         """
         if not self.direction:
-            raise ConfigError("--public needs --direction, such as de-fr, once for each direction that is to be compared")
+            raise ConfigError("--public needs --direction, such as de-fr, once for each direction to compare")
         corpora = [CorpusInput(str(self.public), each, self.kind, self.option) for each in self.direction]
         text = {corpus.parsed: list(islice(corpus.read(), self.limit or None)) for corpus in corpora}
         from fedlingua.desk.comparison.public import on_public_text  # loads models, which other comparisons do without
@@ -61,22 +61,26 @@ def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Run folders, or RESULT/METHOD-SEED of a kept one; the first is what the others are compared with.",
+            help="Run folders, or RESULT/METHOD-SEED of a kept run. The others are compared with the first.",
             shell_complete=run_folders,
         ),
     ],
     text: PublicText,
     metric: Annotated[
         str,
-        typer.Option(help="bleu, chrf, chrf++, ter, comet, ...; default: the first of the runs' task.", shell_complete=metrics),
+        typer.Option(
+            help="Metric: bleu, chrf, chrf++, ter, comet, ...; default: the first metric of the runs' task.",
+            shell_complete=metrics,
+        ),
     ] = "",
-    samples: Annotated[int, typer.Option(min=40, help="Of the paired bootstrap.")] = 1000,
+    samples: Annotated[int, typer.Option(min=40, help="Samples of the paired bootstrap.")] = 1000,
     sentences: Annotated[
-        int, typer.Option(min=0, help="Of each site, those that the first two runs translate most differently.")
+        int,
+        typer.Option(min=0, help="Sentences to show for each site: those that the first two runs translate most differently."),
     ] = 0,
-    to: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write it as a page, with plots.")] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write a page with plots.")] = None,
 ) -> Answer:
-    """Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site."""
+    """Compare runs by site, with a paired bootstrap, and by cost; show which sites gain by joining."""
     from fedlingua.desk.comparison.compare import compare as compare_runs
     from fedlingua.desk.comparison.runs import read_runs
     from fedlingua.desk.report.comparison_page import check_page, write_comparison
@@ -84,15 +88,19 @@ def compare(
     if text.public is None and (text.direction or text.kind or text.option or text.limit):
         raise typer.BadParameter("--direction, --kind, --option and --limit go with --public")
     if len(runs) < 2:
-        raise ConfigError(f"{len(runs)} run is nothing to compare; give two run folders or more")
+        raise ConfigError(f"{len(runs)} run cannot be compared; give two run folders or more")
     if to:
         check_page(to)
     compared = text.translated(runs, metric) if text.public is not None else read_runs(runs)
     comparison = compare_runs(compared, metric, samples, sentences)
     if to:
         write_comparison(comparison, to)
-    for table in (_scores_table, _costs_table, *([_seeds_table] if comparison.over_seeds else [])):
-        console().print(table(comparison))
+    for name, run in _numbered(comparison).items():
+        say(f"{name}: {run.folder}")
+    for table in (*_scores_tables(comparison), _costs_table(comparison)):
+        console().print(table)
+    if comparison.over_seeds:
+        console().print(_seeds_table(comparison))
     for sentence in comparison.sentences:
         say(f"{sentence.site} ({sentence.direction}), chrF {units.gain(sentence.gain)}", style="bold")
         names = ("source", "reference", comparison.runs[0].name, comparison.runs[1].name)
@@ -128,25 +136,25 @@ def _object(each: "Difference") -> dict[str, float | None]:
     return {**asdict(each), "difference": each.value}
 
 
-def _scores_table(comparison: "Comparison") -> Table:
-    """A line a site: the first run's score, and of every other its score, the difference, its 95 % interval and p."""
-    first, sampled = comparison.runs[0].name, any(each.macro.p is not None for each in comparison.beside)
-    figures = ("difference", *(("95 % from", "to", "p") if sampled else ()))
-    headers = [header for each in comparison.beside for header in (each.run, *figures)]
-    table = plain_table("site", first, *headers, title=f"{comparison.metric.name}, beside {first}")
-    for site, scores in comparison.scores.items():
-        cells = [cell for each in comparison.beside for cell in _cells(comparison, each.sites[site], sampled)]
-        table.add_row(site, _score(comparison, scores[0]), *cells)
-    table.add_section()
-    for name, of_all in (
-        (MACRO, [each.macro for each in comparison.beside]),
-        (POOLED, [each.pooled for each in comparison.beside]),
-    ):
-        differences = [each for each in of_all if each]
-        if len(differences) == len(of_all):
-            cells = [cell for each in differences for cell in _cells(comparison, each, sampled)]
-            table.add_row(name, _score(comparison, differences[0].first), *cells, style="bold")
-    return table
+def _numbered(comparison: "Comparison") -> dict[str, "ComparedRun"]:
+    """By what the tables call them, so that no name is cut."""
+    return {f"run {number}": run for number, run in enumerate(comparison.runs, start=1)}
+
+
+def _scores_tables(comparison: "Comparison") -> Iterator[Table]:
+    """Of every run but the first a table, a line a site: both scores, the difference, its 95 % interval and p."""
+    first, *others = _numbered(comparison)
+    for name, each in zip(others, comparison.beside, strict=True):
+        sampled = each.macro.p is not None
+        figures = ("95 % from", "to", "p") if sampled else ()
+        table = plain_table("site", first, name, "difference", *figures, title=f"{comparison.metric.name}, {name} beside {first}")
+        for site, of_site in each.sites.items():
+            table.add_row(site, _score(comparison, of_site.first), *_cells(comparison, of_site, sampled))
+        table.add_section()
+        for mean, of_all in ((MACRO, each.macro), (POOLED, each.pooled)):
+            if of_all:
+                table.add_row(mean, _score(comparison, of_all.first), *_cells(comparison, of_all, sampled), style="bold")
+        yield table
 
 
 def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[str]:
@@ -161,34 +169,20 @@ def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[
 
 
 def _costs_table(comparison: "Comparison") -> Table:
-    """A line a run: what it cost (bytes of a site up and down in the whole run), and how its sites fare."""
-    headers = (
-        "run",
-        "bytes",
-        "rounds",
-        "time",
-        "worst site",
-        "its score",
-        "spread",
-        "gain of joining",
-        "left behind",
-    )
-    table = plain_table(*headers, title="cost and fairness", left=("worst site", "left behind"))
-    for run, fair in zip(comparison.runs, comparison.fairness, strict=True):
+    """A line a run: what it cost (bytes of a site up and down in the whole run), and how its sites fare; columns that any run fills."""
+    headers = ("run", "bytes", "rounds", "time", "worst site", "its score", "spread", "gain of joining", "left behind")
+    rows = []
+    for (name, run), fair in zip(_numbered(comparison).items(), comparison.fairness, strict=True):
         costs = run.costs
         gain = units.gain(None if fair.gain is None else comparison.metric.scale * fair.gain)
         behind = ", ".join(fair.left_behind) if fair.left_behind else ("none" if fair.gains else units.NOTHING)
-        table.add_row(
-            run.name,
-            units.data(run.total_bytes),
-            units.count(costs["rounds"]),
-            units.duration(costs["seconds"]),
-            fair.worst_site,
-            _score(comparison, fair.worst),
-            units.score(comparison.metric.scale * fair.spread),
-            gain,
-            behind,
-        )
+        cells = (units.data(run.total_bytes), units.count(costs["rounds"]), units.duration(costs["seconds"]), fair.worst_site)
+        spread = units.score(comparison.metric.scale * fair.spread)
+        rows.append((name, *cells, _score(comparison, fair.worst), spread, gain, behind))
+    filled = [place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) != {units.NOTHING}]
+    table = plain_table(*(headers[place] for place in filled), title="cost and fairness", left=("worst site", "left behind"))
+    for row in rows:
+        table.add_row(*(row[place] for place in filled))
     return table
 
 

@@ -84,7 +84,7 @@ def settings(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 
 def mend_words(environment: MutableMapping[str, str]) -> None:
-    """Put `key=value` together again, which bash takes for three words; what is offered then is what stands behind the equals sign."""
+    """Rejoin `key=value`, which bash splits into three words; completion then offers what follows the equals sign."""
     if environment.get(VARIABLE) != "complete_bash" or "=" not in environment.get("COMP_WORDS", "").split():
         return
     words, at = environment["COMP_WORDS"].split(), int(environment["COMP_CWORD"])
@@ -99,7 +99,7 @@ def mend_words(environment: MutableMapping[str, str]) -> None:
 
 
 def _beginning_with(incomplete: str) -> list[Path]:
-    """What lies in the folder that is typed so far and begins with the rest; hidden only where a dot is typed."""
+    """Entries of the typed folder that begin with the rest; hidden ones only if a dot is typed."""
     folder, _, name = incomplete.rpartition("/")
     place = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".").expanduser()
     try:

@@ -11,15 +11,16 @@ from rich.text import Text
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.files import check_absent, check_folder_to_write
 from fedlingua.corpora.clean import Account, clean
+from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
 from fedlingua.desk.cli.options import Data
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.corpora.prepared import Prepared, account_of, has_tab, leaks_of_pairs, without_tabs
 from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statistics, summary
 from fedlingua.desk.corpora.write import target_of, write_pairs
 
-commands = Commands(help="Text for the sites of a federation: look at it, convert it, divide it.")
+commands = Commands(help="Check, convert and split the text of a federation's sites.")
 _WIDTH = 60
 """Characters of a sample that a terminal is shown."""
 
@@ -28,14 +29,16 @@ _WIDTH = 60
 def corpus_prepare(
     name: Annotated[str, typer.Argument(help="ted2020, europarl, mtnt or uncorpus.")],
     source: Annotated[
-        Path, typer.Option("--from", help="Folder of the downloads: OPUS's Moses files, zipped or not; the other two unpacked.")
+        Path, typer.Option("--from", help="Folder of the downloads: Moses files of OPUS (or zips); mtnt and uncorpus unpacked.")
     ],
-    to: Annotated[Path, typer.Option(help="Data folder; the splits go into a folder in it.")],
-    uniform: Annotated[bool, typer.Option("--uniform", help="Every pair the same size (Liu et al. 2023, appendix C).")] = False,
-    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="No sentence in two splits, at any two sites.")] = False,
-    key: Annotated[str, typer.Option(help="Key of the shuffle and of the choice.")] = "fedlingua",
+    to: Annotated[Path, typer.Option(help="Data folder; the splits are written to a folder inside it.")],
+    uniform: Annotated[
+        bool, typer.Option("--uniform", help="Give all language pairs one size (Liu et al. 2023, appendix C).")
+    ] = False,
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Keep every sentence in one split, across all sites.")] = False,
+    key: Annotated[str, typer.Option(help="Text that seeds the shuffle and the choice.")] = "fedlingua",
 ) -> Answer:
-    """Turn downloads into the papers' splits and sizes: of Liu et al. 2023 (ted2020, europarl), of MetaSend (mtnt, uncorpus)."""
+    """Split downloaded corpora as the papers do: Liu et al. 2023 (ted2020, europarl), MetaSend (mtnt, uncorpus)."""
     from fedlingua.desk.cli.corpus_prepare import prepare_corpus
 
     target, prepared = prepare_corpus(name, source, to, uniform, no_leaks, key)
@@ -48,24 +51,28 @@ def corpus_prepare(
 def corpus_check(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
-    samples: Annotated[int, typer.Option(min=0, help="Pairs shown for each reason; they quote the text.")] = 3,
-    backbone: Annotated[str, typer.Option(help="Also whether this backbone knows the languages and the writing.")] = "",
+    samples: Annotated[int, typer.Option(min=0, help="Pairs to show for each reason; they quote the text.")] = 3,
+    backbone: Annotated[str, typer.Option(help="Also check that this backbone knows the languages and the script.")] = "",
 ) -> Answer:
-    """Read a corpus to its end: what is in it, what cleaning drops of it and why."""
+    """Check a whole corpus: what it holds, what cleaning drops, and why."""
     pairs, rules = corpus.read(), cleaning.read()
+    columns = check_columns(list(islice(corpus.files.read(), 1000)), corpus.parsed, corpus.corpus)
     statistics = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
     answer = {"corpus": corpus.corpus, **as_json(statistics, corpus.parsed)}
     _show_statistics(corpus, statistics)
+    if columns:
+        answer["columns"] = columns
+        say(f"warning: {columns}")
     if backbone:
         from fedlingua.backbones.directories import backbone_directory
+        from fedlingua.backbones.files import describe
         from fedlingua.backbones.knowledge import doubts
-        from fedlingua.backbones.load import load_backbone
 
-        loaded, some = load_backbone(backbone_directory(backbone), backbone), list(islice(corpus.files.read(), 1000))
-        answer["doubts"] = list(doubts(loaded, corpus.parsed, some))
+        described, some = describe(backbone_directory(backbone), backbone), list(islice(corpus.files.read(), 1000))
+        answer["doubts"] = list(doubts(described, corpus.parsed, some))
         say(
             "\n".join(f"warning: {text}" for text in answer["doubts"])
-            or f"backbone {backbone} knows both languages and their writing"
+            or f"backbone {backbone} knows both languages and their scripts"
         )
     account = statistics.account
     if rules.strict and account.kept < account.read:
@@ -81,15 +88,15 @@ def corpus_convert(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
     to: Annotated[
-        Path, typer.Option(help="The file: .tsv, .jsonl, .tmx (also .gz) or .parquet; with --as moses the stem of two.")
+        Path, typer.Option(help="File to write: .tsv, .jsonl, .tmx (also .gz), .parquet; with --as moses a stem of two.")
     ],
     as_: Annotated[
         Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None,
-        typer.Option("--as", help="Form; default: by the ending of --to."),
+        typer.Option("--as", help="Format; default: by the ending of --to."),
     ] = None,
-    clean_: Annotated[bool, typer.Option("--clean", help="Drop what cleaning drops; so do --rules, --set and --strict.")] = False,
+    clean_: Annotated[bool, typer.Option("--clean", help="Clean the text; --rules, --set and --strict imply it.")] = False,
 ) -> Answer:
-    """Write a corpus in another form, whole or not at all."""
+    """Convert a corpus to another format. The file is written whole or not at all."""
     pairs, account, name = corpus.read(), Account(), corpus.corpus
     rules = cleaning.read() if clean_ or cleaning != CleaningOptions() else None
     target = target_of(to, as_, corpus.parsed)
@@ -110,14 +117,15 @@ def corpus_convert(
 def corpus_split(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
-    to: Annotated[Path, typer.Option(help="Folder of the splits, which must not be there yet.")],
+    to: Annotated[Path, typer.Option(help="Folder of the splits; it must not exist yet.")],
     mode: Annotated[
-        Literal["components", "shared-side", "paper"], typer.Option(help="components: no sentence in two splits; see [split].")
+        Literal["components", "shared-side", "paper"],
+        typer.Option(help="How to split; components: no sentence in two splits. See [split]."),
     ] = "components",
-    shares: Annotated[str, typer.Option(help="Of train, dev and test.")] = "0.6,0.2,0.2",
-    key: Annotated[str, typer.Option(help="Decides what goes where.")] = "fedlingua",
+    shares: Annotated[str, typer.Option(help="Shares of train, dev and test.")] = "0.6,0.2,0.2",
+    key: Annotated[str, typer.Option(help="Text that seeds the split.")] = "fedlingua",
 ) -> Answer:
-    """Clean a corpus and divide it into train, dev and test, as `splits` of a federation file reads them.
+    """Clean a corpus and split it into train, dev and test, for `splits` in a federation file.
 
     TO/<direction>.<split>.tsv.gz and account.json are written all at once or not at all. Same text and key, same bytes.
     """
@@ -158,17 +166,18 @@ def corpus_overlap(
     ],
     data: Data = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="All of the sites' cleaned text: no limits, no sizes, nothing kept for the backbone.")
+        bool,
+        typer.Option("--whole", help="Compare all of the sites' cleaned text: no limits or sizes, no text for the backbone."),
     ] = False,
     to: Annotated[
-        Path | None, typer.Option(help="Write the text without the dev and test pairs that leak: TO/SITE.SPLIT.tsv.gz.")
+        Path | None, typer.Option(help="Also write the text without leaking dev and test pairs: TO/SITE.SPLIT.tsv.gz.")
     ] = None,
 ) -> Answer:
-    """What of each site's text stands at other sites, and what of its dev and test they train on. Of a run: what its sites' hashes told."""
+    """Find sentences that several sites have, and dev and test pairs that another site trains on. For a run: by its sites' hashes."""
     from fedlingua.desk.cli.corpus_overlap import compare_files, overlap_of_run, show_overlap
 
     if where.is_dir() and (data or whole or to):
-        raise typer.BadParameter("of a run only counts are known; --data, --whole and --to go with a federation file")
+        raise typer.BadParameter("for a run only counts are known; --data, --whole and --to go with a federation file")
     return show_overlap(overlap_of_run(where) if where.is_dir() else compare_files(where, data, whole, to), to)
 
 
@@ -180,18 +189,18 @@ def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
     console().print(f"{corpus.corpus}, {corpus.parsed}: ", end="")
     console().print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}")
     if account.dropped:
-        dropped = Table("dropped", "pairs", "share")
+        dropped = plain_table("dropped", "pairs", "share")
         for reason, count in account.dropped.items():
             dropped.add_row(reason, f"{count:,}", f"{100 * count / account.read:.2f} %")
         console().print(dropped)
-    lengths = Table("length", "in", "least", "median", "mean", "95 %", "most")
+    lengths = plain_table("length", "in", "least", "median", "mean", "95 %", "most")
     for language, counts in zip(sides, statistics.lengths, strict=True):
         of = summary(counts, language)
         lengths.add_row(language, of["unit"], *(f"{of[key]:g}" for key in ("least", "median", "mean", "p95", "most")))
     console().print(lengths)
     console().print(f"repeated: {', '.join(f'{name} {count:,}' for name, count in statistics.repeated.items())}")
     if any(statistics.samples.values()):
-        samples = Table("dropped for", "pair", *sides)
+        samples = plain_table("dropped for", "pair", *sides, left=sides)
         for reason, some in statistics.samples.items():
             for number, pair in some:
                 samples.add_row(reason, str(number), *map(_clipped, pair))
@@ -206,7 +215,7 @@ def _clipped(sentence: str) -> Text:
 
 def _splits_table(prepared: Prepared) -> Table:
     """The account of every direction."""
-    table = Table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train", caption=prepared.note)
+    table = plain_table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train", caption=prepared.note)
     for direction, account in prepared.account["directions"].items():
         leaks = [str(account["also_in_train"][split]["same_site"]) for split in ("dev", "test")]
         sizes = [str(account["sizes"][split]) for split in SPLITS]

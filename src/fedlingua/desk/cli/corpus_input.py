@@ -24,21 +24,21 @@ from fedlingua.settings.experiment import parse_override
 
 @dataclass(frozen=True)
 class CorpusInput:
-    """One corpus, of the kind that its ending tells unless one is named."""
+    """One corpus, of a given kind or of the kind that its ending implies."""
 
     corpus: Annotated[
         str,
         typer.Argument(
-            help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, .zip of OPUS, X of X.de and X.fr, dev.{}.txt, a folder."
+            help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, a .zip of OPUS, X for X.de and X.fr, dev.{}.txt, or a folder."
         ),
     ]
     direction: Annotated[str, typer.Option(help="Source and target, such as de-fr.")]
     kind: Annotated[
-        str | None, typer.Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet, dataset; default: by the name's ending.")
+        str | None, typer.Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet or dataset; default: by the name's ending.")
     ] = None
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="More of the corpus, as in a federation file: columns=[1,0], fields, subset, split."),
+        typer.Option("--option", help="Further keys, as in a federation file: columns=[1,0], fields, subset, split."),
     ] = None
 
     @cached_property
@@ -65,7 +65,7 @@ class CorpusInput:
         return corpus_of({kind: self.corpus, **values}, self.parsed, self.corpus, Path(), FILE_FORMATS)
 
     def read(self) -> Iterator[Pair]:
-        """The pairs as they stand, counted on the terminal while they come."""
+        """The raw pairs; a terminal shows a count while they are read."""
         return _watched(self.files.read(), self.corpus)
 
 
@@ -73,9 +73,9 @@ class CorpusInput:
 class CleaningOptions:
     """The rules of a file's [cleaning], a federation's or a recipe's, or the defaults; with changes before both."""
 
-    rules: Annotated[Path | None, typer.Option("--rules", help="File with [cleaning]: a federation file or a recipe.")] = None
-    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of [cleaning]; goes before the file's.")] = None
-    strict: Annotated[bool, typer.Option("--strict", help="Fail where a pair would be dropped.")] = False
+    rules: Annotated[Path | None, typer.Option("--rules", help="Take [cleaning] from this federation file or recipe.")] = None
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Override a key of [cleaning]: KEY=VALUE; repeatable.")] = None
+    strict: Annotated[bool, typer.Option("--strict", help="Fail if any pair would be dropped.")] = False
 
     def read(self) -> CleaningRules:
         """
@@ -100,7 +100,7 @@ def _kind(name: str, direction: Direction) -> str:
         return "dataset"
     if side_paths(Path(name), direction)[0].is_file():
         return "moses"
-    raise ConfigError(f"{name}: its ending tells no kind of corpus; name it with --kind: {', '.join(FILE_FORMATS)}")
+    raise ConfigError(f"{name}: its ending names no kind of corpus; give --kind: {', '.join(FILE_FORMATS)}")
 
 
 def _watched(pairs: Iterable[Pair], name: str) -> Iterator[Pair]:

@@ -1,4 +1,4 @@
-"""`fedlingua corpus overlap`: what of one site's text stands at another. Shows counts, never text."""
+"""`fedlingua corpus overlap`: sentences that several sites have. Shows counts, never text."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
 from fedlingua.desk.cli.corpus_prepare import write_splits
-from fedlingua.desk.cli.output import console, say
+from fedlingua.desk.cli.output import console, plain_table, say
 from fedlingua.desk.corpora.prepared import has_tab, without_tabs
 from fedlingua.runs.folder import RunFolder, run_about
 
@@ -36,7 +36,7 @@ def overlap_of_run(run_dir: Path) -> Overlap:
     overlap = RunFolder(run_dir).read("overlap.json")
     if overlap is None:
         raise RunError(
-            f"{run_dir} has no overlap.json: a run compares its sites' text only where it is asked to; give a run with overlap = 'report' "
+            f"{run_dir} has no overlap.json: a run compares its sites' text only if asked to; give a run with overlap = 'report' "
             "or 'remove', or a federation file"
         )
     sites: Overlap = overlap["sites"]
@@ -124,8 +124,9 @@ def show_overlap(overlaps: Overlap, to: Path | None) -> dict[str, Any]:
 
 def _sites_table(overlaps: Overlap) -> Table:
     columns = ("site", "side", "sentences", "elsewhere", "share", *SPLITS)
-    table = Table(
+    table = plain_table(
         *columns,
+        left=("side",),
         caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train",
     )
     for site, overlap in overlaps.items():
@@ -137,8 +138,8 @@ def _sites_table(overlaps: Overlap) -> Table:
 
 
 def _pairs_table(overlaps: Overlap) -> Table:
-    caption = "share of a row's sentences that stand at a column's site; in brackets those of dev + test that it trains on"
-    table = Table("site", "side", *overlaps, caption=caption)
+    caption = "share of a row's sentences that the column's site has; in brackets those of dev + test that it trains on"
+    table = plain_table("site", "side", *overlaps, left=("side",), caption=caption)
     for site, overlap in overlaps.items():
         for language, of in _common(overlap):
             cells = dict.fromkeys(overlaps, "")

@@ -19,7 +19,7 @@ PROGRAMS = ("flwr", "flower-superlink", "flower-supernode")
 
 @commands.command(epilog=example("fedlingua doctor"))
 def doctor() -> Answer:
-    """Look whether this machine has what runs need: versions, GPU, memory, disk, Flower, ports, extras; no network, nothing is changed."""
+    """Check this machine: versions, GPU, memory, disk, Flower, ports and extras. Uses no network and changes nothing."""
     checks = [show_result(result) for result in check_machine()]
     if wrong := sum(not each["good"] for each in checks):
         raise DeploymentError(
@@ -48,8 +48,8 @@ def check_machine() -> Iterator[CheckResult]:
         ("Flower", _flower),
         ("profiles", _profiles),
         ("ports", machine.check_loopback),
-        ("port of a server", partial(machine.check_port, FLEET, "where sites join a server of one's own")),
-        ("port of a server", partial(machine.check_port, CONTROL, "where runs are submitted to it")),
+        ("port of a server", partial(machine.check_port, FLEET, "where sites join your own server")),
+        ("port of a server", partial(machine.check_port, CONTROL, "where runs are submitted")),
         *((f"extra {extra}", partial(requirements.check_extra, wanted, extra)) for extra in wanted.extras if extra != "dev"),
         ("COMET", _comet),
     ]

@@ -1,4 +1,4 @@
-"""One Flower engine: starts a SuperLink or finds one, hands runs to it, asks how they fare, and leaves no process behind.
+"""One Flower engine: starts or finds a SuperLink, submits runs to it, reports their status, and leaves no process behind.
 
 Flower's own way of an address ":local:" starts one SuperLink for a user at a fixed port and leaves it there for good, with all that runs
 beneath it: two commands would share it, and a Ctrl-C would end neither it nor the run. `flwr run --stream` prints a run's log, and says at
@@ -121,7 +121,7 @@ class Engine:
         return run_id
 
     def status(self, run_id: str) -> RunStatus:
-        """How the run fares; takes about a second, so ask sparingly."""
+        """The run's status; takes about a second, so ask sparingly."""
         # `flwr ls` costs a process (0.8 s of one core). Flower's importable client would be cheaper, but it is private, and login
         # and TLS are done around it, not in it; the command's JSON is documented and the same from 1.39 on.
         command = ["ls", self.profile.name, "--run-id", run_id]
@@ -135,7 +135,7 @@ class Engine:
                 time.sleep(1.0)
         state, _, outcome = row["status"].partition(":")  # as "running" or "finished:failed"
         if state not in get_args(State) or outcome not in get_args(Outcome):
-            raise RunError(f"Flower names a run's status '{row['status']}', which this version does not know.")
+            raise RunError(f"Flower names a run's status '{row['status']}', unknown to this version.")
         details = str(row.get("status-details", ""))
         status = RunStatus(state, outcome, "" if details == "N/A" else details)
         if status.finished:

@@ -20,12 +20,12 @@ commands = Commands()
 def export(
     run: RunOption,
     how: ExportOptions,
-    site: Annotated[str | None, typer.Option(help="What this site uses.", shell_complete=sites_of_run)] = None,
+    site: Annotated[str | None, typer.Option(help="Export this site's model.", shell_complete=sites_of_run)] = None,
     direction: Annotated[
-        str | None, typer.Option(help="Or what the run has for this direction, also one that no site holds.")
+        str | None, typer.Option(help="Or the run's model for this direction, which need not be a site's.")
     ] = None,
 ) -> Answer:
-    """Take a model away: an adapter, a LoRA for peft, a whole model for transformers or CTranslate2, with its model card."""
+    """Export a model with its model card: an adapter, a LoRA for peft, or a whole model for transformers or CTranslate2."""
     how.check()
     if (site is None) == (direction is None):
         sites = ", ".join(CompletedRun.of(run).folder.read("sites.json") or {})
@@ -49,7 +49,7 @@ def take_away(model: TrainedModel, how: ExportOptions, run: Path | None = None, 
     files = sorted(done.directory.iterdir())
     say(f"{done.form}: {done.directory}")
     if done.form in ("peft", "adapter"):
-        say(f"it fits on the backbone in {done.backbone}")
+        say(f"it fits the backbone in {done.backbone}")
     say(f"how to load it: {done.directory / 'README.md'}")
     base = done.facts["backbone"]
     return {

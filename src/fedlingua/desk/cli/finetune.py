@@ -14,7 +14,7 @@ from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.files import check_new_folder
 from fedlingua.desk.cli.completion import run_folders, sites_of_run
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say, sayer
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.finetuning.settings import FineTuning, encoder_run, read_annotated
 from fedlingua.desk.pretraining.demo import make_built_in
@@ -22,7 +22,7 @@ from fedlingua.desk.pretraining.demo import make_built_in
 if TYPE_CHECKING:  # a mistake is told without torch
     from fedlingua.desk.finetuning.loop import Epoch
 
-commands = Commands(help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
+commands = Commands(help="Fine-tune a pre-trained encoder for tagging or classification, and score it.")
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,23 @@ class FineTuneOptions:
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT), or as a run's backbone is named: demo-encoder, a "
-            "recipe's name, a hub id that is pinned here."
+            help="Encoder: a folder in transformers' layout (XLM-R, RoBERTa, BERT), or a backbone's name: demo-encoder, a recipe, "
+            "a pinned hub id."
         ),
     ] = None
     run: Annotated[
-        Path | None, typer.Option(help="Or a run: the encoder that it has pre-trained.", shell_complete=run_folders)
+        Path | None, typer.Option(help="Or the encoder that this run has pre-trained.", shell_complete=run_folders)
     ] = None
     site: Annotated[
-        str | None, typer.Option(help="With --run: whose, where sites end with different ones.", shell_complete=sites_of_run)
+        str | None, typer.Option(help="With --run: the site, if sites end with different encoders.", shell_complete=sites_of_run)
     ] = None
     to: Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")] = None
     max_tokens: Annotated[
-        int | None, typer.Option(help="Subwords of a sequence; default: what the encoder can, up to 256.", show_default=False)
+        int | None,
+        typer.Option(help="Longest sequence in subwords; default: the encoder's limit, up to 256.", show_default=False),
     ] = None
-    threads: Annotated[int, typer.Option(min=1, help="torch threads; other counts change the last bits.")] = 1
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it trains.")] = "cpu"
+    threads: Annotated[int, typer.Option(min=1, help="Torch threads; another number changes the last bits.")] = 1
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to train on.")] = "cpu"
 
 
 @commands.command("ner", epilog=example("fedlingua finetune ner --encoder demo-encoder --data NCBI-disease --epochs 3"))
@@ -56,10 +57,10 @@ def finetune_ner(
     how: FineTuneOptions,
     training: FineTuning,
     layout: Annotated[
-        Literal["iob", "i2b2"], typer.Option(help="iob: token and tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
+        Literal["iob", "i2b2"], typer.Option(help="iob: a token and its tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
     ] = "iob",
 ) -> Answer:
-    """Named entities: micro, macro and weighted F1, strict and type matching."""
+    """Recognize named entities; report micro, macro and weighted F1, with strict and type matching."""
     return _finetune("ner", data, how, training, layout)
 
 
@@ -69,7 +70,7 @@ def finetune_pairs(
     how: FineTuneOptions,
     training: FineTuning,
 ) -> Answer:
-    """Relations between two marked mentions, or assertions about one: micro, macro and weighted F1 over labels, accuracy."""
+    """Classify relations between two marked mentions, or assertions about one; report F1 and accuracy."""
     return _finetune("pairs", data, how, training)
 
 
@@ -125,10 +126,10 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
 def _score_tables(result: dict[str, Any]) -> list[Table]:
     """F1 of dev and test in every reckoning, and test's by label."""
     names = [name for name in result["test"] if name.endswith("_f1") or name == "accuracy"]
-    overall = Table("split", *(name.removesuffix("_f1") for name in names), title=Text(f"{result['data']}: F1, 0 to 1"))
+    overall = plain_table("split", *(name.removesuffix("_f1") for name in names), title=f"{result['data']}: F1, 0 to 1")
     for split in ("dev", "test"):
         overall.add_row(split, *(f"{result[split][name]:.4f}" for name in names))
-    by_label = Table("label", "precision", "recall", "F1", "support", title="test")
+    by_label = plain_table("label", "precision", "recall", "F1", "support", title="test")
     for label, score in result["test"]["by_label"].items():
         figures = (f"{score[name]:.4f}" for name in ("precision", "recall", "f1"))
         by_label.add_row(Text(label), *figures, str(score["support"]))

@@ -12,13 +12,13 @@ from fedlingua.desk.models import RunModels, check_translates
 
 commands = Commands()
 MostKeys = Annotated[
-    int, typer.Option(min=0, help="Sentences are drawn until they have so many tokens; fewer translate faster; 0: all.")
+    int, typer.Option(min=0, help="Most tokens to store, of sentences drawn at random; fewer translate faster; 0: all.")
 ]
 
 
 @commands.command(epilog=example("fedlingua memory --run runs/demo-adapter-families-2022 --site hospital"))
 def memory(run: RunOption, how: SearchOptions, data: Data = None, site: SitesOption = None, most_keys: MostKeys = 0) -> Answer:
-    """Make a memory of a site's training text, with the model that it uses after a run (kNN-MT, Khandelwal et al. 2021).
+    """Build a memory from a site's training text and its model after a run (kNN-MT, Khandelwal et al. 2021).
 
     Raises:
         RunError, ConfigError, CorpusError: what it cannot be made of.

@@ -9,14 +9,14 @@ import typer
 from fedlingua.desk.cli.completion import profiles, run_folders, sites_of_run
 from fedlingua.desk.decoding import Decoding, Search
 
-Data = Annotated[Path | None, typer.Option("--data", help="Folder that the corpora's paths are relative to.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Folder for relative corpus paths.")]
 Profile = Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
-Nodes = Annotated[int | None, typer.Option(min=1, help="Nodes of a simulation; default: one for each site.")]
-CometModel = Annotated[str, typer.Option(help="Of COMET: a checkpoint (.ckpt) or a name on the hub.")]
+Nodes = Annotated[int | None, typer.Option(min=1, help="Number of simulated nodes; default: one for each site.")]
+CometModel = Annotated[str, typer.Option(help="COMET model: a checkpoint (.ckpt) or a name on the hub.")]
 RunArgument = Annotated[Path, typer.Argument(help="Run folder.", shell_complete=run_folders)]
 RunOption = Annotated[Path, typer.Option("--run", help="Run folder.", shell_complete=run_folders)]
 SitesOption = Annotated[
-    list[str] | None, typer.Option("--site", help="Of the run; again for each; default: all.", shell_complete=sites_of_run)
+    list[str] | None, typer.Option("--site", help="A site of the run; repeatable; default: all.", shell_complete=sites_of_run)
 ]
 
 
@@ -24,7 +24,7 @@ SitesOption = Annotated[
 class Threads:
     """On how many threads a command computes."""
 
-    threads: Annotated[int, typer.Option(min=0, help="Of torch; 0: a core each. A small model is faster with 1.")] = 0
+    threads: Annotated[int, typer.Option(min=0, help="Torch threads; 0: one per core. Small models are faster with 1.")] = 0
 
     def set_threads(self) -> None:
         """Give torch so many threads; it is imported here, since that takes seconds."""
@@ -50,13 +50,13 @@ class TranslateOptions(DecodingOptions):
 
     text: Annotated[
         Path | None,
-        typer.Argument(help="Text, a sentence a line, or a translation memory (.tmx); .gz is unpacked; default: standard input."),
+        typer.Argument(help="Text, one sentence a line, or a translation memory (.tmx), also .gz; default: standard input."),
     ] = None
     to: Annotated[
         Path | None,
         typer.Option(
-            help="Write here, whole or not at all, instead of to standard output: a line for each line; pairs where the name ends "
-            "in .tmx, .tsv, .jsonl (also .gz) or .parquet."
+            help="File to write, whole or not at all; default: standard output. It holds translations line by line, or pairs if the "
+            "name ends in .tmx, .tsv, .jsonl (also .gz) or .parquet."
         ),
     ] = None
 
@@ -65,14 +65,12 @@ class TranslateOptions(DecodingOptions):
 class ExportOptions:
     """Where an export goes, and in which form."""
 
-    to: Annotated[Path, typer.Option(help="Folder to write; there whole or not at all.")]
+    to: Annotated[Path, typer.Option(help="Folder to write, whole or not at all.")]
     form: Annotated[
         str,
-        typer.Option(
-            help="adapter, peft, transformers, ctranslate2; default: adapter, of LoRA peft, of a whole model transformers."
-        ),
+        typer.Option(help="Format: adapter, peft (default for LoRA), transformers (default for a whole model) or ctranslate2."),
     ] = ""
-    quantization: Annotated[str, typer.Option(help="Of ctranslate2: int8, float16, ...; default: float32.")] = ""
+    quantization: Annotated[str, typer.Option(help="For ctranslate2: int8, float16, ...; default: float32.")] = ""
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False
 
     def check(self) -> None:

@@ -26,7 +26,8 @@ from rich.progress import Progress
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.models import ArgumentInfo
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.terminal import printable, printable_json
@@ -47,12 +48,17 @@ class AnsweringCommand(TyperCommand):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        words = "Of the answer; json: one document on standard output, all else on standard error."
+        words = "Output format; json: one document on standard output."
         choice = click.Choice([TEXT, JSON])
         self.params.append(TyperOption(param_decls=["--format"], type=choice, default=TEXT, show_default=True, help=words))
+        declared = inspect.signature(self.callback).parameters if self.callback else {}
+        for each in self.params:  # click 8.5 resets the help that typer gives to arguments
+            if isinstance(each, TyperArgument) and each.name in declared:
+                infos = getattr(declared[each.name].annotation, "__metadata__", ())
+                each.help = next((info.help for info in infos if isinstance(info, ArgumentInfo)), each.help)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's; a key of a run that was given as an option is told how to be given."""
+        """As click's; explains how to give a run's key that was given as an option."""
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -62,14 +68,14 @@ class AnsweringCommand(TyperCommand):
             key = OLD_NAMES.get(name, name)
             if self.name in ("run", "suite") and key in OPTIONS:
                 raise click.UsageError(
-                    f"{error.option_name} is no option but a key: give it as --set {key}=VALUE", ctx
+                    f"{error.option_name} is a key, not an option: give it as --set {key}=VALUE", ctx
                 ) from error
             raise
         ctx.meta[_META] = ctx.params.pop("format", TEXT)
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it, and print its answer where JSON is asked for."""
+        """Run the command and, with `--format json`, print its answer."""
         try:
             answer = super().invoke(ctx)
             if ctx.meta.get(_META) == JSON:
@@ -81,7 +87,9 @@ class AnsweringCommand(TyperCommand):
 
 
 class AnsweringConsole(Console):
-    """Every console of a command: words are no markup and steer no terminal; where nobody reads on, it ends with its own exit code."""
+    """The console of every command: prints text without markup or control characters, and ends with its own exit code if the
+    reader is gone.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, markup=False, emoji=False, highlight=False)
@@ -100,7 +108,7 @@ class AnsweringConsole(Console):
 
 
 class Commands(typer.Typer):
-    """A group of commands that all answer as asked."""
+    """A group of commands with `--format`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False, **options})
@@ -154,7 +162,7 @@ def say(text: str, **style: Any) -> None:
 
 
 def sayer() -> Callable[[str], None]:
-    """`say` for other threads too, which do not know what the command was asked for."""
+    """`say` for other threads, which do not know the output format."""
     return functools.partial(console().print, soft_wrap=True)
 
 
@@ -172,10 +180,10 @@ def progress_bar(description: str = "", **options: Any) -> Iterator[Callable[[st
 
 
 def plain_table(*headers: str, title: str = "", left: Collection[str] = (), **options: Any) -> Table:
-    """A table without an outer border; the columns after the first stand to the right, but for those of text in `left`."""
+    """A table without an outer border. Columns after the first are aligned right, except those of text in `left`."""
     table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **options)
     for place, header in enumerate(headers):
-        table.add_column(Text(header), justify="right" if place and header not in left else "left")
+        table.add_column(Text(header), justify="right" if place and header not in left else "left", no_wrap=not place)
     return table
 
 
@@ -187,7 +195,7 @@ def show_result(result: CheckResult) -> dict[str, Any]:
 
 
 def asks_json() -> bool:
-    """Whether the command that is going on was asked for JSON."""
+    """Whether the current command prints JSON."""
     ctx = click.get_current_context(silent=True)
     return ctx is not None and ctx.meta.get(_META) == JSON
 
@@ -198,7 +206,9 @@ def print_json(answer: Answer) -> None:
 
 
 def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
-    """Carry a command line out and end with its exit code; a mistake is told without a traceback, and as JSON where that is asked for."""
+    """Run a command line and end with its exit code; an error is printed without a traceback, and as JSON with `--format
+    json`.
+    """
     # Where a mistake is told has to be known before the command line is read, which may not even be one.
     as_json = f"--format={JSON}" in arguments or ("--format", JSON) in itertools.pairwise(arguments)
     mend_words(os.environ)
@@ -212,10 +222,10 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
         _unread()
     except OSError as error:
         if error.filename is not None:
-            advice = "check the path, what stands there, and what this user may read and write"
+            advice = "check the path, its content and its permissions"
             message = f"{error.filename}: {error.strerror}; {advice}"
         elif error.errno in OF_THE_DISK:
-            message = f"{error.strerror}; make room, or check the disk that is written to, then give the command again"
+            message = f"{error.strerror}; make room, or check the disk that is written to, then run the command again"
         else:  # of no file that a user could look at
             _fault(as_json, error)
         _end(as_json, FAILED, type(error).__name__, message)
@@ -244,7 +254,7 @@ def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) 
 
 
 def _unread() -> NoReturn:
-    """Nobody reads on: end as the shell tells of a process that SIGPIPE ended, and say nothing."""
+    """The reader is gone: end as after SIGPIPE, without a word."""
     _drop_output()
     sys.exit(UNREAD)
 

@@ -1,4 +1,4 @@
-"""`fedlingua personalize`: each site goes on from a round's model by itself; its files and page, and a table over sites."""
+"""`fedlingua personalize`: each site trains on from a round's model; writes files, a page, and a table over sites."""
 
 from typing import Annotated
 
@@ -20,13 +20,13 @@ def personalize(
     run: options.RunOption,
     data: options.Data = None,
     site: options.SitesOption = None,
-    round_: Annotated[int | None, typer.Option("--round", help="Whose model it goes on from; default: the best one's.")] = None,
-    epochs: Annotated[int, typer.Option(help="Passes of training at most; 0: as in the run's last phase.")] = 0,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the site's own model; default: the run's.")] = None,
-    alpha_rate: Annotated[float, typer.Option(help="Of alpha's own steps.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Decides order, masks and dropout; default: the run's.")] = None,
+    round_: Annotated[int | None, typer.Option("--round", help="Round to start from; default: the best round.")] = None,
+    epochs: Annotated[int, typer.Option(help="Most passes of training; 0: as many as in the run's last phase.")] = 0,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the own model; default: the run's.")] = None,
+    alpha_rate: Annotated[float, typer.Option(help="Learning rate of alpha.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Random seed; default: the run's.")] = None,
 ) -> Answer:
-    """Run the last phase again: sites go on from a round's model, and find how much of their own they should use."""
+    """Repeat the last phase of a run: each site trains on from a round's model and chooses how much of its own model to use."""
     how = Personalizing(epochs, learning_rate, alpha_rate, seed)
     how.check()
     start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")

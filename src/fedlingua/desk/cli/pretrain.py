@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.cache import cache_dir
@@ -19,7 +18,7 @@ from fedlingua.common.files import check_new_folder
 from fedlingua.corpora.recipe import Recipe, read_recipe
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.options import Data
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say, sayer
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.card import model_card
@@ -51,14 +50,15 @@ def pretrain(
     ],
     data: Data = None,
     to: Annotated[
-        Path | None, typer.Option(help="Directory of the model; default: the user's cache, under the recipe's name.")
+        Path | None, typer.Option(help="Folder of the model; default: a folder with the recipe's name in the user's cache.")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="table.key=value, as training.device=cpu; goes before the recipe's.")
+        list[str] | None,
+        typer.Option("--set", help="Override a key of the recipe: TABLE.KEY=VALUE, such as training.device=cpu."),
     ] = None,
 ) -> Answer:
-    """Train a small model with its own SentencePiece from nothing: an M2M-100, or with task = "masked-language" an XLM-R. The same command
-    goes on with a training that was broken off.
+    """Train a small model and its SentencePiece from nothing: an M2M-100, or an XLM-R with task = "masked-language". The same command
+    continues an interrupted training.
 
     The model's directory holds `pretraining.json` and the model card beside the weights.
     """
@@ -69,7 +69,7 @@ def pretrain(
 
 
 def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str]) -> Path:
-    """Train, or go on where a training was broken off; returns the model's directory."""
+    """Train, or resume an interrupted training; returns the model's folder."""
     recipe = read_recipe(recipe_file, data, dict(map(parse_override, overrides)))
     if to is not None:
         check_new_folder(to, "--to")
@@ -111,7 +111,7 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
     around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, note)
     outcome = loop.pretrain(_material(recipe, text), recipe.training, directory, report, around)
     if outcome.chosen.bleu:
-        table = Table("direction", "sentences", "BLEU", title=f"dev, greedy, step {outcome.chosen.step}")
+        table = plain_table("direction", "sentences", "BLEU", title=f"dev, greedy, step {outcome.chosen.step}")
         for direction, pairs in dev.items():
             table.add_row(str(direction), str(len(pairs)), f"{outcome.chosen.bleu[str(direction)]:.1f}")
         table.add_row("mean", "", f"{fmean(outcome.chosen.bleu.values()):.2f}")

@@ -151,7 +151,7 @@ class PlainView:
             self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """Show a line that comes from no server."""
+        """Show a line that is not the server's."""
         self.show({"event": "note", "text": text})
 
 
@@ -200,7 +200,7 @@ def view_on(console: Console, prefix: str | None = None) -> PlainView:
 
 
 class Watch:
-    """Looks at a run in `run_dir`: shows what its server has written since, and asks `poll` whether it has finished.
+    """Follows the run in `run_dir`: shows what its server has written since, and asks `poll` whether it has finished.
 
     A question to Flower takes a second or two of a core that trains, so a quiet run is asked after less and less, and one that has just
     shown a sign of life not at all.

@@ -16,19 +16,20 @@ commands = Commands()
 def report(
     run: options.RunArgument,
     keep: Annotated[
-        Path | None, typer.Option(help="Also add the run to runs.jsonl here, small and without paths, and write its table.")
+        Path | None, typer.Option(help="Also add the run to runs.jsonl in this folder, without paths, and write its table.")
     ] = None,
     bandwidth: Annotated[
-        float, typer.Option(metavar="MBPS", help="The server's line in Mbit/s, shared by all sites, for the cost of a round.")
+        float,
+        typer.Option(metavar="MBPS", help="Bandwidth of the server in Mbit/s, which all sites share; for the cost of a round."),
     ] = 1000.0,
 ) -> Answer:
-    """Write report.html anew and print the table of scores."""
+    """Write report.html again and print the table of scores."""
     from fedlingua.desk.report import keep_run, score_table, write_report
 
     if keep:
         check_folder_to_write(keep, "--keep")
     page = write_report(run, bandwidth)
-    console().print(score_table(run))
+    console().print(score_table(run, console().width))
     say(f"report: {page}")
     if keep:
         keep_run(run, keep)

@@ -23,15 +23,27 @@ from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.settings.experiment import given_settings, read_experiment
-from fedlingua.settings.kinds import EXPERIMENT
+from fedlingua.settings.kinds import EXPERIMENT, flat_keys
 from fedlingua.settings.trackers import check_trackers, tracker_names
 
 commands = Commands()
+KEYS = """Ten keys that matter, for --set and for experiment files:
+method: how sites are averaged, such as adapter-families, adapter-fed, adapter-local or pmfl
+federation, backbone: the file that names the sites and their text; the model to start from
+rounds, local-epochs: how many rounds; how often a site passes over its text in each
+learning-rate, batch-size: of each site's training
+tensor-set: what trains and travels, such as adapters, lora or full
+send.code: how updates are compressed, such as 4bit, lossless or none
+device: cpu or cuda
+Further keys, by group: sample, memory, adapter, lora, cluster, signature, robust, server,
+send, apf, meta, keep, deadline. All keys: docs/options.md
+""".replace("\n", "\n\n")
 Overrides = list[str] | None
 
 
 @commands.command(
-    epilog=example(
+    epilog=KEYS
+    + example(
         "fedlingua run experiments/demo.toml --set rounds=3 --seed 2023", "fedlingua run --resume runs/demo-adapter-families-2022"
     )
 )
@@ -39,23 +51,23 @@ def run(
     experiment: Annotated[
         Path | None,
         typer.Argument(
-            help="Experiment file (TOML); it holds the keys that differ from the defaults.", shell_complete=toml_files(EXPERIMENT)
+            help="Experiment file (TOML) with the keys that differ from the defaults.", shell_complete=toml_files(EXPERIMENT)
         ),
     ] = None,
     data: options.Data = None,
     set_: Annotated[
-        Overrides, typer.Option("--set", help="key=value; goes before the experiment's.", shell_complete=settings)
+        Overrides, typer.Option("--set", help="Override a key: KEY=VALUE; repeatable.", shell_complete=settings)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the run.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     to: Annotated[Path | None, typer.Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,
     profile: options.Profile = "simulation",
     nodes: options.Nodes = None,
-    server: Annotated[Path | None, typer.Option(help="A server's folder or file: run where its sites are.")] = None,
+    server: Annotated[Path | None, typer.Option(help="Folder of a server: run across its sites.")] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Run folder to go on with, after its last whole round.", shell_complete=run_folders)
+        Path | None, typer.Option(help="Run folder to resume after its last complete round.", shell_complete=run_folders)
     ] = None,
 ) -> Answer:
-    """Run a federation to its end, show its progress, and write its folder and report."""
+    """Run a federation from start to end, show its progress, and write its run folder and report."""
     if (experiment is None) == (resume is None):
         raise typer.BadParameter("give an experiment file, or --resume with a run folder")
     if resume is not None and (seed is not None or to is not None):
@@ -108,7 +120,7 @@ def carry_out(
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         close_run(folder, "interrupted", STOPPED)
         write_report(folder.directory)
-        warn(f"interrupted; all has ended, and {folder.directory} says so", style="")
+        warn(f"interrupted; everything has been stopped, as {folder.directory} records", style="")
         raise
     finally:
         if attempt:
@@ -119,9 +131,9 @@ def carry_out(
             console().print(attempt.log)
         where = f" --server {server.path}" if server else ""
         resumable = bool(folder.checkpoints.rounds())
-        again = f"go on with: fedlingua run --resume {folder.directory}{where}" if resumable else f"see {folder.directory}"
+        again = f"resume it with: fedlingua run --resume {folder.directory}{where}" if resumable else f"see {folder.directory}"
         raise RunError(f"the run failed: {reason}; {again}")
-    console().print(score_table(folder.directory))
+    console().print(score_table(folder.directory, console().width))
     say(f"report: {page}")
 
 
@@ -159,22 +171,24 @@ def check_experiment(
     given = _given(data, overrides, seed)
     if server:
         given["federation"] = str(server.federation)
+        if "below-quorum" not in {**given, **flat_keys(read_toml(experiment))}:
+            given["below-quorum"] = "wait"  # a site that is away for a while ends nobody's run
     settings = _at_home_anywhere(read_experiment(experiment, given))
     if server and settings.how.pooled:
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
     check_settings(settings, federation, server is not None, lambda text: warn(text, style=""))
-    strategy = settings.strategy
-    module = strategy.partition(":")[0]
-    # What stands in a strategy of one's own is read by the server; here its file has to be there.
-    if strategy and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
-        near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
-        raise ConfigError(f"strategy = {strategy!r}: there is no {module}.py{near}; put it beside {APP_DIR / 'pyproject.toml'}")
+    # What stands in a file of one's own is read by the server and the sites; here it has to be there.
+    for key, named in {"strategy": settings.strategy, "client": settings.client}.items():
+        module = named.partition(":")[0]
+        if module and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
+            near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
+            raise ConfigError(f"{key} = {named!r}: there is no {module}.py{near}; put it beside {APP_DIR / 'pyproject.toml'}")
     return settings, federation
 
 
 def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
-    """The settings of a run that was broken off, with those changed that may be.
+    """The settings of an interrupted run, with the permitted changes.
 
     Raises:
         ConfigError: a setting that a resumed run has to keep. RunError: nothing to resume.
@@ -191,7 +205,7 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
     try:
         before = settings_of(content["config"])
     except ConfigError as error:
-        raise ConfigError(f"{run}: its run.json is of another version of fedlingua, or was changed: {error}") from error
+        raise ConfigError(f"{run}: its run.json was written by another version of fedlingua, or changed: {error}") from error
     return _at_home_anywhere(settings_from({**before.flat(), **given, "resume": True, "run-dir": str(folder.directory)}))
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -26,7 +25,7 @@ from fedlingua.settings.metrics import OF_TEXT, Metric, metric_names
 commands = Commands()
 Json = dict[str, Any]
 MACRO, POOLED = "macro", "pooled"
-DEFAULT_METRICS = tuple(name for name in TEXT_METRICS if name != "off-target" or find_spec("py3langid"))
+DEFAULT_METRICS = tuple(name for name in TEXT_METRICS)
 """All that need no model, and no library that is not here."""
 AVERAGES = (MACRO, POOLED, "micro", "base_")
 SIDES = ("base_", "")
@@ -42,13 +41,13 @@ SIDES = ("base_", "")
 def score(
     run: Annotated[
         Path | None,
-        typer.Option("--run", help="Run folder: what its sites translated; or the files below.", shell_complete=run_folders),
+        typer.Option("--run", help="Run folder with the translations, or give three files.", shell_complete=run_folders),
     ] = None,
     site: SitesOption = None,
-    source: Annotated[Path | None, typer.Option(help="Sentences, one a line.")] = None,
-    hypothesis: Annotated[Path | None, typer.Option(help="Their translations.")] = None,
-    reference: Annotated[Path | None, typer.Option(help="What they are compared with.")] = None,
-    direction: Annotated[str, typer.Option(help="Of the files, as de-fr.")] = "",
+    source: Annotated[Path | None, typer.Option(help="File of source sentences, one a line.")] = None,
+    hypothesis: Annotated[Path | None, typer.Option(help="File of translations, one a line.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="File of reference translations, one a line.")] = None,
+    direction: Annotated[str, typer.Option(help="Direction of the files, such as de-fr.")] = "",
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,7 +56,7 @@ def score(
     ] = None,
     model: CometModel = "wmt22-comet-da",
 ) -> Answer:
-    """Score translations: of a run, whose scores.json keeps the result, or of files."""
+    """Score the translations of a run, which adds the result to its scores.json, or those in files."""
     files = (source, hypothesis, reference)
     if (run is None) == (None in files) and (run is None or any(files)):
         raise typer.BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")
@@ -103,7 +102,7 @@ def _measure(texts: Mapping[str, Translated], metrics: Sequence[str], model: str
 def _enter(
     scores: Json, of_run: Mapping[str, Mapping[str, Measured]], of_base: Mapping[str, Mapping[str, Measured]], whole: bool
 ) -> None:
-    """Put them where the run's own scores stand; whole: all sites are scored, so that there are averages."""
+    """Add them to the run's scores; whole: all sites are scored, so averages exist."""
     for name, by_metric in of_run.items():
         entry = scores["sites"][name]
         for metric, result in by_metric.items():

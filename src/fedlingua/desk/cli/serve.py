@@ -30,11 +30,11 @@ def serve(
     how: DecodingOptions,
     limits: Limits,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; another than loopback lets everybody there translate.")
+        str, typer.Option(help="Address to listen on. Beyond loopback, everybody on the network can translate.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8000,
 ) -> None:
-    """Translate over HTTP, for all sites and directions of a run, with a page to type in.
+    """Serve translations over HTTP for all sites and directions of a run, with a page to type in.
 
     It ends with SIGTERM (exit code 0) or Ctrl-C (130). Where JSON is asked for, the answer is printed once the server answers, so that a
     program knows where.
@@ -45,8 +45,8 @@ def serve(
     with listen(host, port) as listening:
         if not is_loopback(listening):
             warn(
-                f"warning: {host} can be reached from other machines: whoever reaches it can translate, since nobody is asked who he is, "
-                "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it"
+                f"warning: {host} can be reached from other machines. Anybody who reaches it can translate, without a login, and text "
+                "crosses the network unencrypted; put a proxy with TLS and accounts in front"
             )
         how.set_threads()  # imports torch, and what speaks against a start is told before
         models = Models(run_models, how)
@@ -68,7 +68,7 @@ def serve(
 
 
 def _server(app: Guard) -> uvicorn.Server:
-    """No log of requests, which could tell who asked for what; what goes wrong inside is told by the guard, without text."""
+    """Requests are not logged, since a log could show who asked for what; the guard logs internal errors without text."""
     return uvicorn.Server(
         uvicorn.Config(
             app,

@@ -32,14 +32,12 @@ INSECURE = "warning: insecure = true: no TLS, and any node may join under any na
 def server_init(
     to: Annotated[Path, typer.Option(help="The server's folder.")] = Path("server"),
     name: Annotated[str, typer.Option(help="The federation's name.")] = "federation",
-    host: Annotated[
-        list[str] | None, typer.Option(help="A name or address that sites reach the server by; again for each.")
-    ] = None,
-    fleet: Annotated[str, typer.Option(help="Where sites connect: host:port to listen on.")] = "0.0.0.0:9092",
-    control: Annotated[str, typer.Option(help="Where runs are submitted; whoever reaches it may start one.")] = "127.0.0.1:9093",
-    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication: for a trial on one machine.")] = False,
+    host: Annotated[list[str] | None, typer.Option(help="A name or address at which sites reach the server; repeatable.")] = None,
+    fleet: Annotated[str, typer.Option(help="host:port where sites connect.")] = "0.0.0.0:9092",
+    control: Annotated[str, typer.Option(help="host:port to submit runs. Whoever reaches it can start one.")] = "127.0.0.1:9093",
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication; for a trial on one machine.")] = False,
 ) -> Answer:
-    """Make certificates, a federation file and server.toml; asks for the host when none is given."""
+    """Make certificates, a federation file and server.toml. Asks for the host unless --host is given."""
     if not host and not insecure and sys.stdin.isatty():
         host = typer.prompt("Names or addresses that sites reach this server by, separated by commas").replace(" ", "").split(",")
     if not host and not insecure:
@@ -60,7 +58,7 @@ def server_add(
     file: ServerFileArgument,
     join_files: Annotated[list[Path], typer.Argument(help="Files that the sites' `site init` wrote.")],
 ) -> Answer:
-    """Enter sites into the federation file; a running server lets them join within seconds."""
+    """Add sites to the federation file. A running server lets them join within seconds."""
     server, names = read_server_file(file), []
     for join_file in join_files:
         names.append(add_site(server, join_file))
@@ -101,7 +99,7 @@ def profile_of(server: ServerFile) -> Profile:
 
 
 def _keys(server: ServerFile) -> dict[str, str]:
-    """site -> public key; a site without one cannot join a server that tells nodes apart by their keys."""
+    """site -> public key; a site without one cannot join a server that identifies nodes by key."""
     if server.insecure or "[[site]]" not in server.federation.read_text(encoding="utf-8"):
         return {}
     keys = {site.name: site.public_key for site in read_federation(server.federation, Path()).sites}

@@ -39,8 +39,8 @@ from fedlingua.settings.kinds import EXPERIMENT
 commands = Commands(help="One site of a federation across machines.")
 SiteArgument = Annotated[Path, typer.Argument(help="The site's folder, or its site.toml.")]
 SiteOption = Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")]
-NodeSite = Annotated[str | None, typer.Option("--name", help="Which site, where the node speaks for several.")]
-Delivery = Annotated[str | None, typer.Option("--run", help="Id of the run; default: the newest that delivered.")]
+NodeSite = Annotated[str | None, typer.Option("--name", help="The site, if the node hosts several.")]
+Delivery = Annotated[str | None, typer.Option("--run", help="Run id; default: the newest run that delivered a model.")]
 AGAIN_S, FORGOTTEN_S = 10.0, 90.0
 """Between two tries to join, and from the first until the last; Flower forgets a SuperNode after two heartbeats of 30 s."""
 INSECURE = "warning: insecure = true: what this site sends can be read and changed on its way"
@@ -59,29 +59,29 @@ def site_init(
         str,
         typer.Option(
             prompt="Direction, such as de-fr, or a language",
-            help="Source and target, such as de-fr; a language alone, such as es, of text that is not translated.",
+            help="Source and target, such as de-fr; or one language, such as es, for text that is not translated.",
         ),
     ],
-    server: Annotated[str, typer.Option(prompt="The server's host:port", help="Where the server's fleet API is: host:port.")],
+    server: Annotated[str, typer.Option(prompt="The server's host:port", help="host:port of the server's fleet API.")],
     to: Annotated[Path, typer.Option(help="The site's folder.")] = Path("site"),
     tsv: Annotated[Path | None, typer.Option(help="Corpus: a file with two columns.")] = None,
     tmx: Annotated[Path | None, typer.Option(help="Corpus: a translation memory.")] = None,
     moses: Annotated[str | None, typer.Option(help="Corpus: the stem of two files, X for X.de and X.fr.")] = None,
-    lines: Annotated[Path | None, typer.Option(help="Corpus in one language: a file with a document a line.")] = None,
+    lines: Annotated[Path | None, typer.Option(help="Corpus in one language: a file with one document on each line.")] = None,
     jsonl: Annotated[
         Path | None,
-        typer.Option(help="A file with a JSON object a line: the document in its `text`, or a pair in two fields, as {de, fr}."),
+        typer.Option(help="Corpus: a JSON object a line, with a document in `text` or a pair in two fields, such as {de, fr}."),
     ] = None,
-    notes: Annotated[Path | None, typer.Option(help="The same: a folder with a .txt file a document.")] = None,
+    notes: Annotated[Path | None, typer.Option(help="Corpus in one language: a folder of .txt files, one a document.")] = None,
     deidentify_with: Annotated[
-        str | None, typer.Option(help="Function that every document passes first: package.module:function.")
+        str | None, typer.Option(help="Function that de-identifies every document: package.module:function.")
     ] = None,
-    phrasebook: Annotated[str | None, typer.Option(help="Corpus: a register of the demo grammar, for a trial.")] = None,
-    sentences: Annotated[int | None, typer.Option(help="With --phrasebook: how many sentences.")] = None,
+    phrasebook: Annotated[str | None, typer.Option(help="Corpus for a trial: a register of the demo grammar.")] = None,
+    sentences: Annotated[int | None, typer.Option(help="With --phrasebook: number of sentences.")] = None,
     authority: Annotated[Path | None, typer.Option(help="The server's ca.crt.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no key: for a trial on one machine.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no key; only for a trial on one machine.")] = False,
 ) -> Answer:
-    """Make the site's folder: site.toml, its key, and the file for the server's operator."""
+    """Make the site's folder, with site.toml, its key, and a file for the server's operator."""
     files = {"tsv": tsv, "tmx": tmx, "lines": lines, "jsonl": jsonl, "notes": notes}
     corpus = {key: path and str(path) for key, path in files.items()} | {"moses": moses, "phrasebook": phrasebook}
     if not any(corpus.values()) and sys.stdin.isatty():
@@ -108,20 +108,20 @@ def site_check(
         typer.Option(help="The run's experiment file; default: the demo's settings.", shell_complete=toml_files(EXPERIMENT)),
     ] = None,
     federation: Annotated[Path | None, typer.Option(help="The server's federation file.")] = None,
-    expect: Annotated[str, typer.Option(help="The server's fingerprint, or its beginning.")] = "",
-    knock: Annotated[bool, typer.Option(help="Join the server for a moment.")] = True,
+    expect: Annotated[str, typer.Option(help="The server's fingerprint, or the beginning of it.")] = "",
+    knock: Annotated[bool, typer.Option(help="Also connect to the server for a moment.")] = True,
+    measure: Annotated[bool, typer.Option("--measure", help="Also load the backbone and measure its dev loss.")] = False,
 ) -> Answer:
-    """Prove that the site is ready: corpora, backbone, memory, disk, certificate, key; and list all that it will ever send."""
+    """Check that the site is ready: corpora, backbone, memory, disk, certificate and key. Lists everything it may send."""
     site = _site(file)
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
-    # torch and transformers, which nothing else here needs, take seconds to load.
     from fedlingua.consent.approval import sends
     from fedlingua.desk.deployment.checks import check_site
-    from fedlingua.exchange.trainable import Trainable
+    from fedlingua.exchange.outline import Outline
 
-    built = list[Trainable]()
-    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built)]
+    built = list[Outline]()
+    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built, measure)]
     answer: dict[str, Any] = {"checks": checks, "approved": sorted(approved(site.approvals))}
     faults = sum(not each["good"] for each in checks)
     say(f"      approved: {', '.join(bundle[:12] for bundle in answer['approved']) or 'none yet'}")
@@ -146,21 +146,23 @@ def site_approve(
         typer.Option(help="The run's experiment file: its settings are approved too.", shell_complete=toml_files(EXPERIMENT)),
     ] = None,
     federation: Annotated[Path | None, typer.Option(help="The server's federation file, with the text rules.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, as the server gives it to the run.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key as the server does: KEY=VALUE; repeatable.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> Answer:
-    """Let a bundle run at this site, and under it an experiment, which is shown in words first."""
+    """Approve a bundle and, with --experiment, its settings, which are shown in words first."""
     if experiment and not federation:
         raise typer.BadParameter("--experiment needs --federation, the server's file, which says how text is split")
     site = _site(file)
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
     if experiment and federation:
         from fedlingua.consent.approval import approval_hash, in_words, sends
-        from fedlingua.exchange.trainable import build_trainable
+        from fedlingua.exchange.outline import outline_of
 
         settings = read_experiment(experiment, given_settings(set_ or ()))
         rules = read_federation(federation, Path()).rules
-        for words in [*in_words(settings, rules), *sends(settings, build_trainable(site.here(settings))).values()]:
+        for words in [*in_words(settings, rules), *sends(settings, outline_of(site.here(settings))).values()]:
             say(f"  - {words}")
         if not yes:
             typer.confirm("May this run here?", abort=True, err=True)
@@ -176,9 +178,9 @@ def site_approve(
 @commands.command("log", epilog=example("fedlingua site log site --last 20"))
 def site_log(
     file: SiteArgument = Path("site"),
-    last: Annotated[int, typer.Option(min=1, help="How many lines to show, the newest.")] = 50,
+    last: Annotated[int, typer.Option(min=1, help="How many of the newest lines to show.")] = 50,
 ) -> Answer:
-    """Show what was asked of this site and what left it, and verify that the log is whole: exit code 1 where it is not."""
+    """Show what the server asked and what left this site, and verify the log. The exit code is 1 if the log was changed."""
     state = _site(file).state
     lines, broken = verify(state)
     keys = ("line", "time", "run", "round", "site", "asked", "sentences", "tensors", "bytes", "refused")
@@ -196,10 +198,10 @@ def site_log(
 
 @commands.command("overlap-key", epilog=example("fedlingua site overlap-key keys/overlap.key"))
 def site_overlap_key(
-    file: Annotated[Path, typer.Argument(help="Where to write it; or, with --show, the key's file.")] = Path("overlap.key"),
-    show: Annotated[bool, typer.Option("--show", help="Make none: show by which digits this one is told from others.")] = False,
+    file: Annotated[Path, typer.Argument(help="File to write; with --show, the file to read.")] = Path("overlap.key"),
+    show: Annotated[bool, typer.Option("--show", help="Make no key; show the digits that identify this one.")] = False,
 ) -> Answer:
-    """Make the key that the sites of a federation share, for runs that compare their text (overlap); the server must not have it."""
+    """Make the key that a federation's sites share when a run compares their text (overlap). Keep it from the server."""
     key = read_overlap_key(file) if show else make_overlap_key(file)
     say(f"overlap key: {file}, check {key_check(key)}")
     if not show:
@@ -210,7 +212,7 @@ def site_overlap_key(
 
 @commands.command("start", epilog=example("fedlingua site start site"))
 def site_start(file: SiteArgument = Path("site")) -> Answer:
-    """Run the SuperNode until Ctrl-C or SIGTERM; it refuses bundles that are not approved.
+    """Run the SuperNode until Ctrl-C or SIGTERM. It refuses bundles that the site has not approved.
 
     A SuperLink lets nobody join under a key that it believes to be there already, and it believes so for a minute after a SuperNode
     that was killed: the SuperNode is started again until that minute is over.
@@ -248,7 +250,7 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
 
 @commands.command("translate", epilog=example("fedlingua site translate --site site letter.txt"))
 def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
-    """Translate line for line with what the federation has delivered to this site; needs no server."""
+    """Translate text line by line with the model delivered to this site. Needs no server."""
     from fedlingua.desk.cli.translate import check_text, translate_with
     from fedlingua.desk.models import TrainedModel
     from fedlingua.desk.translator import Translator
@@ -261,13 +263,13 @@ def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name:
 @commands.command("memory", epilog=example("fedlingua site memory --site site --federation federation.toml"))
 def site_memory(
     how: SearchOptions,
-    federation: Annotated[Path, typer.Option(help="The server's federation file, which says how text is split.")],
+    federation: Annotated[Path, typer.Option(help="The server's federation file, which holds the split rules.")],
     file: SiteOption = Path("site"),
     name: NodeSite = None,
     run: Delivery = None,
     most_keys: MostKeys = 0,
 ) -> Answer:
-    """Make a memory of this site's training text, with what the federation has delivered to it; nothing of it leaves the site.
+    """Build a memory from this site's training text and its delivered model. Nothing leaves the site.
 
     Raises:
         ConfigError: several sites and none named. RunError: nothing was delivered. CorpusError: what is wrong with the text.
@@ -291,7 +293,7 @@ def site_memory(
 
 @commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))
 def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
-    """Take away what the federation has delivered to this site, with its model card; needs no server."""
+    """Export the model delivered to this site, with its model card. Needs no server."""
     from fedlingua.desk.cli.export import take_away
     from fedlingua.desk.models import TrainedModel
 

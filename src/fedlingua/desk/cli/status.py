@@ -1,17 +1,16 @@
-"""`fedlingua status`: how far a run is, from its folder alone."""
+"""`fedlingua status`: a run's progress, from its folder alone."""
 
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
 from fedlingua.common.terminal import one_line
 from fedlingua.desk.cli import options
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.cli.progress import PROGRESS_FILE, SiteStatus, duration, read_events, tally
 from fedlingua.runs.folder import RunFolder, run_about
 
@@ -20,15 +19,19 @@ commands = Commands()
 
 @commands.command(epilog=example("fedlingua status runs/demo-adapter-families-2022 --format json"))
 def status(run: options.RunArgument) -> Answer:
-    """Show how far a run is: each site's round, when it was last heard, its bytes and failures."""
+    """Show a run's progress: each site's round, last message, bytes and failures."""
     folder, about = RunFolder(run), run_about(run)
     alive = about.get("status") == "running" and folder.is_held()
     say(headline(about, alive))
     sites = tally(read_events(run / PROGRESS_FILE)[0], folder.read("sites.json") or {})[0].sites
-    table = Table("site", "round", "phase", "last seen", "sent", "failures", "last trouble")
+    headers = ("site", "round", "phase", "last seen", "sent", "failures")
+    trouble = ("last trouble",) if any(site.trouble for site in sites.values()) else ()
+    table = plain_table(*headers, *trouble, left=("phase", "last trouble"))
     for name, site in sites.items():
         sent = units.data(site.uplink_bytes)
-        cells = (name, site.round, site.phase, last_seen(site, time.time()), sent, site.failures, site.trouble)
+        cells = (name, site.round, site.phase, last_seen(site, time.time()), sent, site.failures, site.trouble)[
+            : len(table.columns)
+        ]
         table.add_row(*(Text(one_line(cell)) for cell in cells))  # a site's own words are no markup
     console().print(table)
     keys = ("name", "status", "rounds", "attempt", "best_round", "reason")
@@ -38,7 +41,7 @@ def status(run: options.RunArgument) -> Answer:
 def headline(run: Mapping[str, Any], alive: bool) -> str:
     """What a run.json says of the run, in a line; alive: whether a server is at work on it."""
     status = run.get("status")
-    state = str(status) if status != "running" or alive else "broken off (its server is gone; --resume goes on)"
+    state = str(status) if status != "running" or alive else "interrupted (its server is gone; resume it with --resume)"
     rounds = (run.get("config") or {}).get("rounds", "?")
     return one_line(
         f"{run.get('name')}: {state}, round {run.get('rounds')} of {rounds}, attempt {run.get('attempt', 1)}"

@@ -1,4 +1,4 @@
-"""`fedlingua suite`: every row with every seed through one engine, going on where it was broken off, and the table of it all."""
+"""`fedlingua suite`: run every row with every seed in one engine, resume after an interruption, and write the table."""
 
 import csv
 import os
@@ -39,24 +39,24 @@ RESULTS = APP_DIR / "experiments" / "results"
 def suite(
     file: Annotated[
         Path | None,
-        typer.Argument(help="Suite file (TOML): rows of settings, and seeds; or FILE:VARIANT.", shell_complete=toml_files(SUITE)),
+        typer.Argument(help="Suite file (TOML): rows of settings and seeds; or FILE:VARIANT.", shell_complete=toml_files(SUITE)),
     ] = None,
     data: options.Data = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="key=value for every row; goes before the suite's.", shell_complete=settings),
+        typer.Option("--set", help="Override a key in every row: KEY=VALUE; repeatable.", shell_complete=settings),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
-    runs: Annotated[Path, typer.Option(help="Where runs lie; suites share equal ones.")] = Path("runs/suites"),
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
+    runs: Annotated[Path, typer.Option(help="Folder of the runs. Suites share runs with equal settings.")] = Path("runs/suites"),
     to: Annotated[
         Path | None,
-        typer.Option(help="The result; default: experiments/results/<folder>/<suite>, with --set ./runs/<suite>."),
+        typer.Option(help="Result folder; default: experiments/results/<folder>/<suite>, or ./runs/<suite> with --set."),
     ] = None,
     nodes: options.Nodes = None,
     profile: options.Profile = "simulation",
-    rebuild: Annotated[Path | None, typer.Option(help="Only write a result's tables anew, from its files.")] = None,
+    rebuild: Annotated[Path | None, typer.Option(help="Only rewrite the tables of this result folder from its files.")] = None,
 ) -> Answer:
-    """Run every row of a suite with every seed and write its table; goes on where it was broken off."""
+    """Run every row of a suite with every seed and write the table. An interrupted suite continues where it stopped."""
     if (file is None) == (rebuild is None):
         raise typer.BadParameter("give a suite file, or --rebuild with a result's folder")
     if rebuild is not None:
@@ -73,7 +73,7 @@ def suite(
     planned = plan(wanted, runs.resolve())
     started, shared = time.monotonic(), RunFolder(runs.resolve())
     if shared.is_held():
-        raise RunError(f"{runs}: another suite is at work there; wait for its end, or give another folder with --runs")
+        raise RunError(f"{runs}: another suite is running there; wait for its end, or give another folder with --runs")
     # What draws pages takes a while to load; a mistake, and completion, do without.
     from fedlingua.desk.report import write_suite_report
     from fedlingua.desk.suites.result import write_result
@@ -92,7 +92,7 @@ def suite(
     _show_result(result)
     say(f"report: {page}")
     if failed := [run.title for run in planned if standing(run) != "completed"]:
-        raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command tries them again")
+        raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command retries them")
     return {**_answer(result), "report": page}
 
 
@@ -111,7 +111,7 @@ def _number(value: str) -> float | str | None:
 
 
 def _show_result(result: Path) -> None:
-    """Print the table, without the sites where they do not fit, and where it lies."""
+    """Print the table, without the sites if they do not fit, and its path."""
     from fedlingua.desk.suites.table import SuiteTable
 
     made = SuiteTable.of(result)
@@ -146,7 +146,7 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str) -
             close_run(RunFolder(folder), "interrupted", STOPPED)
         for attempt in queue.active.values():
             attempt.close()
-        warn("interrupted; all that was started has ended; the same command goes on", style="")
+        warn("interrupted; everything has been stopped; the same command continues", style="")
         raise
 
 
@@ -163,7 +163,7 @@ class RunQueue:
         self._started = len(runs) - len(self.waiting)
         self._seconds = _seconds(run.folder for run in runs if run.row.trains and standing(run) == "completed")
         if self._started:
-            say(f"{self._started} of {len(self.runs)} runs are there already, or are another row's")
+            say(f"{self._started} of {len(self.runs)} runs are already there, or belong to another row")
 
     def work(self, engine: Engine, jobs: int) -> None:
         """Carry all of them out, until none waits and none is active."""
@@ -219,7 +219,7 @@ def _seconds(folders: Iterable[Path]) -> list[float]:
 
 
 def _result_folder(suite: Suite, to: Path | None) -> Path:
-    """--to, or beside the other results for a file of the app's own as it stands, or ./runs/<suite>.
+    """--to; or, for an unchanged suite of the app, beside the other results; or ./runs/<suite>.
 
     Raises:
         ConfigError: a folder that holds something else.

@@ -1,4 +1,4 @@
-"""`fedlingua track`: what a run has to tell a tracker and has not told yet, from its folder alone."""
+"""`fedlingua track`: send a tracker what it has not received of a run, from its folder alone."""
 
 from typing import Annotated
 
@@ -21,15 +21,17 @@ END_S = 600
 @commands.command(epilog=example("fedlingua track runs/demo-adapter-families-2022 --to tensorboard"))
 def track(
     run: options.RunArgument,
-    to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, with commas; default: what the run names.")] = "",
+    to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, separated by commas; default: the run's.")] = "",
 ) -> Answer:
-    """Tell experiment trackers of a run what they have not been told yet: after the fact, or after a tracker could not be reached."""
+    """Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable."""
     folder = RunFolder(run.resolve())
     about = folder.read("run.json")
     if about is None:
-        raise RunError(f"{run} is no run folder: it has no run.json; give a folder that a run has made")
+        raise RunError(f"{run} is not a run folder: it has no run.json; give a folder that a run has made")
     if not about.get("id"):
-        raise RunError(f"{run}: its run.json says no id, so the run ended before it began; there is nothing to tell, start anew")
+        raise RunError(
+            f"{run}: its run.json has no id, so the run ended before it began; there is nothing to send, start it again"
+        )
     names = tracker_names(to or str((about.get("config") or {}).get("track", "")))
     if not names:
         raise ConfigError(f"{run}: the run names no tracker; give --to with one or more of {', '.join(TRACKERS)}")

@@ -1,5 +1,6 @@
 """`fedlingua translate`: line for line, from a file or standard input; a translation memory unit for unit."""
 
+import json
 import os
 import sys
 import time
@@ -22,6 +23,8 @@ from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_j
 from fedlingua.desk.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
+from fedlingua.evaluation.scores import below_base
+from fedlingua.exchange.delivery import SCORES
 
 commands = Commands()
 AT_ONCE, AT_ONCE_OF_A_FILE = 64, 1024
@@ -34,14 +37,14 @@ QUIET_S = 10.0
 def translate(
     how: TranslateOptions,
     run: Annotated[
-        Path | None, typer.Option("--run", help="Run folder; or an adapter, below.", shell_complete=run_folders)
+        Path | None, typer.Option("--run", help="Run folder, unless --adapter is given.", shell_complete=run_folders)
     ] = None,
     adapter: Annotated[Path | None, typer.Option(help="Folder that `fedlingua export --form adapter` wrote.")] = None,
-    backbone: Annotated[str, typer.Option(help="With --adapter: where the backbone lies, if not where its name says.")] = "",
-    site: Annotated[str | None, typer.Option(help="Translate as this site does.", shell_complete=sites_of_run)] = None,
-    direction: Annotated[str | None, typer.Option(help="Or in this direction, also one that no site holds.")] = None,
+    backbone: Annotated[str, typer.Option(help="With --adapter: path of the backbone, if its name does not lead to it.")] = "",
+    site: Annotated[str | None, typer.Option(help="Use this site's model.", shell_complete=sites_of_run)] = None,
+    direction: Annotated[str | None, typer.Option(help="Or translate in this direction, which need not be a site's.")] = None,
 ) -> Answer:
-    """Translate line for line with what a run has trained."""
+    """Translate text line by line with the model of a run."""
     if (run is None) == (adapter is None):
         raise typer.BadParameter("give --run with a run's folder, or --adapter with an exported one")
     if adapter is not None and (site or direction):
@@ -49,7 +52,7 @@ def translate(
     if backbone and run is not None:
         raise typer.BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
     if run is not None and (site is None) == (direction is None):
-        raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
+        raise ConfigError("translate needs either --site or --direction; the run's sites are in its sites.json")
     check_text(how)
     how.check()
     if adapter is not None:
@@ -89,6 +92,9 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     model = translator.model
     how.set_threads()
     warn(translator.answering, style="")
+    scores = model.memory and model.memory.with_name(f"{SCORES}{model.site}.json")
+    for text in below_base(json.loads(scores.read_text(encoding="utf-8"))) if scores and scores.is_file() else ():
+        warn(f"warning: {text}")
     work = _Work(translator, how, AnsweringConsole(stderr=True) if how.to or not output.isatty() else None)
     started, answered = time.monotonic(), list[str]()
     if how.to is not None:
@@ -124,7 +130,7 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
 
 
 class _Work:
-    """Lines as they come, and what is counted of them. console: where progress is told; None: nowhere.
+    """Lines in order, and counts of them. console: shows progress; None: no progress.
 
     missing: units that have no text in the source's language. cut: lines longer than the source may be.
     """
@@ -165,7 +171,7 @@ class _Work:
                 self.console.print(f"{self.lines:,} lines, {self.lines / (reported - started):,.1f} a second")
 
     def remarks(self) -> Iterator[str]:
-        """What the user should know of the text."""
+        """Remarks about the text."""
         if self.missing:
             source = self.translator.direction.source
             yield f"{self.missing:,} of {self.lines:,} units have no text in {source!r}; they are kept, empty"

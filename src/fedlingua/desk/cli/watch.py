@@ -1,4 +1,4 @@
-"""`fedlingua watch`: a run as it goes, from its folder alone, whoever runs it and wherever."""
+"""`fedlingua watch`: follow any run, from its folder alone."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -35,14 +35,14 @@ FIXED_LINES = 4 + 3 + NOTES
 
 @commands.command(epilog=example("fedlingua watch runs/demo-adapter-families-2022 --once"))
 def watch(
-    run: Annotated[Path, typer.Argument(help="Run folder, also one that lies on a shared disk.", shell_complete=run_folders)],
-    once: Annotated[bool, typer.Option("--once", help="Show how it stands, and no more.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the folder where it is not there yet.")] = False,
+    run: Annotated[Path, typer.Argument(help="Run folder; it may be on a shared disk.", shell_complete=run_folders)],
+    once: Annotated[bool, typer.Option("--once", help="Show the current state once.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the folder exists.")] = False,
     silence: Annotated[
-        float, typer.Option(metavar="S", help="Seconds without a word after which a run that no server holds is broken off.")
+        float, typer.Option(metavar="S", help="Seconds without news after which a run without a server counts as interrupted.")
     ] = 60.0,
 ) -> Answer:
-    """Watch a run, whoever runs it, until it ends: rounds, losses, every site, what was sent, what went wrong.
+    """Watch a run until it ends: rounds, losses, sites, bytes and failures. Any run folder will do.
 
     On a terminal the view stays; elsewhere it is a line for each round, failure and note.
     """
@@ -66,8 +66,8 @@ def watch(
             shown = len(snapshot.events)
     if snapshot.broken_off(silence, time.time()) and not once:
         raise RunError(
-            f"{run}: no server holds the run, and nothing was written for {duration(time.time() - snapshot.written)}: it is broken "
-            f"off; go on with: fedlingua run --resume {run}",
+            f"{run}: no server holds the run, and nothing was written for {duration(time.time() - snapshot.written)}: it was "
+            f"interrupted; resume it with: fedlingua run --resume {run}",
             answer=snapshot.answer(),
         )
     if snapshot.status not in ("running", "completed"):
@@ -130,7 +130,7 @@ def look(run_dir: Path) -> Snapshot:
         RunError: no run folder.
     """
     if not (run_dir / "run.json").is_file():
-        raise RunError(f"{run_dir} is no run folder: it has no run.json; give a folder that a run has made, or --wait for one")
+        raise RunError(f"{run_dir} is not a run folder: it has no run.json; give a folder that a run has made, or --wait for one")
     read = read_run(run_dir)
     total, events = tally(read_events(run_dir / PROGRESS_FILE)[0], [site.name for site in read.sites])
     written = max((file.stat().st_mtime for name in FILES if (file := run_dir / name).is_file()), default=0.0)
@@ -139,7 +139,7 @@ def look(run_dir: Path) -> Snapshot:
 
 
 def _follow(run_dir: Path, snapshot: Snapshot, seen: list[tuple[int, int]], silent_s: float) -> Iterator[Snapshot]:
-    """Look until the run has ended or is broken off. A folder that cannot be read for a moment shows as it was before.
+    """Watch until the run ends or is interrupted. If the folder cannot be read for a moment, the last view stays.
 
     Args:
         seen: the folder's stamp from before it was looked at for `snapshot`.

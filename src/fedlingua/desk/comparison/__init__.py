@@ -1,1 +1,1 @@
-"""Runs beside each other: what differs, whether by chance, for whom, and at what price."""
+"""Comparison of runs: what differs, whether by chance, for which sites, and at what cost."""

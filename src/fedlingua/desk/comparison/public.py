@@ -1,4 +1,4 @@
-"""Runs beside each other on text that is nobody's own: each translates it here, where a deployment's sites keep theirs to themselves."""
+"""Comparison on public text that each run translates here, also where a deployment's sites keep their own text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -39,13 +39,14 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
     check_measuring(names, model, lambda _: None)
     for direction, pairs in texts.items():
         if not pairs:
-            raise ConfigError(f"no pair of {direction} is left of the public text; give one with at least a sentence")
+            raise ConfigError(f"no pair of {direction} is left of the public text; give at least one sentence")
     runs = read_completed(folders)
     return [_translated(run, folder, texts, names, model, report) for run, folder in zip(runs, folders, strict=True)]
 
 
 def translator_for(run_dir: Path, direction: Direction) -> Translator:
-    """What a run translates a direction with: its site's own tensors where they lie here, else those of the nearest clusters.
+    """The tensors with which a run translates a direction: its site's own if they are here, else those of the nearest
+    clusters.
 
     Raises:
         RunError: neither is here.

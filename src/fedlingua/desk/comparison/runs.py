@@ -23,12 +23,13 @@ NO_VARIANT = {"method", "seed", *MAY_CHANGE}
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A completed run. texts: site -> its translations, where they lie here; in a deployment they do not."""
+    """A completed run. texts: site -> its translations, where they lie here; in a deployment they do not. folder: as it was given."""
 
     name: str
     about: Json
     scores: Json
     texts: dict[str, Translated]
+    folder: str = ""
 
     @property
     def method(self) -> str:
@@ -74,7 +75,7 @@ class ComparedRun:
 
 
 def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Runs whose scores can stand beside each other, in the given order.
+    """Runs with comparable scores, in the given order.
 
     Raises:
         RunError: a folder is no completed run with scores, or two were scored on different text; with site and reason.
@@ -104,7 +105,7 @@ def _read(folder: Path, name: str) -> ComparedRun:
     about, scores = (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
     if about.get("status") != "completed":
         raise RunError(
-            f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or go on with it: "
+            f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or resume it: "
             f"fedlingua run --resume {folder}"
         )
     if scores is None:
@@ -114,7 +115,7 @@ def _read(folder: Path, name: str) -> ComparedRun:
     except RunError:  # they are the sites' own, as in a deployment, or the run translates nothing
         texts = {}
     about["config"] = config_of_run(about.get("config") or {})
-    return ComparedRun(name, about, scores, texts)
+    return ComparedRun(name, about, scores, texts, str(folder))
 
 
 def common_sites(runs: Sequence[ComparedRun]) -> list[str]:
@@ -164,7 +165,7 @@ def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
 
 
 def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
-    """Why two runs' scores of a site are not of the same text; empty where they are, as far as can be seen."""
+    """Why two runs scored different text at a site; empty if they did not, as far as can be seen."""
     entries = [run.scores["sites"][site] for run in (first, second)]
     for key in ("direction", "sentences", "masked", "masks", "signature"):
         values = [entry.get(key) for entry in entries]
@@ -174,7 +175,7 @@ def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
         ours, theirs = first.texts[site], second.texts[site]
         pairs = [list(zip(text.sources, text.references, strict=True)) for text in (ours, theirs)]
         if others := sum(pair != other for pair, other in zip(*pairs, strict=True)):
-            return f"{others} of {len(pairs[0])} sentences are others"
+            return f"{others} of {len(pairs[0])} sentences differ"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""MTNT (Michel & Neubig 2018), release 1.1, as Weller et al. 2022 and MetaSend take it: en-fr and en-ja, which come divided.
+"""MTNT (Michel & Neubig 2018), release 1.1, as in Weller et al. 2022 and MetaSend: en-fr and en-ja, already split.
 
 As Weller et al.'s public code does it: of every split the rows go of which, on either side, half of the characters or more are punctuation
 (ASCII alone is counted); of en-ja's train also those with fewer than three English words. en-fr's train is cut to as many as en-ja's then
@@ -81,7 +81,7 @@ def fault(pair: Pair, direction: Direction, split: Split) -> str | None:
 
 
 def _cut(rows: Mapping[Direction, Mapping[Split, Sequence[Pair]]], key: str) -> _Splits:
-    """en-fr's train as large as en-ja's, both in the order of their hashes; dev and test as they stand."""
+    """Cut en-fr's train to the size of en-ja's, both ordered by hash; dev and test are unchanged."""
 
     def by_hash(pair: Pair) -> tuple[float, Pair]:
         return position(key, "mtnt", *pair), pair

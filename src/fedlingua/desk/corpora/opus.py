@@ -1,4 +1,4 @@
-"""Moses downloads as OPUS names them: what they are called, and where the two sides of a direction stand in them.
+"""Moses downloads of OPUS: their names, and the two sides of a direction in them.
 
 OPUS names a pair by its own codes of the two languages in alphabetical order, whichever is translated into which: the text of zh-en in
 TED2020 is `TED2020.en-zh_cn.en` and `TED2020.en-zh_cn.zh_cn`, inside `en-zh_cn.txt.zip` (`TED2020_en-zh_cn.txt.zip` where several

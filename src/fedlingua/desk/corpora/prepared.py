@@ -38,7 +38,7 @@ def kept_apart(
     sides_of: Callable[[Item, Direction], Iterable[Hashable]],
     sizes: Mapping[Direction, Sizes] | None = None,
 ) -> dict[Direction, dict[Split, list[Item]]]:
-    """The front of every split, test first, then dev, then train; no side of one split stands in another, at any site.
+    """The first pairs of every split: test, then dev, then train; no side is in two splits, at any site.
 
     Args:
         orders: What each split is taken from; where splits share an iterator, each goes on where the one before stopped.
@@ -56,12 +56,12 @@ def kept_apart(
 
 
 def leaks_of_pairs(splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]) -> dict[Direction, Any]:
-    """`leaks` of pairs that are at hand."""
+    """`leaks` for pairs in memory."""
     return leaks({d: {split: [sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in splits.items()})
 
 
 def leaks(taken: Mapping[Direction, Mapping[Split, Collection[tuple[Hashable, Hashable]]]]) -> dict[Direction, Any]:
-    """Pairs of dev and test with a side that stands in the same site's train, and in any site's.
+    """Pairs of dev and test with a side that is in the same site's train, and in any site's.
 
     taken: each pair as whatever tells its two sides from all others.
     """
@@ -81,7 +81,7 @@ def leaks(taken: Mapping[Direction, Mapping[Split, Collection[tuple[Hashable, Ha
 
 
 def account_of(files: Sequence[str], account: Account, sizes: Mapping[Split, int]) -> dict[str, Any]:
-    """read = kept + dropped, and kept = what stands in the splits + not taken."""
+    """read = kept + dropped, and kept = pairs in the splits + pairs not taken."""
     account.check(" and ".join(files))
     return {
         "files": list(files),

@@ -61,7 +61,7 @@ def _fault(pair: Pair) -> str | None:
 
 
 def first_by_hash(pairs: Iterable[Pair], key: str, most: int) -> list[Pair]:
-    """The first `most` different pairs in the order of their keyed hashes, in whatever order they come."""
+    """The first `most` distinct pairs by keyed hash, whatever the order of input."""
     places: dict[Pair, float] = {}
     last = 1.0
     for pair in pairs:

@@ -47,7 +47,7 @@ def target_of(path: Path, form: Form | None, direction: Direction) -> Target:
     ending = path.name.removesuffix(".gz").rpartition(".")[2]
     chosen = form or next((known for known in FORMS if known == ending), None)
     if chosen is None:
-        raise ConfigError(f"{path}: its ending tells no form; wanted .tsv, .jsonl, .tmx (also .gz) or .parquet, or --as moses")
+        raise ConfigError(f"{path}: its ending names no format; wanted .tsv, .jsonl, .tmx (also .gz) or .parquet, or --as moses")
     target = Target(chosen, path, direction)
     for path_of_target in target.paths:
         check_absent(path_of_target, "name")
@@ -153,7 +153,7 @@ def _segment(side: str, number: int) -> str:
     if odd := not_in_xml(side):
         raise CorpusError(
             f"pair {number} has the character {odd}, which XML cannot hold; drop such pairs with "
-            "--set drop-control-characters=true, or write another form"
+            "--set drop-control-characters=true, or choose another format"
         )
     return escape(side, {"\r": "&#13;"})
 

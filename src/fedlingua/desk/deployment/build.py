@@ -1,4 +1,4 @@
-"""The bundle of a run: the code that a node runs, and nothing else of a checkout, whatever lies beside it."""
+"""The bundle of a run: the code that a node runs, and nothing else in the checkout."""
 
 from hashlib import sha256
 from io import BytesIO
@@ -46,7 +46,7 @@ def make_private_folder(folder: Path, option: str) -> None:
     place = folder.resolve()
     if place == APP_DIR or any(place.is_relative_to(APP_DIR / carried) for carried in CARRIED):
         where = f"outside {', '.join(CARRIED)}, which runs carry to all nodes"
-        raise ConfigError(f"{option} {folder}: is the app's own, and this one is to hold keys; give a new folder {where}")
+        raise ConfigError(f"{option} {folder}: belongs to the app, but this folder will hold keys; give a new one {where}")
     if not folder.exists():
         folder.mkdir(parents=True)
         (folder / ".gitignore").write_text("*\n", encoding="utf-8")

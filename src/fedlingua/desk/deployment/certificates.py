@@ -30,6 +30,8 @@ SERVER_DAYS, AUTHORITY_DAYS = 825, 3650
 CLOCK_SKEW = timedelta(days=1)
 """How far in the past a certificate begins: sites' clocks are set by hand, too, and some of them to the wrong time zone."""
 
+ANSWER_S = 20.0
+"""For the other machine, which may be busy, to answer; a firewall that drops packets never says so."""
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
 OUTSIDE_ITS_DATES = {9, 10}
 OF_ANOTHER_AUTHORITY = {2, 7, 18, 19, 20, 21}
@@ -62,7 +64,7 @@ def make_certificates(directory: Path, hosts: Sequence[str]) -> None:
     for file in (directory / "server.crt", directory / "server.key"):
         if file.exists():
             raise ConfigError(
-                f"{file} is there already; to renew it, move server.crt and server.key away and run this again (ca.crt stays, "
+                f"{file} already exists; to renew it, move server.crt and server.key away and run this again (ca.crt stays, "
                 "the sites need nothing new), or give another directory"
             )
     directory.mkdir(parents=True, exist_ok=True)
@@ -191,21 +193,14 @@ class CertificateFacts:
     tls_version: str
 
 
-def check_certificate(address: str, authority: Path, timeout_s: float = 20.0) -> CertificateFacts:
+def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S) -> CertificateFacts:
     """Connect to "host:port" by TLS, as a site would, and check certificate and host name against the authority's file.
-
-    timeout_s: for the other machine, which may be busy, to answer; a firewall that drops packets never says so.
 
     Raises:
         ConfigError: an address without host or port, or no authority in the file.
         DeploymentError: no server, no TLS, or a certificate that a site would refuse; says which, and what to do.
     """
-    named, _, port_text = address.rpartition(":")
-    host = named[1:-1] if named.startswith("[") and named.endswith("]") else named
-    # An IPv6 address without brackets cannot be told from one with a port.
-    is_host = _general_name(host) is not None and (":" in named) == (host != named)
-    if not is_host or not port_text.isascii() or not port_text.isdigit() or not 0 < (port := int(port_text)) < 65536:
-        raise ConfigError(f"address = {address!r}; wanted host:port, such as 'fl.example.org:9092' or '[2001:db8::7]:9092'")
+    host, port = host_and_port(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and host name
     context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC's servers want the first, HTTP servers know either
     try:
@@ -226,16 +221,31 @@ def check_certificate(address: str, authority: Path, timeout_s: float = 20.0) ->
     return CertificateFacts(_hosts(leaf), leaf.not_valid_after_utc, tls_version)
 
 
-def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> tuple[bytes, str]:
-    """The server's certificate and the TLS version; nothing is sent beyond the handshake."""
-    where = f"{host}:{port}"
+def host_and_port(address: str) -> tuple[str, int]:
+    """Both of "host:port"; ConfigError for an address without either."""
+    named, _, port = address.rpartition(":")
+    host = named[1:-1] if named.startswith("[") and named.endswith("]") else named
+    # An IPv6 address without brackets cannot be told from one with a port.
+    is_host = _general_name(host) is not None and (":" in named) == (host != named)
+    if not is_host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"address = {address!r}; wanted host:port, such as 'fl.example.org:9092' or '[2001:db8::7]:9092'")
+    return host, int(port)
+
+
+def connect(host: str, port: int, timeout_s: float = ANSWER_S) -> socket.socket:
+    """A connection; DeploymentError where there is none, with why."""
     try:
-        connection = socket.create_connection((host, port), timeout_s)
+        return socket.create_connection((host, port), timeout_s)
     except OSError as error:
         reason = next(words for kind, words in UNREACHABLE.items() if isinstance(error, kind))
         reason = reason.format(host=host, port=port, timeout_s=timeout_s, error=error)
-        raise DeploymentError(f"{where}{reason}") from error
-    with connection:
+        raise DeploymentError(f"not reachable: {host}:{port}{reason}") from error
+
+
+def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> tuple[bytes, str]:
+    """The server's certificate and the TLS version; nothing is sent beyond the handshake."""
+    where = f"{host}:{port}"
+    with connect(host, port, timeout_s) as connection:
         try:
             with context.wrap_socket(connection, server_hostname=host) as secured:
                 presented, version = secured.getpeercert(binary_form=True), secured.version()
@@ -243,7 +253,7 @@ def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) 
             raise
         except TimeoutError as error:
             raise DeploymentError(
-                f"{where} takes the connection and says nothing to a TLS greeting within {timeout_s:g} s; wanted a server with TLS: "
+                f"{where} accepts the connection but does not answer a TLS greeting within {timeout_s:g} s; wanted a server with TLS: "
                 "start it with its certificate, or check that the port is the right one"
             ) from error
         except OSError as error:
@@ -251,7 +261,7 @@ def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) 
             reason = getattr(error, "reason", None) or str(error)
             if "ALERT" in reason or "PROTOCOL_VERSION" in reason or "NO_SHARED" in reason:
                 raise DeploymentError(
-                    f"{where} speaks TLS and breaks off the handshake ({reason}); wanted TLS 1.2 or 1.3 without a client certificate"
+                    f"{where} speaks TLS but ends the handshake ({reason}); wanted TLS 1.2 or 1.3 without a client certificate"
                 ) from error
             raise DeploymentError(
                 f"{where} speaks no TLS (plain text, or another protocol: {reason}); start the server with its certificate and key, or "
@@ -280,8 +290,8 @@ def _refusal(
         known = ", ".join(certificate.subject.rfc4514_string() for certificate in authorities)
         return (
             f"the certificate is signed by another authority ({leaf.issuer.rfc4514_string()}) than the one in {file} "
-            f"({known}); get ca.crt anew from those who run the server, by a way that you trust. If they changed nothing, somebody "
-            "may be between you and them"
+            f"({known}); get ca.crt again from those who run the server, by a channel that you trust. If they changed "
+            "nothing, somebody may be intercepting the connection"
         )
     now = datetime.now(UTC)
     for certificate in (leaf, *(authority for authority in authorities if authority.subject == leaf.issuer)):

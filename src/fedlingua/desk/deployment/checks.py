@@ -11,10 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
-import torch
 
 from fedlingua.backbones.knowledge import doubts, near_chance
-from fedlingua.backbones.layouts import layout_of
 from fedlingua.common import units
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import DeploymentError, ExchangeError
@@ -23,24 +21,21 @@ from fedlingua.consent.keys import key_fingerprint, public_line, same_key
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.formats import SplitFiles
+from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import Federation, check_corpora
+from fedlingua.corpora.sites import Federation, Site, check_corpora
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import SiteText, list_failures, read_text
 from fedlingua.desk.check_result import CheckResult, Remark, run_check
-from fedlingua.desk.deployment.certificates import check_certificate
+from fedlingua.desk.deployment.certificates import check_certificate, connect, host_and_port
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
-from fedlingua.exchange.tensors import TensorSet
-from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.exchange.outline import Outline, outline_of
 from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.config import Settings
-from fedlingua.training.objective import examples_nll
-from fedlingua.training.parallel import check_processes
-from fedlingua.training.site_examples import EXAMPLE_MAKERS
 
 KNOCK_S = 60.0
 """For the server, another machine, to let a SuperNode in that has started; one that it refuses ends by itself."""
@@ -57,17 +52,24 @@ PROCESS_BYTES = 700 * 2**20
 
 
 def check_site(
-    site: SiteFile, settings: Settings, federation: Federation | None, expected: str, knock: bool, built: list[Trainable]
+    site: SiteFile,
+    settings: Settings,
+    federation: Federation | None,
+    expected: str,
+    knock: bool,
+    built: list[Outline],
+    measure: bool = False,
 ) -> Iterator[CheckResult]:
     """Look at everything that can be looked at from here, one finding after the other; `expected`: the server's fingerprint or "".
 
-    settings: of the run that the site is to take part in, on this site's own backbone and device. built: gets the backbone, if it is good.
+    settings: of the run that the site is to take part in, on this site's own backbone and device. built: gets the backbone, if it is
+    good. measure: load it, too, for its dev loss.
     """
     # Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on.
     divided = any(isinstance(each.corpus, SplitFiles) for each in site.sites)
     rules = federation.rules if federation else TextRules(SplitRules("given" if divided else "shared-side"))
     texts: dict[str, SiteText] = {}
-    yield run_check("corpora", lambda: _corpora(site, rules, settings, texts))
+    yield run_check("corpora", lambda: _corpora(site, rules, settings, texts, federation))
     yield run_check("scores", lambda: _scores(site, settings))
     if federation:
         yield run_check("federation", lambda: _federation(site, federation))
@@ -77,13 +79,17 @@ def check_site(
         yield run_check("overlap key", lambda: _overlap_key(site))
     yield run_check("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
-        yield run_check("knowledge", lambda: _knowledge(texts, settings, built[0]))
+        yield run_check("knowledge", lambda: _knowledge(texts, settings, built[0], measure))
         yield run_check("memory", lambda: _memory(settings, built[0]))
         yield run_check("disk", lambda: _disk(site, settings, built[0]))
     if built and federation and settings.how.travels:
-        yield run_check("partners", lambda: _partners(site, settings, federation, built[0].tensor_set))
+        yield run_check("partners", lambda: _partners(site, settings, federation, built[0]))
     if settings.device == "cuda":
         yield run_check("GPU", lambda: look_at_gpus(settings, built))
+    reached = run_check("server", lambda: _reach(site.address))
+    if not reached.good and (knock or not site.insecure):
+        yield reached
+        return
     if site.insecure:
         yield CheckResult("certificate", True, "none: insecure = true, so anybody between may read and change what is sent")
     else:
@@ -92,7 +98,9 @@ def check_site(
         yield run_check("server", lambda: _knock(site))
 
 
-def _corpora(site: SiteFile, rules: TextRules, settings: Settings, read: dict[str, SiteText]) -> str:
+def _corpora(
+    site: SiteFile, rules: TextRules, settings: Settings, read: dict[str, SiteText], federation: Federation | None
+) -> str:
     check_corpora(site.sites)
     texts = []
     read |= read_text(site.sites, rules)
@@ -107,7 +115,17 @@ def _corpora(site: SiteFile, rules: TextRules, settings: Settings, read: dict[st
             site.limits.check_text({name: text.splits}, settings)
         except ExchangeError as error:
             raise DeploymentError(f"{texts[-1]}; {error}") from error
+    looked = [check_columns(read[each.name].splits["train"], each.direction, _files_of(each)) for each in site.sites]
+    if words := [
+        *filter(None, looked),
+        *([] if federation else ["split without the server's rules: give --federation, its file"]),
+    ]:
+        return Remark("; ".join([*texts, *words]))
     return "; ".join(texts)
+
+
+def _files_of(site: Site) -> str:
+    return f"site {site.name} ({', '.join(str(path) for path in site.corpus.paths())})" if site.corpus else f"site {site.name}"
 
 
 def _scores(site: SiteFile, settings: Settings) -> str:
@@ -140,8 +158,9 @@ def _federation(site: SiteFile, federation: Federation) -> str:
     return f"{federation.name}: {', '.join(mine.name for mine in site.sites)} as the server has it"
 
 
-def _partners(site: SiteFile, settings: Settings, federation: Federation, sent: TensorSet) -> str:
+def _partners(site: SiteFile, settings: Settings, federation: Federation, outline: Outline) -> str:
     """Whom this node's sites are averaged with."""
+    sent = outline.tensor_set
     clusters, mine = planned_clusters(settings, federation) or {}, [each.name for each in site.sites]
     words = alone_words(settings, clusters, sent)
     if alone := [words[name] for name in mine if name in words]:
@@ -179,50 +198,63 @@ def _overlap_key(site: SiteFile) -> str:
     return f"{check}, which has to be the same at every site; readable for its owner alone"
 
 
-def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Trainable]) -> str:
-    trainable = build_trainable(settings)
-    trainable.backbone.codec.check([each.direction for each in site.sites])
-    if expected and not trainable.fingerprint.startswith(expected):
+def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Outline]) -> str:
+    outline = outline_of(settings)
+    outline.backbone.codec.check([each.direction for each in site.sites])
+    fingerprint = outline.backbone.fingerprint
+    if expected and not fingerprint.startswith(expected):
         raise DeploymentError(
-            f"fingerprint of backbone, tokenizer and tensor set {trainable.fingerprint[:16]}; the server has {expected}: "
-            "another backbone, another version of it, or other settings of the run"
+            f"backbone fingerprint {fingerprint[:16]}; the server has {expected}: another backbone, or another version of it"
         )
-    built.append(trainable)
-    seen = ["as the server has it" if expected else "compare it with the server's run"]
+    built.append(outline)
+    seen = ["as the server has it" if expected else "compare it with what the server's run shows"]
     computed_in(settings.precision, settings.device, seen.append)
-    size = f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters"
-    return f"{size}, fingerprint {trainable.fingerprint[:16]}, {'; '.join(seen)}"
+    size = f"{outline.backbone.num_parameters / 1e6:.1f} M parameters"
+    return f"{size}, backbone fingerprint {fingerprint[:16]}, {'; '.join(seen)}"
 
 
-def _knowledge(texts: Mapping[str, SiteText], settings: Settings, trainable: Trainable) -> str:
-    """Whether the backbone knows anything of the site's text, by its languages, its pieces and its loss on some dev sentences."""
-    backbone, words, losses = trainable.backbone, list[str](), list[str]()
+def _knowledge(texts: Mapping[str, SiteText], settings: Settings, outline: Outline, measure: bool) -> str:
+    """Whether the backbone knows anything of the site's text: by languages and pieces; if asked, by its loss on some dev sentences."""
+    words, losses = list[str](), list[str]()
     for name, text in texts.items():
         some = replace(text, splits={"dev": text.splits["dev"][:MEASURED_SENTENCES]})
-        examples = EXAMPLE_MAKERS[settings.task].measured(some, "dev", backbone.codec, settings)
-        with trainable.as_base() as model:
-            nll, tokens = examples_nll(model, backbone.codec, examples, settings.precision)
-        losses.append(f"{name} {nll / max(1, tokens):.2f}")
-        words += doubts(backbone, text.direction, some.splits["dev"])
-        words += near_chance(name, nll / max(1, tokens), trainable.model.config.vocab_size)
-    return Remark("; ".join(words)) if words else f"dev loss of the backbone in nats a token: {', '.join(losses)}"
+        words += doubts(outline.backbone, text.direction, some.splits["dev"])
+        if measure:
+            losses.append(f"{name} {(loss := _base_loss(some, settings)):.2f}")
+            words += near_chance(name, loss, outline.backbone.config.vocab_size)
+    known = f"dev loss of the backbone in nats a token: {', '.join(losses)}" if losses else "its languages and their writing"
+    return Remark("; ".join(words)) if words else known
 
 
-def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
+def _base_loss(text: SiteText, settings: Settings) -> float:
+    from fedlingua.exchange.trainable import build_trainable
+    from fedlingua.training.objective import examples_nll
+    from fedlingua.training.site_examples import EXAMPLE_MAKERS
+
+    trainable = build_trainable(settings)
+    examples = EXAMPLE_MAKERS[settings.task].measured(text, "dev", codec := trainable.backbone.codec, settings)
+    with trainable.as_base() as model:
+        nll, tokens = examples_nll(model, codec, examples, settings.precision)
+    return nll / max(1, tokens)
+
+
+def memory_estimate(settings: Settings, outline: Outline) -> dict[str, int]:
     """Bytes of one process at work, by what takes them: an upper guess, not a measurement. Where several train together, of each."""
-    model, config = trainable.model, trainable.model.config
+    backbone, config = outline.backbone, outline.backbone.config
     width = 2 if computed_in(settings.precision, settings.device) == "bf16" else 4
+    stored = backbone.item_bytes if width == 2 and settings.trained_set not in ("full", "controllers") else 4
     tokens = _tokens_at_once(settings)
     scored = min(tokens, settings.head_chunk or tokens)
-    trained = trainable.trained.num_parameters if settings.how.trains else 0
+    trained = outline.trained.num_parameters if settings.how.trains else 0
+    controllers = settings.controllers if settings.trained_set == "controllers" else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
     arrays = sum(
-        stack.num_at_work(model) * (14 * config.hidden_size + 2 * getattr(config, stack.feed_forward_key))
-        for stack in layout_of(model).stacks.values()
+        (backbone.layout.sizes(config)[part] + controllers) * (14 * config.hidden_size + 2 * stack.feed_forward)
+        for part, stack in backbone.layout.stacks.items()
     )
     return {
         "process": PROCESS_BYTES,
-        "backbone": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
+        "backbone": stored * backbone.num_parameters + 4 * outline.num_added,
         # What came, what is trained, its gradient, Adam's two moments, what is sent.
         "trained tensors": 6 * 4 * trained,
         "activations": tokens * arrays * width,
@@ -240,8 +272,8 @@ def _tokens_at_once(settings: Settings) -> int:
     return batch if settings.processes == 1 else max(math.ceil(batch / settings.processes), settings.max_tokens)
 
 
-def _memory(settings: Settings, trainable: Trainable) -> str:
-    parts, number = memory_estimate(settings, trainable), settings.processes
+def _memory(settings: Settings, outline: Outline) -> str:
+    parts, number = memory_estimate(settings, outline), settings.processes
     # The client that starts several keeps a backbone of its own.
     wanted = int(MARGIN * (number * sum(parts.values()) + (parts["process"] + parts["backbone"] if number > 1 else 0)))
     free = psutil.virtual_memory().available
@@ -254,9 +286,9 @@ def _memory(settings: Settings, trainable: Trainable) -> str:
     return f"{estimate}; {units.data(free)} are free"
 
 
-def _disk(site: SiteFile, settings: Settings, trainable: Trainable) -> str:
+def _disk(site: SiteFile, settings: Settings, outline: Outline) -> str:
     # Four rounds of tensors of its own at most, the delivered ones, and Flower's copy of what comes and goes.
-    wanted = int(MARGIN * (8 * 4 * trainable.trained.num_parameters + 100 * 2**20))
+    wanted = int(MARGIN * (8 * 4 * outline.trained.num_parameters + 100 * 2**20))
     place = next(folder for folder in (site.state, *site.state.parents) if folder.exists())
     if not os.access(place, os.W_OK):
         raise DeploymentError(f"{place} cannot be written to; the site keeps its state there")
@@ -266,12 +298,16 @@ def _disk(site: SiteFile, settings: Settings, trainable: Trainable) -> str:
     return f"about {units.data(wanted)} for the site's state; {units.data(free)} are free"
 
 
-def look_at_gpus(settings: Settings, built: list[Trainable]) -> str:
+def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
     """What the GPUs have and what is wanted of each.
 
     Raises:
         DeploymentError: none is there, or its memory does not suffice. ConfigError: fewer than the processes.
     """
+    import torch
+
+    from fedlingua.training.parallel import check_processes
+
     if not torch.cuda.is_available():
         raise DeploymentError("device = 'cuda', but torch sees no GPU here; say device = 'cpu' in the site's file")
     check_processes(settings)
@@ -284,6 +320,11 @@ def look_at_gpus(settings: Settings, built: list[Trainable]) -> str:
     return memory
 
 
+def _reach(address: str) -> str:
+    with connect(*host_and_port(address)):
+        return "reachable"
+
+
 def _certificate(site: SiteFile) -> str:
     facts = check_certificate(site.address, site.authority)
     return f"{site.address} speaks {facts.tls_version}; for {', '.join(facts.hosts)}; valid until {facts.not_after:%Y-%m-%d}"
@@ -293,6 +334,7 @@ def _knock(site: SiteFile) -> str:
     """Join for a moment with a real SuperNode: that proves address, certificate, key and clock together."""
     with tempfile.TemporaryDirectory(prefix="fedlingua-knock-") as folder:
         command, home = supernode_command(site, free_port(), max_retries=1), Path(folder)
+        command[command.index("subprocess")] = "process"  # nothing is to run there
         with Service("the SuperNode", command, flower_environment(home), home, home / "supernode.log") as supernode:
             with contextlib.suppress(DeploymentError):  # it ended, or takes too long
                 supernode.wait_until(lambda: bool(supernode.printed()), "its start")

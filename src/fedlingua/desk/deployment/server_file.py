@@ -63,7 +63,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
     file = directory / FILE
     for existing in (file, directory / "federation.toml"):
         if existing.exists():
-            raise ConfigError(f"{existing} is there already; give another folder with --to, or remove it")
+            raise ConfigError(f"{existing} already exists; give another folder with --to, or remove it")
     for what, address in (("fleet", fleet), ("control", control)):
         check_address(address, f"the command line: {what} =")
     subject_alternative_names(hosts)
@@ -125,9 +125,9 @@ def add_site(server: ServerFile, join_file: Path) -> str:
         if site.public_key:
             read_public_key(site.public_key, f"{join_file.name}, site {site.name}")
         elif not server.insecure:
-            raise ConfigError(f"{join_file}: site {site.name!r} has no public-key; only an insecure server goes without")
+            raise ConfigError(f"{join_file}: site {site.name!r} has no public-key; only an insecure server needs none")
         if site.name in taken:
-            raise ConfigError(f"{server.federation}: a site {site.name!r} stands there already; remove it there first")
+            raise ConfigError(f"{server.federation}: it already has a site {site.name!r}; remove that first")
         taken.add(site.name)
     text = server.federation.read_text(encoding="utf-8").rstrip("\n")
     added = "".join(f"\n{site_table(entry)}" for entry in entries)

@@ -126,7 +126,7 @@ class Service:
             while not ready() and not self.stopped.wait(0.2):
                 self.check()
                 if time.monotonic() > ends:
-                    raise DeploymentError(f"{self.name}: {what} did not come about within {timeout_s:g} s; see its lines above")
+                    raise DeploymentError(f"{self.name}: {what} did not happen within {timeout_s:g} s; see its lines above")
 
     def _pass_on(self, lines: IO[bytes]) -> None:
         with lines:
@@ -136,7 +136,7 @@ class Service:
                 sys.stderr.flush()
 
     def _family(self) -> list[psutil.Process]:
-        """Every process of the program's, also one whose parent is gone: what runs beneath a SuperLink outlives its kill -9."""
+        """All processes of the program, also orphans: those beneath a SuperLink survive its kill -9."""
         return [process for process in marked(MARK, self._mark) if process.status() != psutil.STATUS_ZOMBIE]
 
 

@@ -34,7 +34,7 @@ def init_site(
     """
     file = directory / FILE
     if file.exists():
-        raise ConfigError(f"{file} is there already; give another folder with --to, or remove it")
+        raise ConfigError(f"{file} already exists; give another folder with --to, or remove it")
     if authority is not None and not authority.is_file():
         raise ConfigError(f"--authority {authority}: there is no such file; ask the server's operator for its ca.crt")
     check_address(address, "--server")

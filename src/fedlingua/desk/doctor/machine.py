@@ -43,19 +43,17 @@ def check_memory() -> str:
     memory = psutil.virtual_memory()
     text = f"{units.data(memory.available)} of {units.data(memory.total)} are free"
     if memory.available < LEAST_MEMORY:
-        raise DeploymentError(f"{text}; a run of the demo needs {units.data(LEAST_MEMORY)} or more: end something else first")
+        raise DeploymentError(f"{text}; a run of the demo needs {units.data(LEAST_MEMORY)} or more: end other programs first")
     return text if memory.available >= LITTLE_MEMORY else Remark(f"{text}; a client process takes about 0.7 GB and its backbone")
 
 
 def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
     """Where Ray keeps what its actors share."""
     if not place.is_dir():
-        return Remark(f"there is no {place}: Ray keeps what its actors share on the disk, which is slower")
+        return Remark(f"there is no {place}: Ray keeps shared objects on disk, which is slower")
     free = shutil.disk_usage(place).free
     text = f"{units.data(free)} are free in {place}"
-    return (
-        text if free >= LITTLE_SHARED_MEMORY else Remark(f"{text}: Ray goes over to the disk; in a container give --shm-size=1g")
-    )
+    return text if free >= LITTLE_SHARED_MEMORY else Remark(f"{text}: Ray uses the disk; in a container give --shm-size=1g")
 
 
 def check_disk(place: Path) -> str:
@@ -66,11 +64,11 @@ def check_disk(place: Path) -> str:
     """
     folder = next(each for each in (place, *place.parents) if each.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise DeploymentError(f"{folder} cannot be written to; say another place, or chmod it")
+        raise DeploymentError(f"{folder} cannot be written to; choose another folder, or change its permissions")
     free = shutil.disk_usage(folder).free
     text = f"{units.data(free)} are free in {place}"
     if free < LEAST_DISK:
-        raise DeploymentError(f"{text}; wanted {units.data(LEAST_DISK)} or more: make room, or take another place")
+        raise DeploymentError(f"{text}; wanted {units.data(LEAST_DISK)} or more: free some, or choose another folder")
     return text if free >= LITTLE_DISK else Remark(f"{text}; checkpoints of a large model take gigabytes")
 
 
@@ -95,7 +93,7 @@ def check_loopback() -> str:
         free_port()
     except OSError as error:
         raise DeploymentError(f"no port can be opened on {HOST} ({error}); a simulation needs some") from error
-    return f"free ports on {HOST}, as a simulation takes them"
+    return f"free ports on {HOST}, as a simulation needs"
 
 
 def check_port(address: str, what: str) -> str:
@@ -160,7 +158,7 @@ def check_gpu(
     except (ImportError, RuntimeError) as error:  # a library of CUDA's that is missing; a device that is busy or lost
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise DeploymentError(
-            f"{text}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi, rocm-smi), or install torch anew"
+            f"{text}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi, rocm-smi), or reinstall torch"
         ) from error
     if not seen:
         return Remark(f"{text} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))

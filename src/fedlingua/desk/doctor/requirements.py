@@ -1,4 +1,4 @@
-"""What is installed, beside what this project asks for: the ranges of pyproject.toml and the versions that constraints.txt pins.
+"""Installed packages compared with the ranges of pyproject.toml and the versions in constraints.txt.
 
 Requirements are read and compared by packaging, versions by importlib.metadata. `pip check` does less: it holds installed packages against
 what each of them asked for when it was installed, and knows neither the checkout's own files, nor its pins, nor what an extra is for.
@@ -25,7 +25,6 @@ SHOWN = ("flwr", "ray", "torch", "transformers", "peft", "datasets", "sacrebleu"
 """What decides most of what a run does; the others are named where something is wrong with them."""
 NEEDED_FOR = {
     "ja": "BLEU of translations into Japanese",
-    "langid": "off-target rates, and [cleaning] identify-language",
     "tensorboard": "track = 'tensorboard'",
     "mlflow": "track = 'mlflow'",
     "trackio": "track = 'trackio'",
@@ -39,7 +38,7 @@ INSTALL = "pip install -c constraints.txt -e '.{extra}'"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the project asks for. pins: name -> exact version, where there is a constraints.txt."""
+    """The project's requirements. pins: name -> exact version, if there is a constraints.txt."""
 
     python: SpecifierSet
     packages: tuple[Requirement, ...]
@@ -80,7 +79,7 @@ def check_python(wanted: Wanted) -> str:
     """
     version = ".".join(map(str, sys.version_info[:3]))
     if not wanted.python.contains(version, prereleases=True):
-        raise ConfigError(f"{version}; wanted {wanted.python}: make .venv anew with another, as in `make PYTHON=python3.11`")
+        raise ConfigError(f"{version}; wanted {wanted.python}: recreate .venv with another, as in `make PYTHON=python3.11`")
     return f"{version}, {sys.executable}"
 
 
@@ -100,7 +99,7 @@ def check_packages(wanted: Wanted) -> str:
 def check_pins(wanted: Wanted) -> str:
     """Whether the versions are those that the project was tested with; others in the ranges may change the last bits of a result."""
     if not wanted.pins:
-        return Remark("there is no constraints.txt here, so nobody knows whether these versions were tested together")
+        return Remark("there is no constraints.txt here, so it is unknown whether these versions were tested together")
     names = {canonicalize_name(each.name) for each in wanted.packages} | {canonicalize_name(name) for name in SHOWN}
     other = [
         f"{name} {version} (tested: {wanted.pins[name]})"
@@ -113,12 +112,12 @@ def check_pins(wanted: Wanted) -> str:
 
 
 def check_held_back(app: Path) -> str:
-    """Whether what is installed is older than a known advisory asks for, by pyproject.toml's table, and what holds it there."""
+    """Whether a package is older than a known advisory asks for, by pyproject.toml's table, and what holds it back."""
     file = app / "pyproject.toml"
     held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
     known = [(name, _installed(name), about["wanted"], about["why"]) for name, about in held.items()]
     old = [f"{name} {has} is below {new}: {why}" for name, has, new, why in known if has and Version(has) < Version(new)]
-    return Remark("; ".join(old)) if old else "nothing is held below a known advisory"
+    return Remark("; ".join(old)) if old else "no package is older than a known advisory asks"
 
 
 def check_extra(wanted: Wanted, extra: str) -> str:

@@ -21,7 +21,7 @@ from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Settings
 
 TENSORS = "adapter.safetensors"
-_AGAIN = "export it again, or copy it anew"
+_AGAIN = "export it again, or copy it again"
 
 
 def write_adapter(directory: Path, settings: Settings, tensors: Tensors, backbone: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def read_adapter(directory: Path) -> TrainedModel:
         if "settings" not in about:
             form = f"; it is of form {about['form']}, which needs no fedlingua" if "form" in about else ""
             raise RunError(
-                f"{directory} is no exported adapter{form}; wanted a folder that `fedlingua export --form adapter` wrote"
+                f"{directory} is not an exported adapter{form}; wanted a folder that `fedlingua export --form adapter` wrote"
             )
         checksum, fingerprint = about["sha256"], about["backbone"]["fingerprint"]
         settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
@@ -66,7 +66,7 @@ def read_adapter(directory: Path) -> TrainedModel:
     file = directory / TENSORS
     try:
         if sha256(file) != checksum:
-            raise RunError(f"{file} is not what was written (checksum differs); {_AGAIN}")
+            raise RunError(f"{file} has been changed (checksum differs); {_AGAIN}")
         tensors = load_file(file)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{file} cannot be read ({error}); {_AGAIN}") from error

@@ -28,7 +28,7 @@ from fedlingua.settings.config import Settings
 
 OF_ANY_TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 PROBE = "1, 2 (a) b: c."
-TASKS = {"translation": "SEQ_2_SEQ_LM"}
+TASKS = {"translation": "SEQ_2_SEQ_LM", "causal": "CAUSAL_LM"}
 """peft's name of a task; it has none for masked-language modelling, and needs none."""
 HINTS = {"mbart": {"normalize_before": True, "normalize_embedding": True, "tokenizer_class": "MBart50Tokenizer"}}
 """Model type -> what the converter asks of config.json, and transformers 5 does not write: where the layer norms stand, and that a target
@@ -50,7 +50,7 @@ def write_plain(directory: Path, trained: TrainedModel, trainable: Trainable) ->
         assert published is not None
         options = {  # as the run decodes, with the target's token first
             **published.to_diff_dict(),
-            "forced_bos_token_id": trainable.backbone.codec.language_id(trained.direction.target),
+            "forced_bos_token_id": trainable.backbone.codec.first_id(trained.direction),
             "num_beams": trained.settings.beam,
             "early_stopping": trained.settings.beam > 1,
             "do_sample": False,
@@ -70,7 +70,8 @@ def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, ten
     """
     settings = trained.settings
     config, tensors = _for_peft(settings, trainable, tensors)
-    config.task_type, config.inference_mode = TASKS.get(settings.task), True
+    task = "causal" if trainable.backbone.codec.is_causal else settings.task
+    config.task_type, config.inference_mode = TASKS.get(task), True
     config.base_model_name_or_path, config.revision = base or None, revision or None
     config.save_pretrained(directory)
     file = directory / "adapter_config.json"
@@ -147,16 +148,19 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
         if (backbone.directory / name).is_file():
             shutil.copyfile(backbone.directory / name, directory / name)
     code, file = backbone.codec.language_code, directory / "tokenizer_config.json"
-    if not direction.is_one_language:
+    asks_by_token = not direction.is_one_language and backbone.codec.first_id(direction) is not None
+    if asks_by_token:
         config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         config |= {"src_lang": code(direction.source), "tgt_lang": code(direction.target)}
         config.setdefault("tokenizer_class", type(backbone.codec.tokenizer).__name__)
         replace_text(file, json_text(config))
     codec = backbone.codec
-    trained_on = codec.pieces([PROBE]) if direction.is_one_language else codec.encode([PROBE], direction.source, 512)
+    trained_on = codec.pieces([PROBE]) if direction.is_one_language else codec.encode_source([PROBE], direction, 512)
+    given = PROBE if direction.is_one_language else codec.as_text(PROBE, direction)
+    whole = not (direction.is_one_language or (codec.is_causal and codec.tokenizer.chat_template))  # which writes them itself
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-        ids = tokenizer([PROBE], add_special_tokens=not direction.is_one_language)["input_ids"]
+        ids = tokenizer([given], add_special_tokens=whole)["input_ids"]
     except (OSError, ValueError):
         ids = None
     if ids != trained_on:
@@ -167,5 +171,5 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
 
 
 def tokenizer_files(codec: Codec) -> list[str]:
-    """Names of the files that a tokenizer of this kind may have; whatever else lies beside a backbone stays there."""
+    """File names that a tokenizer of this kind may have; other files of a backbone are not copied."""
     return sorted(OF_ANY_TOKENIZER | set(codec.tokenizer.vocab_files_names.values()))

@@ -35,7 +35,7 @@ DEFAULTS = {"adapters": "adapter", **dict.fromkeys(_OF_PEFT, "peft"), "full": "t
 
 
 def check_form(form: str, quantization: str) -> None:
-    """Refuse what no run could be exported as. form: "" stands for the tensor set's own.
+    """Refuse unknown formats. form: "" is the tensor set's own.
 
     Raises:
         ConfigError: an unknown form, a quantization that is unknown or of another form than CTranslate2's, or CTranslate2 is missing.
@@ -47,7 +47,7 @@ def check_form(form: str, quantization: str) -> None:
         raise ConfigError(f"--quantization {quantization!r} is not known{near}; CTranslate2 has {', '.join(QUANTIZATIONS)}")
     if quantization and form != "ctranslate2":
         raise ConfigError(
-            f"--quantization {quantization} is of CTranslate2's models; give --form ctranslate2 as well, or leave it out"
+            f"--quantization {quantization} is for CTranslate2 models; give --form ctranslate2 as well, or leave it out"
         )
     if form == "ctranslate2" and find_spec("ctranslate2") is None:
         raise ConfigError("--form ctranslate2 needs CTranslate2, an extra; install it with pip install 'fedlingua[ctranslate2]'")
@@ -61,7 +61,7 @@ def chosen_form(form: str, settings: Settings) -> str:
     """
     if not settings.how.trains:
         raise RunError(
-            f"method {settings.method} trains nothing, so there is nothing to take away but its backbone {settings.backbone!r} itself"
+            f"method {settings.method} trains nothing, so there is nothing to export but its backbone {settings.backbone!r} itself"
         )
     if settings.own_model == "shared-private":
         raise RunError(
@@ -111,15 +111,15 @@ def check_place(to: Path, force: bool) -> Path:
     """
     final = Path(os.path.abspath(to.expanduser()))
     if final.is_symlink() or (final.exists() and not final.is_dir()):
-        raise ConfigError(f"--to {to}: there is a file or a link of this name; give a folder that is not there yet")
+        raise ConfigError(f"--to {to}: there is a file or a link of this name; give a new folder")
     if final.is_dir() and any(final.iterdir()):
         if not force:
-            raise ConfigError(f"--to {to} is there already; give another folder, or --force to replace an earlier export")
+            raise ConfigError(f"--to {to} already exists; give another folder, or --force to replace an earlier export")
         if not (final / FILE).is_file():
             raise ConfigError(
                 f"--to {to} was not exported by fedlingua (it has no {FILE}), so --force does not remove it; give another folder"
             )
     parent = next(above for above in final.parents if above.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"--to {to}: {parent} is no folder that you may write to; give another")
+        raise ConfigError(f"--to {to}: {parent} is not a folder that you may write to; give another")
     return final

@@ -62,10 +62,11 @@ def export_model(
     backbone = trainable.backbone.directory
     name = name or public_name(model.settings.backbone)
     use = None
-    if not model.direction.is_one_language:  # what the model is given to translate: the token of the target language
+    if not model.direction.is_one_language:  # how the model is asked for the target language: by its token, or in the text
         codec = trainable.backbone.codec
-        number = codec.language_id(model.direction.target)
-        use = {"target_id": number, "target_token": str(codec.tokenizer.convert_ids_to_tokens(number))}
+        number, text = codec.first_id(model.direction), codec.as_text("...", model.direction)
+        token = None if number is None else str(codec.tokenizer.convert_ids_to_tokens(number))
+        use = {"target_id": number, "target_token": token, "text": text, "is_causal": codec.is_causal}
     about = {"form": form, "quantization": quantization or None, **facts(model, backbone, name, run_dir), "use": use}
 
     def write(aside: Path) -> None:
@@ -86,6 +87,6 @@ def export_model(
         replace_folder(final, write)
     except (OSError, SafetensorError) as error:
         raise RunError(
-            f"--to {to} cannot be written ({error}); nothing of it is left, and what was there before still is"
+            f"--to {to} cannot be written ({error}); nothing was left behind, and earlier content is unchanged"
         ) from error
     return Export(final, form, backbone, about)

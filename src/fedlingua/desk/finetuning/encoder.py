@@ -17,7 +17,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
+from fedlingua.backbones.convert import as_safetensors, files_hash
+from fedlingua.backbones.published import KEPT
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.desk.finetuning.encoder_of_run import attached
 from fedlingua.exchange.delivery import ADAPTER
@@ -59,7 +60,7 @@ class Encoder:
         return [self.tokenizer.cls_token_id, *pieces, self.tokenizer.sep_token_id]
 
     def subwords(self, words: Sequence[str]) -> list[list[int]]:
-        """Each word's ids, each taken by itself: at least one, whatever the tokenizer makes of the word."""
+        """Ids of each word, tokenized separately: at least one for every word."""
         if not words:
             return []
         # Text that spells a special token is text: "[SEP]" in a note ends nothing.
@@ -143,5 +144,5 @@ def _length(model: PreTrainedModel, asked: int | None) -> int:
     if positions is not None and positions.padding_idx is not None:
         longest -= positions.padding_idx + 1
     if asked is not None and not 8 <= asked <= longest:
-        raise ConfigError(f"--max-tokens {asked}: wanted 8 to {longest}, what this encoder has positions for")
+        raise ConfigError(f"--max-tokens {asked}: wanted 8 to {longest}, the positions of this encoder")
     return asked or min(LONGEST, longest)

@@ -12,9 +12,9 @@ from pathlib import Path
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.bottleneck import is_adapter
-from fedlingua.backbones.convert import KEPT
 from fedlingua.backbones.lora import merge_peft
+from fedlingua.backbones.parts import is_adapter
+from fedlingua.backbones.published import KEPT
 from fedlingua.common.folders import replace_folder
 from fedlingua.desk.completed import same_backbone, settings_of
 from fedlingua.desk.finetuning.settings import encoder_run
@@ -27,7 +27,7 @@ from fedlingua.settings.config import Settings
 
 
 def encoder_directory(run: Path, site: str | None = None) -> Path:
-    """The directory, made in the run folder when it is not there yet. site: whose; needed where sites end with different ones.
+    """The folder, made in the run folder if missing. site: needed if sites end with different encoders.
 
     Raises:
         RunError: as `encoder_run`; a backbone that has changed since.

@@ -21,7 +21,7 @@ MARKERS = ("[E1]", "[/E1]", "[E2]", "[/E2]")
 
 
 def tagging_examples(sentences: Iterable[Tagged], tags: Sequence[str], encoder: Encoder) -> list[Example]:
-    """The sentences as ids with labels, numbers in `tags`; a long one is cut between words, so that every word is asked for once."""
+    """Sentences as ids with labels, numbers in `tags`; long ones are cut between words, so every word is predicted once."""
     numbers = {tag: number for number, tag in enumerate(tags)}
     examples = []
     for sentence in sentences:
@@ -37,7 +37,7 @@ def tagging_examples(sentences: Iterable[Tagged], tags: Sequence[str], encoder: 
 
 
 def predicted_tags(sentences: Iterable[Tagged], answers: Iterable[Sequence[int]], tags: Sequence[str]) -> list[list[str]]:
-    """The answers at the asked places of each example, in order, as one list of tags a sentence."""
+    """Predicted tags at the labelled places of each example, in order, as one list for each sentence."""
     answered = iter(tags[number] for answer in answers for number in answer)
     tags_of = [[next(answered) for _ in sentence.tokens] for sentence in sentences]
     assert next(answered, None) is None, "more answers than words"

@@ -51,7 +51,7 @@ def read_i2b2(folder: Path) -> TaggedCorpus:
         splits[split] = [_note(file, _entries_file(file), counts) for file in files]
         if 2 * counts["elsewhere"] > counts["quoted"]:
             raise CorpusError(
-                f"{path}: of {counts['quoted']} quoted entities {counts['elsewhere']} do not stand where their offsets point; "
+                f"{path}: of {counts['quoted']} quoted entities {counts['elsewhere']} are not where their offsets point; "
                 "wanted line:token with lines from 1 and tokens, between white space, from 0: mend the offsets or the notes"
             )
         notes[split] = {name: counts[name] for name in ("overlapping", "broken", "elsewhere")}

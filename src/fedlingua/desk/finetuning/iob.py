@@ -88,7 +88,7 @@ def read_iob(folder: Path) -> TaggedCorpus:
 
 
 def _sentences(path: Path, known: set[str] | None) -> Iterator[Tagged]:
-    """Sentences as they stand in a file. known: the types there may be; None: any."""
+    """Sentences of a file, in order. known: permitted types; None: any."""
     tokens: list[str] = []
     tags: list[str] = []
     begun = set(known or ())  # types that a message may quote: those of tags before the one that is wrong

@@ -128,7 +128,7 @@ def fine_tune(
 
 
 def best_epoch(epochs: Sequence[Epoch]) -> Epoch:
-    """The one whose weights are kept: the best on dev, of equal ones the later."""
+    """The epoch whose weights are kept: the best on dev, the later of equal ones."""
     return max(epochs, key=lambda epoch: (epoch.dev_f1, epoch.number))
 
 
@@ -140,7 +140,7 @@ def rate(step: int, steps: int, warm_up: float) -> float:
 
 @torch.no_grad()
 def answers(model: PreTrainedModel, examples: Sequence[Example], pad_id: int, how: FineTuning) -> list[list[int]]:
-    """For each example, in order, the likeliest label at each place that one is asked for."""
+    """For each example, in order, the most likely label at each labelled place."""
     model.eval()
     labels_of: list[list[int]] = [[] for _ in examples]
     by_length = sorted(range(len(examples)), key=lambda number: len(examples[number].ids))

@@ -1,4 +1,4 @@
-"""The last phase run again on a finished run, with what papers ask of it besides (Manoel et al. 2022, §2.4, §3.3; Deng et al. 2020).
+"""Repeat the last phase of a finished run, with measurements from papers (Manoel et al. 2022, §2.4, §3.3; Deng et al. 2020).
 
 Beside what the phase chooses among: 21 mixtures of the site's own model and the federation's by dev loss, and APFL's, which learns how
 much of its own model the site uses. The test text judges, once.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # what cannot be gone on from is told without torch
 
 @dataclass(frozen=True)
 class Personalizing:
-    """How a site goes on. epochs: passes at most; alpha_rate: of alpha's own steps; 0 and None take the run's."""
+    """How a site trains on. epochs: most passes; alpha_rate: alpha's learning rate; 0 and None take the run's."""
 
     epochs: int = 0
     learning_rate: float | None = None
@@ -54,7 +54,7 @@ class Personalizing:
 
 @dataclass(frozen=True)
 class Start:
-    """A round of a run, and the sites that go on from it. texts: of each of them, as it held it in the run."""
+    """A round of a run, and the sites that train on from it. texts: of each site, as it was in the run."""
 
     run: CompletedRun
     settings: Settings
@@ -66,7 +66,8 @@ class Start:
 
     @classmethod
     def of(cls, run_dir: Path, sites: Sequence[str] = (), number: int | None = None, data_dir: str = "") -> Self:
-        """Of a run's sites all or some, and of its rounds the best or another. data_dir: where the text lies now, if not where it was.
+        """Choose sites of a run, all by default, and a round, the best by default. data_dir: folder of the text now, if
+        moved.
 
         Raises:
             RunError: no completed run, nothing that left its sites, a site that is not of it or whose text is not here, a round whose
@@ -108,10 +109,10 @@ class Start:
 
 
 def _check_method(settings: Settings) -> None:
-    """Refuse a run that has no model of the federation's to go on from."""
+    """Refuse a run without a federated model."""
     if not settings.how.travels:
         raise RunError(
-            f"method {settings.method}: nothing that was trained left a site, so there is no model of the federation's to go on from; "
+            f"method {settings.method}: nothing that was trained left a site, so there is no federated model to start from; "
             "personalize a run of a federated method"
         )
     if settings.private:
@@ -122,7 +123,7 @@ def _check_method(settings: Settings) -> None:
 
 
 def check_text_is_here(federation: Federation, sites: Sequence[str], run_dir: Path) -> None:
-    """Refuse sites that the federation file does not have any more, and those of a deployment, whose text stays with them."""
+    """Refuse sites that the federation file no longer has, and those of a deployment, whose text is not here."""
     held = {site.name: site for site in federation.sites}
     if gone := [site for site in sites if site not in held]:
         raise RunError(

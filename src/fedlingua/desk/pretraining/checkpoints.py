@@ -1,4 +1,4 @@
-"""Checkpoints of a training that is under way: they lie beside the backbone's directory, in `.NAME.training`.
+"""Checkpoints of a pre-training, in `.NAME.training` beside the backbone's folder.
 
 lock        held by the process that trains
 model/      tokenizer and, at the end, weights: renamed to NAME when all is there
@@ -28,7 +28,7 @@ _STATE, _MADE_OF = "state.pt", "made-of.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a pre-training stands: `done` in 0..1, losses in nats a token, BLEU (0-100) by direction where dev was translated."""
+    """Progress of a pre-training: `done` in 0..1, losses in nats a token, BLEU (0-100) by direction if dev was translated."""
 
     step: int
     done: float
@@ -39,7 +39,7 @@ class Progress:
 
 
 class Checkpoints:
-    """The folder of one training; one that writes no checkpoints has a folder of its process's own, which nobody finds again."""
+    """The folder of one training; without checkpoints, a temporary folder of the process."""
 
     def __init__(self, directory: Path, made_of: MadeOf, enabled: bool = True) -> None:
         self.folder = directory.with_name(f".{directory.name}.{'training' if enabled else os.getpid()}")
@@ -59,7 +59,7 @@ class Checkpoints:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise RunError(
-                    f"{self.folder}: another process trains this backbone; wait for it, or train to another place (--to)"
+                    f"{self.folder}: another process trains this backbone; wait for it, or train in another folder (--to)"
                 ) from error
             shutil.rmtree(self.model, ignore_errors=True)
             try:
@@ -82,7 +82,7 @@ class Checkpoints:
         passed_over: list[str] = []
         for step in reversed(self.steps()):
             try:
-                check_folder(self._of(step), _STATE, "the state before it is gone on with, if there is one")
+                check_folder(self._of(step), _STATE, "training resumes from the state before it, if there is one")
             except RunError as error:
                 passed_over.append(str(error))
                 continue
@@ -115,8 +115,8 @@ class Checkpoints:
             changes = "; ".join(f"{key} was {then.get(key)!r} and is {self.made_of.get(key)!r}" for key in changed[:4])
             more = f"; and {len(changed) - 4} keys more" if len(changed) > 4 else ""
             raise ConfigError(
-                f"{self.folder} holds a training that was broken off after step {step}, and what it is made of has changed since: "
-                f"{changes}{more}. Take that back to go on with it, or remove the folder to begin anew"
+                f"{self.folder} holds a training that was interrupted after step {step}, and its inputs have changed since: "
+                f"{changes}{more}. Undo the changes to resume it, or remove the folder to start again"
             )
         state: State = torch.load(self._of(step) / _STATE, map_location="cpu", weights_only=True)
         return state

@@ -34,7 +34,7 @@ SENTENCES, ENCODER_SENTENCES, DEV_SENTENCES, GRAMMAR_SEED = 6000, 3000, 40, 1
 
 
 def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[Pair]]]:
-    """(train, dev) of the phrasebook's base register, all directions; every meaning stands in a few directions only."""
+    """(train, dev) of the phrasebook's base register in all directions; each meaning is in only a few of them."""
     text = phrasebook.base_corpus(SENTENCES, GRAMMAR_SEED)
     directions = [Direction(source, target) for source, target in permutations(phrasebook.LANGUAGES, 2)]
     train: dict[Direction, list[Pair]] = {direction: [] for direction in directions}

@@ -1,4 +1,4 @@
-"""Training a small backbone from nothing, in one go or resumed after it was broken off: the same bytes."""
+"""Train a small backbone from nothing, in one go or resumed: the same bytes."""
 
 import math
 import random
@@ -90,7 +90,7 @@ def pretrain(
         training = _Training(material, settings, around)
         if state is not None:
             training.restore(state)
-            around.note(f"goes on after step {state['step']}, from {checkpoints.folder}")
+            around.note(f"resumes after step {state['step']}, from {checkpoints.folder}")
         outcome = training.run(report, checkpoints.save, pace)
         logging.disable_progress_bar()
         _moved(material.model, "cpu").save_pretrained(checkpoints.model)
@@ -102,7 +102,7 @@ def pretrain(
 
 
 class _Training:
-    """The weights, their average and the optimiser, and how far they have come."""
+    """The weights, their average, the optimiser, and the progress."""
 
     def __init__(self, material: Material, settings: PretrainSettings, around: Around) -> None:
         self.settings, self.watching, self.score = settings, around.watching, around.score
@@ -196,7 +196,7 @@ class _Training:
         self.window_nll, self.window_tokens = self.window_nll + float(nll.detach()), self.window_tokens + tokens
 
     def _look(self) -> Progress:
-        """Measure the average on the dev text; BLEU where it is asked for, and always of the last step."""
+        """Measure the averaged weights on the dev text; BLEU if requested, and always after the last step."""
         swapped = _swap(self.parameters, self.average)
         nll, tokens = corpus_nll(self.model, self.dev_batches)
         translated = self.watching.evaluate_every > 0 or self.watching.keep == "best" or self.ended
@@ -256,7 +256,7 @@ def _moved(model: PreTrainedModel, device: str) -> PreTrainedModel:
 
 @torch.no_grad()
 def _swap(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Put `values` into the parameters and give back what stood there."""
+    """Put `values` into the parameters and return the previous values."""
     before = {}
     for name, parameter in parameters.items():
         before[name] = parameter.detach().clone()

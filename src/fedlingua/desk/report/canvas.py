@@ -113,7 +113,7 @@ def look_of_line(index: int) -> dict[str, str]:
 
 
 def keep_wide(figure: go.Figure, pixels: int) -> None:
-    """Of a plot whose figures would overlap on a phone: there it keeps this width, and scrolls in a box of its own."""
+    """Keep this width on a phone, where figures would overlap; the plot scrolls in its own box."""
     figure.update_layout(meta={"least_width": pixels})
 
 

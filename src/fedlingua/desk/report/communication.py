@@ -105,7 +105,9 @@ def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float
         ConfigError: no positive number.
     """
     if not 0 < middle_mbps < math.inf:
-        raise ConfigError(f"bandwidth = {middle_mbps:g} is no positive number; give the server's line in Mbit/s, such as 1000")
+        raise ConfigError(
+            f"bandwidth = {middle_mbps:g} is not a positive number; give the server's bandwidth in Mbit/s, such as 1000"
+        )
     return middle_mbps / 10, middle_mbps, middle_mbps * 10
 
 
@@ -183,7 +185,7 @@ def cost_plot(
 
 
 def _time_axis(seconds: Sequence[float], log: bool) -> dict[str, object]:
-    """Seconds, with room at the end for the figure that stands beside the longest bar."""
+    """Axis of seconds, with room for the number beside the longest bar."""
     known = [value for value in seconds if value > 0]
     if not (log and known):
         return {"title_text": "seconds", "range": [0, 1.4 * max(known, default=1.0)], "nticks": 6}

@@ -1,4 +1,4 @@
-"""The page of a comparison: runs beside each other in their scores, in what they cost, and for whom."""
+"""The page of a comparison: runs side by side, by score, cost and site."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, vari
 from fedlingua.desk.report.canvas import MARKS, PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.pareto import Point, pareto_plot
-from fedlingua.desk.report.publish import make_folder, put_page, render_page, sites_by_signature
+from fedlingua.desk.report.publish import heading, make_folder, put_page, render_page, sites_by_signature
 from fedlingua.desk.report.values import mapping, text
 from fedlingua.evaluation.bootstrap import Difference
 from fedlingua.settings.methods import CENTRALIZED, SILO
@@ -31,7 +31,7 @@ STEP = 0.6
 
 
 def check_page(target: Path) -> None:
-    """Whether a page can be meant to stand there, before anything is worked out.
+    """Check the page's path before anything is computed.
 
     Raises:
         ConfigError: it is a folder, or its name is no page's.
@@ -54,7 +54,6 @@ def write_comparison(comparison: Comparison, target: Path) -> Path:
 
 
 def render_comparison(comparison: Comparison) -> str:
-    folders = [run.name for run in comparison.runs]
     comparison = labelled(comparison)
     metric, first = comparison.metric, comparison.runs[0]
     differing = differing_settings(comparison.runs)
@@ -62,7 +61,8 @@ def render_comparison(comparison: Comparison) -> str:
         "comparison.html",
         _title(comparison),
         figures(comparison),
-        heading=_title(comparison),
+        title_line=_title(comparison),
+        heading=heading(first.config),
         comparison=comparison,
         metric=metric,
         scale=metric.scale,
@@ -77,13 +77,12 @@ def render_comparison(comparison: Comparison) -> str:
         any_gains=any(fair.gains for fair in comparison.fairness),
         sentences_by_site=[(site, [*of_site]) for site, of_site in groupby(comparison.sentences, key=lambda each: each.site)],
         differing={key: [text(without_place(value), units.NOTHING) for value in values] for key, values in differing.items()},
-        folders=folders,
         signatures=_signatures(comparison),
     )
 
 
 def labelled(comparison: Comparison) -> Comparison:
-    """With runs that are named by what they did, as far as that is short and tells them apart; otherwise by their folders."""
+    """Name runs by their method and differing settings if that is short and unique; otherwise by their folders."""
     labels = variants(comparison.runs)
     if len(set(labels)) < len(labels):
         labels = [f"{variant}, seed {run.seed}" for variant, run in zip(labels, comparison.runs, strict=True)]
@@ -98,7 +97,7 @@ def labelled(comparison: Comparison) -> Comparison:
 
 
 def _title(comparison: Comparison) -> str:
-    """The methods, as far as they are few."""
+    """The methods, listed."""
     methods = list(dict.fromkeys(run.method for run in comparison.runs))
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
@@ -112,7 +111,7 @@ def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
     return {
         "scores": score_plot(comparison),
         "differences": difference_plot(comparison),
-        "bytes": _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}"),
+        "bytes": None if not any(price.values()) else _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}"),
         "seconds": _price_plot(comparison, seconds, "seconds of the whole run"),
         "gains": gain_plot(comparison) if any(fair.gains for fair in comparison.fairness) else None,
     }
@@ -135,7 +134,7 @@ def score_plot(comparison: Comparison) -> go.Figure:
 
 
 def gain_plot(comparison: Comparison) -> go.Figure:
-    """By how much each site fares better with a run than with its own model; only runs that can be held against one."""
+    """Gain of each site over its own model, for runs that have such a model to compare with."""
     scale, sites = comparison.metric.scale, comparison.scores
     series = [
         (place, run.name, [scale * fair.gains[site] if site in fair.gains else None for site in sites])
@@ -182,7 +181,7 @@ def difference_plot(comparison: Comparison) -> go.Figure:
 def _add_differences(
     figure: go.Figure, name: str, index: int, known: Sequence[tuple[float, str, Difference]], scale: float
 ) -> None:
-    """known: where it stands, its row, and the difference."""
+    """known: place, row and difference."""
     differences = [each for *_, each in known]
     values = [scale * each.value for each in differences]
     color, mark = colour(index), _mark(index)

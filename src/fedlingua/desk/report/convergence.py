@@ -36,8 +36,8 @@ def dev_losses(rounds: Sequence[Round], pooled: str | None = None) -> Losses:
 
 
 def thinned(losses: Losses) -> Losses:
-    """Every one, every second, every fourth... of the rounds, so that few enough are kept, and the last. Of two runs the rounds of the
-    longer one are among those of the shorter one as far as that goes, but for the last.
+    """Every round, every second, every fourth ..., few enough to keep, and the last. Apart from the last, a longer run keeps
+    rounds that a shorter one keeps, too.
     """
     rounds, step = sorted(losses), 1
     while len(rounds) > step * MOST_ROUNDS:

@@ -74,7 +74,7 @@ def read_kept_runs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_kept_runs(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Write `runs.jsonl` anew, in the order of the runs' names."""
+    """Write `runs.jsonl`, ordered by the runs' names."""
     ordered = sorted(lines, key=run_name)
     replace_text(folder / RUNS_FILE, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in ordered))
 

@@ -1,4 +1,4 @@
-"""Dev loss by passes over a site's text: alone beside the joined way, which goes on at the site from the federation's model."""
+"""Dev loss by passes over a site's text: alone, and joined with further passes at the site."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -21,7 +21,7 @@ _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10)
 
 
 def passes_plot(folder: RunFolder) -> go.Figure | None:
-    """The curves of each site whose folder lies in the run's, and their means; None where there is none."""
+    """Curves of each site with a folder in the run's, and their means; None without any."""
     curves = site_curves(folder)
     if not curves:
         return None
@@ -70,7 +70,7 @@ def _losses(stored: object) -> dict[float, float]:
 
 
 def mean_of_least(curves: Sequence[Curve]) -> Curve:
-    """By passes, from where all curves have begun, the mean of their least losses so far."""
+    """Mean of the curves' lowest losses so far, by passes, from the first pass that all have."""
     begun = max(min(curve) for curve in curves)
     points = sorted({passes for curve in curves for passes in curve if passes >= begun})
     return {upto: mean(min(loss for passes, loss in curve.items() if passes <= upto) for curve in curves) for upto in points}

@@ -1,4 +1,4 @@
-"""A site's personalization: the federation's model, its own and what lies between; as tables over sites, and a page of one site.
+"""A site's personalization: the federation's model, its own, and mixtures; as tables over sites and a page for one site.
 
 Manoel et al. 2022: table 6, and figure 3 with the sweep over alpha.
 """

@@ -1,16 +1,16 @@
 """Render a page and put it in its folder, whole or not at all."""
 
+import gzip
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import plotly.graph_objects as go
 from jinja2 import Undefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
@@ -18,7 +18,8 @@ from fedlingua.common.languages import right_to_left, written_sides
 from fedlingua.desk.report.values import number, text
 from fedlingua.desk.templates import environment
 
-TEMPLATES = environment(Path(__file__).parent / "pages")
+PAGES = Path(__file__).parent / "pages"
+TEMPLATES = environment(PAGES)
 OF_UNITS = ("score", "gain", "count", "data", "duration", "seconds", "transfer", "parameters", "share", "bandwidth")
 TEMPLATES.filters |= {name: getattr(units, name) for name in OF_UNITS}
 TEMPLATES.filters |= {
@@ -29,19 +30,31 @@ TEMPLATES.filters |= {
 }
 
 
+LIBRARY = next(PAGES.glob("plotly-*.js.gz")).stem
+"""What draws the plots: plotly.js with flat axes alone, 1.5 MB, one file for all pages of a folder."""
+SHARED = "runs"
+"""Pages anywhere below a folder of this name share the library there; any other page has it beside itself."""
+
+
 def render_page(template: str, title: str, figures: Mapping[str, go.Figure | None], **values: Any) -> str:
     """The page as text. template: a file of `pages`. figures: plots by name; None where there is nothing to draw."""
     drawn = {name: json.loads(figure.to_json()) for name, figure in figures.items() if figure is not None}
     return TEMPLATES.get_template(template).render(
         title=f"{title} – fedlingua report",
         figures=drawn,
-        # Nothing to draw, nothing to draw it with: a page without plots stays small.
-        plotly=Markup(get_plotlyjs()) if drawn else "",
+        library=LIBRARY,
         **{"note": lambda name: f"{name} holds nothing to show.", **values},
     )
 
 
-_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+def heading(config: Mapping[str, Any]) -> str:
+    """ "Federation trades, backbone demo": what a run's settings say of the two; "" where they say nothing."""
+    names = [(key, Path(text(config.get(key))).name.replace(".toml", "")) for key in ("federation", "backbone")]
+    words = ", ".join(f"{key} {name}" for key, name in names if name)
+    return words[:1].upper() + words[1:]
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # what a terminal would obey
 
 
 def make_folder(folder: Path, what: str) -> Path:
@@ -58,23 +71,32 @@ def make_folder(folder: Path, what: str) -> Path:
 
 
 def put_page(page: str, target: Path) -> Path:
-    """Write the page to `target` and return it.
+    """Write the page to `target`, with the plot library where it looks for it, and return it.
 
     Raises:
         RunError: the folder cannot be written to.
     """
+    above = [folder for folder in target.resolve().parents[:5] if folder.name == SHARED]
+    library = (above[0] if above else target.resolve().parent) / LIBRARY
+    source = Path(os.path.relpath(library, target.resolve().parent)).as_posix()
+    page = _CONTROLS.sub("", page).replace(f'src="{LIBRARY}"', f'src="{quote(source)}"')
+    if "<script data-library" in page and not library.is_file():
+        _put(gzip.decompress((PAGES / f"{LIBRARY}.gz").read_bytes()).decode(), library)
+    return _put(page, target)
+
+
+def _put(content: str, target: Path) -> Path:
     # Written aside and moved, so that a browser that reloads during a run never sees half a page.
     aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
-        # What no text file holds (half of a surrogate pair) is spelt out, and what a terminal would obey is gone.
-        aside.write_bytes(_CONTROLS.sub("", page).encode("utf-8", "backslashreplace"))
+        aside.write_bytes(content.encode("utf-8", "backslashreplace"))  # half of a surrogate pair is spelt out
         os.replace(aside, target)
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise RunError(
             f"The report cannot be written: {target}\n"
             f"  got:    {error}\n"
-            "  wanted: a folder that can be written to, with about 5 MB free\n"
+            "  wanted: a folder that can be written to, with about 2 MB free\n"
             "  to do:  mend the folder's permissions or free space, then write the report again"
         ) from error
     return target

@@ -1,4 +1,4 @@
-"""Read a run folder as far as it has come: what is missing or half-written leaves its part empty and says why."""
+"""Read a run folder in any state: missing or cut-off files leave their part empty, with a note."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -147,7 +147,7 @@ class Round:
 
     @property
     def train_seconds(self) -> dict[str, float]:
-        """Of each site that told them."""
+        """Of each site that reported them."""
         return {name: site.seconds["train"] for name, site in self.sites.items() if "train" in site.seconds}
 
 
@@ -198,7 +198,7 @@ class SiteOverlap:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """All that a run folder tells; `notes` holds, for each file that tells nothing or not all, why."""
+    """The content of a run folder; `notes` says for each incomplete file what is wrong."""
 
     path: Path
     run: dict[str, Any]
@@ -225,12 +225,12 @@ class RunFolder:
 
     @property
     def status(self) -> str:
-        """How the run stands, in one word."""
+        """The run's status, in one word."""
         return text(self.run.get("status"), "unknown")
 
     @property
     def best_round(self) -> int | None:
-        """The round whose weights were kept, where it is one for all sites."""
+        """The best round, if it is the same for all sites."""
         return whole(self.run.get("best_round"))
 
     @property
@@ -317,7 +317,7 @@ def _why_not(path: Path, error: Exception) -> str:
 
 
 def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tuple[list[Line], str]:
-    """The lines of a file of JSON objects that `line` makes something of, and a note on those that cannot be read.
+    """The lines of a JSON Lines file, converted by `line`, and a note on unreadable ones.
 
     The last line may be half-written while the run goes on; only a broken line before it is worth a word.
 

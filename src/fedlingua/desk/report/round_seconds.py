@@ -22,7 +22,7 @@ READING = (
 
 
 def round_seconds(rounds: Sequence[Round]) -> dict[str, float]:
-    """Mean over the rounds with training that tell it; nothing of rounds recorded before the phases were."""
+    """Mean over the rounds with training; empty for runs recorded before phases were timed."""
     by_round = [_seconds(each) for each in rounds if each.number > 0 and each.phase_s]
     parts = [part for part in (*PHASES, *META) if any(part in seconds for seconds in by_round)]
     return {part: fmean(seconds[part] for seconds in by_round if part in seconds) for part in parts}

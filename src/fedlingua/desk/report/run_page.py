@@ -14,13 +14,13 @@ from fedlingua.desk.report.communication import (
     run_communication,
 )
 from fedlingua.desk.report.passes import passes_plot
-from fedlingua.desk.report.publish import put_page, render_page, sites_by_signature
+from fedlingua.desk.report.publish import heading, put_page, render_page, sites_by_signature
 from fedlingua.desk.report.read import RunFolder, Score, change, read_run
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
 from fedlingua.desk.report.sent import Sent, deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
 from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
-from fedlingua.desk.report.tables import averages, better_off, choice_headers, choice_rows, headers
-from fedlingua.desk.report.translations import SHOWN_SENTENCES, read_translations, shown_lines
+from fedlingua.desk.report.tables import averages, better_off, choice_headers, choice_rows, headers, verdict
+from fedlingua.desk.report.translations import MODELS, SHOWN_SENTENCES, read_examples, read_translations, shown_lines
 from fedlingua.desk.report.values import mapping, number, sequence, text, whole
 
 
@@ -47,6 +47,8 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         "run.html",
         folder.name,
         _figures(folder, communication, sent) | trees,
+        heading=heading(config),
+        verdict=verdict(folder),
         folder=folder,
         run=folder.run,
         warnings=list(map(text, sequence(folder.run.get("warnings")))),
@@ -62,6 +64,8 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         choice_rows=choice_rows(folder),
         better_off=better_off(folder),
         communication=communication,
+        examples=read_examples(folder.path, folder.scores),
+        models=MODELS,
         translations=translations,
         lost_translations=lost_translations,
         keeps_translations=(whole(config.get("keep-translations")) or 0) > 0,
@@ -90,9 +94,9 @@ def _figures(folder: RunFolder, communication: RunCommunication | None, sent: Se
         "scores": run_plots.score_plot(folder) if folder.scores else None,
         "loss": run_plots.loss_plot(folder) if folder.round_sites else None,
         "passes": passes_plot(folder) if better_off(folder) else None,
-        "bytes": run_plots.bytes_plot(folder) if folder.round_sites else None,
+        "bytes": run_plots.bytes_plot(folder),
         "time": run_plots.time_plot(folder) if folder.round_sites else None,
-        "communication": communication_plot(communication) if communication else None,
+        "communication": communication_plot(communication) if communication and mean_bytes(folder, "uplink") else None,
         "shares": share_plot(folder.rounds, sent) if sent and (sent.tensors or sent.numbers) else None,
         "threshold": threshold_plot(folder.rounds, sent) if sent and (sent.thresholds or sent.own_thresholds) else None,
         "deviations": deviation_plot(sent) if sent and shown_rounds(sent.deviations) else None,

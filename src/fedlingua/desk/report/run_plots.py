@@ -104,12 +104,14 @@ def loss_plot(folder: RunFolder) -> go.Figure:
     return figure
 
 
-def bytes_plot(folder: RunFolder) -> go.Figure:
-    """Bytes that went up and down in each round, summed over the sites."""
+def bytes_plot(folder: RunFolder) -> go.Figure | None:
+    """Bytes that went up and down in each round, summed over the sites; None where none did."""
     numbers = [each.number for each in folder.rounds]
     uplink = [sum(site.uplink_bytes for site in each.sites.values()) for each in folder.rounds]
     downlink = [sum(site.downlink_bytes for site in each.sites.values()) for each in folder.rounds]
-    size, unit = units.byte_unit(max([*uplink, *downlink, 0.0]))
+    if not any(uplink + downlink):
+        return None
+    size, unit = units.byte_unit(max(uplink + downlink))
     figure = go.Figure()
     for name, values, color in (("uplink", uplink, canvas.UP), ("downlink", downlink, canvas.DOWN)):
         said = [[units.data(value), units.data(total)] for value, total in zip(values, accumulate(values), strict=True)]

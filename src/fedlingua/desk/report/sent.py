@@ -1,4 +1,4 @@
-"""What the sites of a run sent of their updates, round by round, by which threshold, and how far their tensors moved."""
+"""What sites sent of their updates by round, under which threshold, and how far their tensors moved."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ class Spread:
     high: float
 
     def __str__(self) -> str:
-        """Shares: the mean, and how far the sites lie apart."""
+        """Shares: the mean, and the range over sites."""
         return f"{units.share(self.mean)}, by site {units.share(self.low)} to {units.share(self.high)}"
 
 
 @dataclass(frozen=True)
 class Sent:
-    """Shares are of an update, 0-1; every mapping goes by round and holds only those that tell something.
+    """Shares of an update, 0-1; every mapping is by round and holds only known values.
 
     `sites`: all that sent, in the order of the run's other plots, not in that of their replies. `tensors`, `numbers`: what was sent.
     `thresholds`: learned, the same for all; `own_thresholds`: fixed or random, each site's. `medians`: of a site's deviations.
@@ -64,7 +64,7 @@ class Sent:
 
     @property
     def scale(self) -> float | None:
-        """Where the threshold began: the first that is told."""
+        """The first threshold known."""
         return next((each.scale for each in self.thresholds.values() if each.scale is not None), None)
 
     def theta(self, index: int) -> float | None:
@@ -238,14 +238,14 @@ def _spans_decades(values: Sequence[float]) -> bool:
 
 
 def _axis(values: Sequence[float]) -> dict[str, object]:
-    """The axis that the values go on; powers of ten alone are named where there are enough of them."""
+    """The axis of the values; only powers of ten are labelled if there are enough."""
     if not _spans_decades(values):
         return {"exponentformat": "power"}
     return {"type": "log", "exponentformat": "power"} | ({"dtick": 1} if max(values) > DECADES_APART**2 * min(values) else {})
 
 
 def _counts(of_round: Mapping[str, Sequence[float | None]], sites: Sequence[str], edges: Sequence[float]) -> dict[str, list[int]]:
-    """Site -> how many of its tensors lie in each bin; all together where there are more sites than colours."""
+    """Site -> tensors in each bin; all sites together if there are more than colours."""
     moved = {site: [value for value in of_round.get(site, ()) if value] for site in sites}
     if len(sites) > len(canvas.PALETTE):
         moved = {"all sites": [value for values in moved.values() for value in values]}

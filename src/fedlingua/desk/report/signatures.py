@@ -1,4 +1,4 @@
-"""signatures.json: how far apart the sites' gradient signatures are, how they were clustered and in what form they came; as a tree."""
+"""signatures.json: distances of the sites' gradient signatures, their clusters and form; as a tree."""
 
 import json
 import math
@@ -32,7 +32,7 @@ ClusterOf = Annotated[dict[str, str], PlainValidator(lambda value: {site: text(n
 
 @dataclass(frozen=True)
 class SiteSignatures:
-    """What the server told of the sites' signatures of one part; part "": of both alike, as runs once had them.
+    """Signatures of one part; part "": of both together, as in older runs.
 
     `distances`: n x n over `sites`. `merges`: n - 1 rows of (a, b, height, size) in scipy's linkage form, or none.
     `clusters`: site -> cluster. `silhouettes`: number of clusters -> mean silhouette.

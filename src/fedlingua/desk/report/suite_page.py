@@ -12,9 +12,10 @@ from fedlingua.desk.report import canvas
 from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, cost_plot, full_model, round_cost
 from fedlingua.desk.report.convergence import ALL
 from fedlingua.desk.report.pareto import Point, heights, pareto_plot
-from fedlingua.desk.report.publish import make_folder, put_page, render_page
+from fedlingua.desk.report.publish import heading, make_folder, put_page, render_page
 from fedlingua.desk.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, SIDES, Figure, Line, SuiteTable, known_mean
 from fedlingua.settings.methods import CENTRALIZED, SILO
+from fedlingua.settings.table import OPTIONS
 
 FULL = "full model"
 LONGEST_ROW = 26
@@ -53,6 +54,9 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
         _figures(result, costs),
         result=result,
         suite=result.suite,
+        heading=heading({"backbone": OPTIONS["backbone"].default, **result.suite["settings"]}),
+        several_seeds=any(line.seeds[1:] for line in result.lines),
+        folders={name: run["folder"] for name, run in result.suite["runs"].items() if run.get("folder")},
         metric=result.metric.name,
         failed={name: run for name, run in result.suite["runs"].items() if run["status"] != "completed"},
         accuracy_of=ACCURACY_OF,
@@ -88,7 +92,9 @@ def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure 
         "uplink": uplink_plot(result) if uplink_points(result)[0] and not total_points(result) else None,
         "bytes": total_plot(result) if total_points(result) else None,
         "bytes-federated": total_plot(result, FEDERATED) if total_points(result, FEDERATED) else None,
-        "cost": cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW) if costs else None,
+        "cost": cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW)
+        if any(cost.transfer_s for cost in costs.values())
+        else None,
     }
 
 
@@ -106,12 +112,13 @@ def macro_plot(result: SuiteTable) -> go.Figure:
     gray = {"size": 7, "color": canvas.BEFORE, "opacity": 0.8}
     x, y = [x for x, *_ in seeds], [y for _, y, _ in seeds]
     canvas.marks(figure, x, y, "a seed", "%{text}<br>%{x:.2f}", text=[said for *_, said in seeds], marker=gray)
-    scores = [line.scores.get("macro") for line in lines]
-    error = {"array": [score.sd if score else 0.0 for score in scores], "color": canvas.UP, "thickness": 2.5, "width": 6}
+    error = {"array": [line.sd for line in lines], "color": canvas.UP, "thickness": 2.5, "width": 6}
     look: canvas.Look = {"size": 11, "color": canvas.UP, "error_x": error, "text": names}
-    shown = [units.score(score.sd if score else None) for score in scores]
-    hover = "%{text}<br>%{x:.2f} ± %{customdata}"
-    canvas.marks(figure, [line.mean("macro") for line in lines], places, "mean ± sd", hover, customdata=shown, **look)
+    shown = [_mean_and_sd(line) for line in lines]
+    name = "mean ± sd" if any(line.seeds[1:] for line in lines) else "mean"
+    canvas.marks(
+        figure, [line.mean("macro") for line in lines], places, name, "%{text}<br>%{customdata}", customdata=shown, **look
+    )
     if paper := result.suite.get("paper"):
         of_paper = [paper["rows"].get(line.name, {}).get("macro") for line in lines]
         diamond = {"size": 11, "symbol": "diamond-open", "color": canvas.WORSE, "line": {"width": 2}}
@@ -183,7 +190,7 @@ def convergence_plot(result: SuiteTable) -> go.Figure | None:
 
 
 def saving_points(result: SuiteTable) -> list[Point]:
-    """x: % of an update's numbers that were not sent; rows that exchange whole updates lie at 0. Empty where no row selects."""
+    """x: % of an update's numbers not sent; 0 for rows that send whole updates. Empty if no row selects."""
     if "number_saving" not in result.columns:
         return []
     points = []
@@ -219,7 +226,9 @@ def total_points(result: SuiteTable, model: str = "") -> list[Point]:
         score = Figure.of(values) if values else None if model else line.scores["macro"]
         if score and line.total_bytes and not line.name.startswith((CENTRALIZED, SILO)):
             own = next(row.get("keys", {}) for row in result.suite["rows"] if row["name"] == line.name)
-            hover = f"{escape(line.name)}<br>{units.score(score.mean)} ± {units.score(score.sd)}"
+            hover = f"{escape(line.name)}<br>{units.score(score.mean)}" + (
+                f" ± {units.score(score.sd)}" if line.seeds[1:] else ""
+            )
             hover += f"<br>up {units.data(line.totals['up'])}, down {units.data(line.totals['down'])}"
             hover += "".join(f"<br>{escape(f'{name} = {value}')}" for name, value in own.items() if name != "method")
             points.append(Point(line.name, math.log10(line.total_bytes), score.mean, score.sd, hover))
@@ -227,12 +236,12 @@ def total_points(result: SuiteTable, model: str = "") -> list[Point]:
 
 
 def total_plot(result: SuiteTable, model: str = "") -> go.Figure:
-    """Macro score against all bytes of a run, on a logarithmic axis: what is sent less lies to the left."""
+    """Macro score against all bytes of a run, on a logarithmic axis: fewer bytes are left."""
     points = total_points(result, model)
     figure = pareto_plot(points, result.metric, False, "up and down of a site in the whole run", result.base.get("macro"))
     places = [place for place in range(3, 13) for _ in range(3)]
     ticks = [factor * 10**place for place, factor in zip(places, 10 * (1, 2, 5), strict=True)]
-    shown = {math.log10(tick): units.data(tick) for tick in ticks}
+    shown = {math.log10(tick): units.data(tick).replace(".00", "") for tick in ticks}
     figure.update_xaxes(tickvals=list(shown), ticktext=list(shown.values()))
     return figure
 
@@ -241,9 +250,13 @@ def _is_drawn(line: Line) -> bool:
     return line.name != BASE and "macro" in line.scores
 
 
+def _mean_and_sd(line: Line) -> str:
+    return units.score(line.mean("macro")) + ("" if line.sd is None else f" ± {units.score(line.sd)}")
+
+
 def _point(line: Line, x: float) -> Point:
     macro = line.scores["macro"]
-    hover = f"{escape(line.name)}<br>{units.score(macro.mean)} ± {units.score(macro.sd)}"
+    hover = f"{escape(line.name)}<br>{_mean_and_sd(line)}"
     if (numbers := line.saving("number_saving")) is not None:
         hover += f"<br>not sent: {units.share(line.saving('tensor_saving'))} of tensors, {units.share(numbers)} of numbers"
     hover += f"<br>uplink {units.data(line.costs['uplink_bytes'])}"
@@ -251,12 +264,12 @@ def _point(line: Line, x: float) -> Point:
 
 
 def saving_plot(result: SuiteTable) -> go.Figure:
-    """Macro score against the share of numbers not sent: what is sent less lies to the right."""
+    """Macro score against the share of numbers not sent: fewer bytes are right."""
     return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base.get("macro"))
 
 
 def uplink_plot(result: SuiteTable) -> go.Figure:
-    """Macro score against bytes: what is sent less lies to the left."""
+    """Macro score against bytes: fewer bytes are left."""
     points, unit = uplink_points(result)
     return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base.get("macro"))
 

@@ -1,4 +1,4 @@
-"""What sites stored of their translations by round, as far as it lies in the run folder, and what is shown of it."""
+"""Translations by round that sites stored in the run folder, and the part that is shown."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,22 @@ from typing import Any
 
 import regex
 
+from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.languages import without_spaces, written_sides
 from fedlingua.desk.json_lines import json_object
+from fedlingua.desk.report.read import Score
 from fedlingua.desk.report.values import mapping, text, whole
+from fedlingua.desk.site_translations import site_translations
 
 FOLDER = "translations-by-round"
 """Of each site's folder."""
 SHOWN_ROUNDS, SHOWN_SENTENCES = 5, 5
 """At most so many rounds, without the best one, and sentences of a site; the files have them all."""
+
+EXAMPLES = 3
+"""Sentences of a site's scored text that a page shows, as the base and as its own model translate them."""
+MODELS = {0: "before", 1: "after"}
+"""What stands in the place of rounds there."""
 
 Pieces = list[tuple[str, bool]]
 """In order, each with whether it is new; joined they are the sentence."""
@@ -52,7 +60,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Line:
-    """One round's translation of a sentence. between: what stands between two pieces."""
+    """One round's translation of a sentence. between: separator of two pieces."""
 
     round: int
     is_best: bool
@@ -82,6 +90,21 @@ def read_translations(run_dir: Path, sites: Iterable[str] = ()) -> tuple[list[Te
     places = {name: place for place, name in enumerate(sites)}
     texts.sort(key=lambda each: places.get(each.site, len(places)))
     return texts, f"{lost} line(s) of kept translations cannot be read and are left out." if lost else ""
+
+
+def read_examples(run_dir: Path, scores: Iterable[Score]) -> list[Text]:
+    """The first scored sentences of each site with translations in the run folder, as in a simulation."""
+    texts = []
+    for score in scores:
+        try:
+            written = site_translations(run_dir, Path(score.site).name, score.direction)
+        except (FedlinguaError, OSError, ValueError):  # a page shows what there is
+            continue
+        columns = (written.base.sources, written.base.references, written.base.hypotheses, written.hypothesis.hypotheses)
+        lines = list(zip(*(column[:EXAMPLES] for column in columns), strict=True))
+        sentences = [Sentence(source, reference, dict(enumerate(models))) for source, reference, *models in lines]
+        texts.append(Text(score.site, score.site, score.direction, sentences))
+    return texts
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -34,7 +34,7 @@ def share(value: Any) -> float | None:
 
 
 def text(value: Any, otherwise: str = "") -> str:
-    """The value as text; what is not there reads as `otherwise`."""
+    """The value as text; `otherwise` if missing."""
     return otherwise if value is None else str(value)
 
 
@@ -78,7 +78,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def read_as(kind: type[Read], content: dict[str, Any], **known: Any) -> Read:
-    """An object of JSON as a dataclass of such fields. known: fields that the object does not tell."""
+    """A JSON object as a dataclass. known: fields that the object lacks."""
     model: Any = kind
     names = [field.name for field in fields(model)]
     values = {name: value for name, value in {**content, **known}.items() if name in names}

@@ -1,1 +1,1 @@
-"""A run's models over HTTP: one backbone in memory, a site's tensors put in as they are asked for, a page to type in."""
+"""A run's models over HTTP: one backbone in memory, sites' tensors loaded on request, and a page to type in."""

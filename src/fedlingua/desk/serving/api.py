@@ -39,7 +39,7 @@ class Answering(BaseModel):
 
 
 class ModelList(BaseModel):
-    """All that can be asked for."""
+    """All sites, languages and directions of the server."""
 
     run: dict[str, Any]
     sites: list[Answering] = Field(description="Of `site`.")
@@ -51,7 +51,7 @@ class ModelList(BaseModel):
 
 
 class Asked(BaseModel):
-    """Sentences, and who is to translate them: a site, or whoever is nearest to a direction."""
+    """Sentences, and the model that translates them: a site's, or the nearest for a direction."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -89,12 +89,12 @@ class Refusal(BaseModel):
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    403: {"model": Refusal, "description": "Asked for by a name that is not this server's, or by a page of another site."},
-    404: {"model": Refusal, "description": "No such site or language, or a direction that nobody answers."},
+    403: {"model": Refusal, "description": "Requested under a name that is not this server's, or by a page of another site."},
+    404: {"model": Refusal, "description": "No such site or language, or a direction without a model."},
     408: {"model": Refusal, "description": "The request came too slowly."},
     413: {"model": Refusal, "description": "The request is too large."},
-    422: {"model": Refusal, "description": "Not what is wanted: fields, lengths, JSON."},
-    503: {"model": Refusal, "description": "Too many wait; come again after the seconds of Retry-After."},
+    422: {"model": Refusal, "description": "Invalid fields, lengths or JSON."},
+    503: {"model": Refusal, "description": "Too many requests wait; try again after the seconds in Retry-After."},
     504: {"model": Refusal, "description": "Not answered in time."},
 }
 
@@ -150,7 +150,7 @@ def application(models: Models, limits: Limits) -> FastAPI:
 
     @app.get("/v1/models")
     async def all_models() -> ModelList:
-        """Sites, directions, and whose model answers each."""
+        """Sites, directions, and the model for each."""
         return listed
 
     @app.post("/v1/translate", responses=REFUSALS)
@@ -163,12 +163,12 @@ def application(models: Models, limits: Limits) -> FastAPI:
             future = batcher.ask(variant, asked.sentences)
             translations = await asyncio.wait_for(asyncio.wrap_future(future), limits.timeout_s)
         except FullError as error:
-            raise _no(503, f"{limits.waiting} requests wait already; come again in {error.retry_s} s", error.retry_s) from None
+            raise _no(503, f"{limits.waiting} requests already wait; try again in {error.retry_s} s", error.retry_s) from None
         except (ClosedError, asyncio.CancelledError):
             raise _no(503, "the server is shutting down", 5) from None
         except TimeoutError:
             raise _no(
-                504, f"not answered within {limits.timeout_s:g} s; send fewer sentences at a time, or come again later"
+                504, f"not answered within {limits.timeout_s:g} s; send fewer sentences at a time, or try again later"
             ) from None
         return Answer(translations=translations, answered_by=_answering(variant), seconds=round(time.monotonic() - began, 4))
 
@@ -188,8 +188,8 @@ async def _in_the_same_form(request: Request, error: Exception) -> Response:
 
 
 async def _ours(request: Request, error: Exception) -> Response:
-    """The guard, which gets the error next, tells the log where it was."""
-    return JSONResponse({"error": "something went wrong in the server, whose log says where"}, 500)
+    """The guard receives the error next and logs its place."""
+    return JSONResponse({"error": "an internal error; the server's log says where"}, 500)
 
 
 def _sendable(words: str) -> str:
@@ -206,7 +206,7 @@ async def _without_the_text(request: Request, error: Exception) -> Response:
 
 
 def _variant(asked: Asked, models: Models) -> TrainedModel:
-    """Who answers, or 404 with who could."""
+    """The model that answers, or 404 with those available."""
     if asked.site is not None:
         if asked.source is not None or asked.target is not None:
             raise _no(422, "got site, and source or target; wanted either a site, or both languages")

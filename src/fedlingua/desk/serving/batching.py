@@ -35,7 +35,7 @@ class _Waiting:
 
 
 class Batcher:
-    """Answers requests in the order they came; with the oldest go those behind it that want the same variant.
+    """Answers requests in order; those for the same variant as the oldest go with it.
 
     translate: (variant, sentences) -> translations. check: raises what speaks against a request's sentences. Both are called from one
     thread alone.
@@ -62,11 +62,11 @@ class Batcher:
 
     @property
     def works(self) -> bool:
-        """Whether what is asked will be answered."""
+        """Whether requests are still answered."""
         return self._thread.is_alive() and not self._closed
 
     def ask(self, variant: TrainedModel, sentences: Sequence[str]) -> Future[list[str]]:
-        """The translations to come; one that is cancelled before its turn costs nothing.
+        """A future of the translations; cancelled before its turn it costs nothing.
 
         Raises:
             FullError: so many wait already. ClosedError: nothing is taken any more.
@@ -85,7 +85,7 @@ class Batcher:
         return asked.future
 
     def close(self, wait_s: float) -> None:
-        """Answer what waits, as far as there is time, and end the thread."""
+        """Answer waiting requests while time remains, then end the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -1,4 +1,4 @@
-"""What stands before the application: how long and how large a request may be, whose it may be, and what every answer carries.
+"""Guards the application: limits on time and size, permitted origins, and headers of every answer.
 
 uvicorn's own limits are used where they serve: the bytes of a header (h11_max_incomplete_event_size, as it is set by default), the pause
 between two requests (timeout_keep_alive), the wait at the end (timeout_graceful_shutdown). It has none for the time of a header or of
@@ -43,13 +43,13 @@ CLOSE = {"connection": "close"}
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask for; options of `fedlingua serve`."""
+    """Limits of a request; options of `fedlingua serve`."""
 
-    sentences: Annotated[int, typer.Option("--max-sentences", min=1, help="Of one request.")] = 100
-    characters: Annotated[int, typer.Option("--max-characters", min=1, help="Of one sentence.")] = 2000
-    waiting: Annotated[int, typer.Option("--max-waiting", min=1, help="Requests that wait; more are sent away with 503.")] = 64
+    sentences: Annotated[int, typer.Option("--max-sentences", min=1, help="Most sentences in a request.")] = 100
+    characters: Annotated[int, typer.Option("--max-characters", min=1, help="Most characters in a sentence.")] = 2000
+    waiting: Annotated[int, typer.Option("--max-waiting", min=1, help="Most waiting requests; further ones get status 503.")] = 64
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="A request that waits longer is given up, with 504.")
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Seconds a request may wait; then it gets status 504.")
     ] = 60.0
 
     @property
@@ -131,7 +131,7 @@ class Guard:
             request: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
             async def replayed() -> Message:
-                """The request, which has come already, and then what comes after it."""
+                """Replay the received request, then pass on what follows."""
                 return request.pop() if request else await receive()
 
             await self.app(scope, replayed, guarded)
@@ -140,7 +140,7 @@ class Guard:
         except Exception as error:
             print(f"error: {scope['method']} {one_line(scope['path'])}: {without_words(error)}", file=sys.stderr, flush=True)
             if not started:
-                words = "something went wrong in the server, whose log says where"
+                words = "an internal error; the server's log says where"
                 await _RefusedError(500, words).answer(scope, receive, guarded)
 
     def _check_sender(self, headers: Headers) -> None:
@@ -149,16 +149,16 @@ class Guard:
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self.hosts is not None and name.lower() not in self.hosts:
             names = ", ".join(sorted(self.hosts))
-            raise _RefusedError(403, f"this server is for {names} alone; it was asked for by another name")
+            raise _RefusedError(403, f"this server answers only to {names}; the request used another name")
         origin = headers.get("origin")
         # Behind a proxy that renames the host the browser's own word counts.
         if origin and origin.partition(":")[2].lower() != f"//{host}".lower() and headers.get("sec-fetch-site") != "same-origin":
             raise _RefusedError(
-                403, "this server takes nothing from another site's page (Origin); ask from its own, or from a program"
+                403, "this server refuses requests from another site's page (Origin); use its own page, or a program"
             )
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """All of it; None: nobody is there any more to say the rest."""
+        """The whole body; None if the client is gone."""
         wanted = f"a request has at most {self.body_bytes:,} bytes; send fewer sentences at a time"
         too_large = _RefusedError(413, wanted, CLOSE)
         length = headers.get("content-length", "0")
@@ -175,7 +175,7 @@ class Guard:
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise _RefusedError(408, f"the request has not come whole within {self.body_s:g} s", CLOSE) from None
+            raise _RefusedError(408, f"the request did not arrive within {self.body_s:g} s", CLOSE) from None
         if is_too_large or len(body) > self.body_bytes:
             del body
             await _drain(receive)

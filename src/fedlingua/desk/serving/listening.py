@@ -10,7 +10,7 @@ BACKLOG = 128
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that accepts connections already: those that come while the model loads wait. port: 0 takes any that is free.
+    """A socket that already accepts connections, which wait while the model loads. port: 0 takes any free one.
 
     Raises:
         ConfigError: no such host. DeploymentError: the port is in use, or not ours to take.
@@ -27,12 +27,12 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise DeploymentError(
-            f"--host {host} --port {port} cannot be listened at ({why}); give another --port, or 0 for any that is free"
+            f"--host {host} --port {port} cannot be opened ({why}); give another --port, or 0 for any free one"
         ) from error
 
 
 def is_loopback(listening: socket.socket) -> bool:
-    """Whether nobody but this machine can reach it."""
+    """Whether only this machine can reach it."""
     return ipaddress.ip_address(listening.getsockname()[0].split("%")[0]).is_loopback
 
 

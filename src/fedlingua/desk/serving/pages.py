@@ -33,7 +33,7 @@ def docs_page(openapi: Mapping[str, Any], base: str) -> HTMLResponse:
 
 
 def _page(template: str, title: str, **values: object) -> HTMLResponse:
-    """Its policy knows style and script by their hashes, so nothing else runs; a script may ask this server, and nobody else."""
+    """Its policy allows style and script by hash, so nothing else runs; scripts may contact only this server."""
     html = TEMPLATES.get_template(template).render(title=title, **values)
     hashes = {}
     for tag in ("style", "script"):

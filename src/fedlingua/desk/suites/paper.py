@@ -1,5 +1,4 @@
-"""When a setting is a paper's own, so that its figures may stand beside ours: Liu et al. 2023 (adapters in clusters), Chu et al. 2024
-(MetaSend)."""
+"""Settings of the papers, under which their figures are shown beside ours: Liu et al. 2023, Chu et al. 2024 (MetaSend)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -23,9 +23,9 @@ ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 """What rows may be called, since folders are named after them."""
 OF_THE_SUITE = {
     "seed": "the suite's `seeds` list them",
-    "run-dir": "--runs says where runs lie",
+    "run-dir": "--runs names the folder of the runs",
     "data-dir": "give it with --data",
-    "resume": "a suite goes on by itself with what was broken off",
+    "resume": "a suite resumes interrupted runs by itself",
 }
 """Keys that are not a row's to set, and who sets them."""
 WITHOUT_BEARING = frozenset({"device", "threads", "processes", *MAY_CHANGE})
@@ -79,7 +79,7 @@ class Suite:
         return None if set(self.overrides) - WITHOUT_BEARING else self.paper
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
-        """A row that trains nothing comes out the same under every seed, so it takes the first."""
+        """A row that trains nothing is the same under every seed, so it takes the first."""
         return row.seeds if row.trains else row.seeds[:1]
 
 
@@ -99,7 +99,7 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     file, variant = (file, "") if file.exists() or not Path(name).is_file() else (Path(name), variant)
     raw, where = read_toml(file), file.name
     if not is_suite(raw):
-        raise ConfigError(f"{where} has no [[row]], so it is no suite; `fedlingua run` runs an experiment file")
+        raise ConfigError(f"{where} has no [[row]], so it is not a suite; `fedlingua run` runs an experiment file")
     raw = _with_variant(raw, variant, where)
     refuse_unknown(raw, TABLES, where)
     shared = flat_keys(table(raw, "settings", where))
@@ -112,9 +112,7 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     for name, keys in entries.items():
         own_seeds = _seeds(keys.pop("seeds"), f"{where}, row {name}", seeds) if "seeds" in keys else seeds
         if both := sorted(set(keys) & set(overrides)):
-            raise ConfigError(
-                f"--set {both[0]}: row {name} of {where} sets it itself, which tells it from the others; leave it out"
-            )
+            raise ConfigError(f"--set {both[0]}: row {name} of {where} sets it itself; leave it out")
         with naming_row(where, name):
             settings = settings_from({**default_run_config(), **shared, **keys, **overrides, **first})
             plain[name] = settings_from({**default_run_config(), **shared, **keys, **first}) if "paper" in raw else settings
@@ -173,7 +171,7 @@ def naming_row(file: str, row: str) -> Iterator[None]:
 def _refuse_the_suites_keys(keys: Collection[str], where: str) -> None:
     for key in keys:
         if key in OF_THE_SUITE:
-            raise ConfigError(f"{where}: {key} is not to be given here; {OF_THE_SUITE[key]}")
+            raise ConfigError(f"{where}: {key} may not be given here; {OF_THE_SUITE[key]}")
 
 
 def _seeds(raw: Any, where: str, suite: tuple[int, ...] | None = None) -> tuple[int, ...]:
@@ -200,7 +198,7 @@ def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
         if not isinstance(name, str) or not ROW_NAME.fullmatch(name):
             raise ConfigError(f"{where}, row {number}: name = {name!r}; wanted letters, digits, '.', '_', '+' and '-'")
         if name in entries:
-            raise ConfigError(f"{where}: the name {name!r} stands on two rows; give one of them a `name` of its own")
+            raise ConfigError(f"{where}: two rows have the name {name!r}; give one of them its own `name`")
         _refuse_the_suites_keys(keys, f"{where}, row {name}")
         entries[name] = keys
     return entries

@@ -35,7 +35,7 @@ def write_result(to: Path, suite: Suite, runs: Sequence[Run], seconds: float) ->
 
 
 def write_tables(to: Path) -> None:
-    """Write table.csv and table.md of a result folder anew.
+    """Rewrite table.csv and table.md of a result folder.
 
     Raises:
         RunError: no suite's result there.
@@ -137,7 +137,7 @@ def _different(values: Iterable[str | None]) -> list[str]:
 
 
 def _notes(suite: Suite, completed: Sequence[Mapping[str, Any]]) -> list[str]:
-    notes = [f"{row.name} trains nothing: one run, whatever the seed." for row in suite.rows if not row.trains]
+    notes = [f"{row.name} trains nothing: one run for all seeds." for row in suite.rows if not row.trains]
     if suite.paper and not suite.shown_paper:
         notes.append("The paper's figures are left out: --set takes the setting away from the paper's.")
     if len(hashes := _different(run.get("code_hash") for run in completed)) > 1:

@@ -1,4 +1,4 @@
-"""A suite's runs: which there are, which folder each has, and how it stands there. Equal configurations share a run."""
+"""A suite's runs, their folders and states. Equal configurations share a run."""
 
 import hashlib
 import json
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from fedlingua.backbones.convert import files_hash
 from fedlingua.backbones.directories import BUILT_IN, check_backbone
 from fedlingua.common.devices import check_device
 from fedlingua.common.errors import ConfigError, RunError
@@ -33,7 +34,7 @@ RUN_NAME = re.compile(r"[a-z-]+-\d+-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Run:
-    """One row with one seed. settings: of that seed; folder: where it lies, whoever else shares it."""
+    """One row with one seed. settings: of that seed; folder: its run folder, possibly shared."""
 
     row: Row
     seed: int
@@ -119,8 +120,6 @@ def _federation(suite: Suite, row: Row) -> Federation:
 
 def content_hash(settings: Settings, federation: Federation) -> str:
     """Of what the settings name: federation file, corpora and backbone. Files of many gigabytes go by name and size."""
-    from fedlingua.backbones.convert import files_hash  # loads torch, which what is wrong with a suite is told without
-
     shipped = BUILT_IN[settings.backbone].directory if settings.backbone in BUILT_IN else None
     about = {
         "federation": sha256(settings.federation_path),
@@ -143,7 +142,7 @@ def _digest(content: object) -> str:
 
 
 def standing(run: Run) -> Standing:
-    """How a run stands in its folder: completed, broken off after a whole round, or to be begun."""
+    """State of a run: completed, interrupted after a complete round, or not begun."""
     folder = RunFolder(run.folder)
     content = folder.read("run.json")
     if content and content.get("status") == "completed" and (run.folder / "scores.json").is_file():

@@ -95,6 +95,11 @@ class Line:
         """Of a site, or an average."""
         return self.scores[column].mean if column in self.scores else None
 
+    @property
+    def sd(self) -> float | None:
+        """Of the macro score over seeds; None of one seed, which has no spread."""
+        return self.scores["macro"].sd if self.seeds[1:] else None
+
     def values(self, key: str, site: str = "") -> list[float | None]:
         """What each seed has at a site by another metric, or of an average, such as "macro_comet"."""
         return [(run["sites"].get(site, {}) if site else run).get(key) for run in self.runs]
@@ -414,7 +419,7 @@ def _known(columns: Columns) -> Columns:
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
-    """Over seeds, where every one tells it."""
+    """Mean over seeds, if every one has it."""
     known = [value for value in values if value is not None]
     return scale * fmean(known) if known and len(known) == len(values) else None
 

@@ -120,7 +120,7 @@ def follow(feed: Feed, waits: Callable[[float], bool], say: Callable[[str], None
             feed.look()
         except Exception as error:  # of whatever the tracker is made of
             if not failed:
-                say(f"{feed.name} cannot be told of the run ({_told(error)}); the run goes on, and it is tried again")
+                say(f"{feed.name} cannot be reached ({_told(error)}); the run continues, and this is tried again")
             failed, due, pause = True, time.monotonic() + pause, min(2 * pause, AGAIN_MOST_S)
             with suppress(Exception):
                 feed.drop()
@@ -128,7 +128,7 @@ def follow(feed: Feed, waits: Callable[[float], bool], say: Callable[[str], None
         feed.finish()
     except Exception as error:
         say(
-            f"{feed.name} was not told all of the run ({_told(error)}); `fedlingua track {feed.folder} --to {feed.name}` tells the rest"
+            f"{feed.name} did not receive all of the run ({_told(error)}); `fedlingua track {feed.folder} --to {feed.name}` sends the rest"
         )
         return False
     return True
@@ -163,7 +163,7 @@ def main() -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"{name} is being told of this run already, by another process")
+            say(f"{name} is already receiving this run from another process")
             return 1
         done = follow(Feed(folder, name, TRACKERS[name]), waits, say)
         channel.flush()

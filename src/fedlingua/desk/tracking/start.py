@@ -65,6 +65,6 @@ class Tracking:
         if feed.wait() < 0 or (feed.returncode and not said):
             how = f"ended with {feed.returncode}" if feed.returncode > 0 else f"was ended by signal {-feed.returncode}"
             self._say(
-                f"track: the process that tells {name} {how}; {self._folder / FOLDER / f'{name}.log'} has what it printed, and "
-                f"`fedlingua track {self._folder} --to {name}` tells the rest"
+                f"track: the process that feeds {name} {how}; {self._folder / FOLDER / f'{name}.log'} has what it printed, and "
+                f"`fedlingua track {self._folder} --to {name}` sends the rest"
             )

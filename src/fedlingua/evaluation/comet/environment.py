@@ -76,7 +76,7 @@ def _pip(python: Path, *requirements: str) -> None:
     done = subprocess.run([*_pip_install(python), *requirements], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(
-            f"COMET needs an environment of its own, and pip could not make it: {last_lines(done.stderr, 3)}; go where the package "
+            f"COMET needs an environment of its own, but pip could not create it: {last_lines(done.stderr, 3)}; go where the package "
             f"index can be reached, or leave comet out of the metrics"
         )
 

@@ -135,4 +135,4 @@ def _explain(code: int, model: str, reason: str) -> None:
             "reached, or give --model the path of a checkpoint (.ckpt)"
         )
     # The last line of a traceback names no sentence: COMET raises none that quotes its input.
-    raise RunError(f"COMET broke off (exit status {code}): {reason}")
+    raise RunError(f"COMET failed (exit status {code}): {reason}")

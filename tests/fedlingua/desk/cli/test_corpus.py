@@ -106,7 +106,7 @@ def test_downloads_that_are_missing_are_named_and_nothing_is_written(tmp_path: P
 
 
 def test_an_unknown_corpus_and_a_folder_that_is_there_are_refused(tmp_path: Path, downloads: Path) -> None:
-    for name, told in (("europal", "did you mean 'europarl'"), ("europarl", "is there already")):
+    for name, told in (("europal", "did you mean 'europarl'"), ("europarl", "already exists")):
         (tmp_path / "europarl").mkdir(exist_ok=True)
         with pytest.raises(ConfigError, match=told):
             raise command(name, "--from", downloads, "--to", tmp_path).exception or AssertionError

@@ -16,6 +16,7 @@ from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
+from fedlingua_demo import phrasebook
 
 GOOD = [(f"der Hund Nummer {number} schläft", f"dog number {number} sleeps") for number in range(40)]
 BAD = [("", "nothing at all"), GOOD[0], ("Ja", "Yes"), ("London [b] und\x1b Rom", "London [b] und\x1b Rom")]
@@ -52,8 +53,11 @@ def test_check_shows_the_account_lengths_and_samples(corpus: Path) -> None:
 def test_check_tells_whether_a_backbone_knows_the_languages(corpus: Path) -> None:
     told = json.loads(command("check", corpus, "--direction", "de-en", "--backbone", "demo", "--format", "json").stdout)
     assert [text.partition(";")[0].partition(",")[0] for text in told["doubts"]] == [
-        "direction de-en: backbone 'demo' was never trained to write English"
+        "de: backbone 'demo' knows the phrasebook's words alone",
+        "direction de-en: backbone 'demo' was never trained to write English",
     ]
+    text = phrasebook.register_corpus("hospital", 30, 5)
+    corpus.write_text("".join(f"{german}\t{dutch}\n" for german, dutch in zip(text["de"], text["nl"], strict=True)))
     assert "backbone demo knows both" in command("check", corpus, "--direction", "de-nl", "--backbone", "demo").output
 
 
@@ -145,7 +149,7 @@ def test_a_split_that_would_be_empty_or_is_there_already_is_refused(tmp_path: Pa
     told = refusal(CorpusError, "split", one, "--direction", "de-en", "--to", tmp_path / "x")
     assert "sentence is left" in told
     assert not (tmp_path / "x").exists()
-    assert "is there already" in refusal(ConfigError, "split", one, "--direction", "de-en", "--to", tmp_path)
+    assert "already exists" in refusal(ConfigError, "split", one, "--direction", "de-en", "--to", tmp_path)
 
 
 def test_rules_come_from_a_file_with_changes_before_it(tmp_path: Path) -> None:
@@ -167,8 +171,8 @@ def test_rules_come_from_a_file_with_changes_before_it(tmp_path: Path) -> None:
     [
         ("min-word = 3", ["min-words=1"], r"f.toml \[cleaning\]: min-word = 3: there is no such key"),
         ("max-ratio = 0.5", [], r"f.toml \[cleaning\]: max-ratio = 0.5; wanted 1"),
-        ("max-words = 10", ["min-words=11"], "^--set: max-words = 10 keeps no sentence; wanted min-words = 11 or more"),
-        ("min-words = 1", ["min-script-share=2"], "^--set: min-script-share = 2 is no share"),
+        ("max-words = 10", ["min-words=11"], "^--set: max-words = 10 would keep no sentence; wanted min-words = 11 or more"),
+        ("min-words = 1", ["min-script-share=2"], "^--set: min-script-share = 2 is not a share"),
     ],
 )
 def test_a_mistake_in_the_file_is_the_files_and_one_in_the_changes_theirs(
@@ -190,8 +194,8 @@ def test_a_corpus_is_told_by_its_name_or_its_kind(tmp_path: Path, corpus: Path) 
     books = CorpusInput("opus_books", "de-en", "dataset", ["subset=de-en", 'fields=["a", "b"]']).files
     assert books == Dataset("opus_books", Path("opus_books"), ("a", "b"), "de-en")
     assert CorpusInput(str(tmp_path), "de-en").files == Dataset(str(tmp_path), tmp_path, ("de", "en"))
-    for name, kind, told in (("a.xls", None, "tells no kind"), ("a", "xls", "--kind xls is not known")):
+    for name, kind, told in (("a.xls", None, "names no kind"), ("a", "xls", "--kind xls is not known")):
         with pytest.raises(ConfigError, match=told):
             CorpusInput(name, "de-en", kind).read()
-    with pytest.raises(ConfigError, match="goes with dataset, and here is tsv"):
+    with pytest.raises(ConfigError, match="goes with dataset, but this is tsv"):
         CorpusInput(str(corpus), "de-en", None, ["split=train"]).read()

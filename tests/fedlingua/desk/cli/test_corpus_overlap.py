@@ -90,7 +90,7 @@ def test_what_is_written_leaks_nothing_and_is_read_by_a_federation_file(file: Pa
     texts = read_sites(read_federation(tmp_path / "given.toml", tmp_path), frozenset())
     for name, site in texts.items():
         assert {split: len(pairs) for split, pairs in site.splits.items() if split != "base"} == account[name]["sizes"]
-    assert "is there already" in refusal(ConfigError, file, "--data", tmp_path, "--to", tmp_path / "clean")
+    assert "already exists" in refusal(ConfigError, file, "--data", tmp_path, "--to", tmp_path / "clean")
 
 
 def test_what_cannot_be_compared_is_refused(file: Path, tmp_path: Path) -> None:

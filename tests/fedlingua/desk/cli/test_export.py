@@ -74,7 +74,7 @@ def test_an_exported_adapter_translates_as_its_run_line_for_line(run_of: RunOf, 
         ([], "export needs either --site or --direction; the run's sites are hospital, court"),
         (["--site", "hospital", "--direction", "de-fr"], "export needs either --site or --direction"),
         (["--site", "hospitl"], "has no site 'hospitl'; did you mean 'hospital'?; it has hospital, court"),
-        (["--direction", "defr"], "is no direction; write source-target"),
+        (["--direction", "defr"], "is not a direction; write source-target"),
         (["--direction", "zh-de"], "no site has source zh or another"),
         (["--site", "hospital", "--form", "onnx"], "--form 'onnx' is not known"),
     ],
@@ -91,13 +91,13 @@ def test_a_run_that_is_not_done_or_none_is_refused(run_of: RunOf, tmp_path: Path
     (run / "run.json").write_text(json.dumps(about | {"status": "interrupted"}))
     for site in ("--site", "hospital"), ("--direction", "de-fr"):
         assert "the run is interrupted, not completed" in refused("export", "--run", run, *site, "--to", tmp_path / "out")
-    assert "is no run folder" in refused("export", "--run", tmp_path, "--site", "hospital", "--to", tmp_path / "out")
+    assert "is not a run folder" in refused("export", "--run", tmp_path, "--site", "hospital", "--to", tmp_path / "out")
 
 
 def test_an_earlier_export_goes_only_by_force(run_of: RunOf, tmp_path: Path) -> None:
     arguments = ["export", "--run", run_of("lora"), "--site", "hospital", "--to", tmp_path / "out"]
     answered(*arguments)
-    assert "is there already" in refused(*arguments)
+    assert "already exists" in refused(*arguments)
     assert answered(*arguments, "--form", "transformers", "--force")["form"] == "transformers"
 
 

@@ -117,7 +117,7 @@ def test_a_folder_that_holds_files_is_refused_before_anything_is_read(made, tmp_
     (tmp_path / "thesis.txt").write_text("years of work")
     result = finetune(made, "ner", "nowhere", "nowhere", tmp_path)
     assert result.exit_code == 1
-    assert "holds files already" in str(result.exception)
+    assert "already holds files" in str(result.exception)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 

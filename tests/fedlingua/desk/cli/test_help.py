@@ -3,6 +3,7 @@
 docs/commands.md shows the same examples.
 """
 
+import re
 import shlex
 import shutil
 from importlib.metadata import version
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedlingua.desk.cli.app import app
+from fedlingua.settings.table import OPTIONS
 from tests.commands import leaf_commands
 from tests.workspace import fedlingua, make_workspace
 
@@ -48,7 +50,18 @@ def test_an_example_is_read_without_an_error(name: str, line: str) -> None:
     assert given or not rest
 
 
+def test_the_help_of_run_fits_a_screen_and_names_ten_keys_and_the_groups_of_all_others() -> None:
+    shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}).output
+    assert len(shown.rstrip().split("\n")) <= 40
+    keys = shown.split("Ten keys")[1].split("Further keys")[0]
+    named = [key for key in OPTIONS if re.search(rf"(^ |, ){re.escape(key)}(:|,)", keys, re.MULTILINE)]
+    assert len(named) == 10
+    groups = re.findall(r"\w+", shown.split("by group:")[1].split(". All")[0])
+    assert groups == list(dict.fromkeys(key.partition(".")[0] for key in OPTIONS if "." in key))
+
+
 RUN = {
+    "backbone show": {},
     "score": {"runs/demo-adapter-families-2022": "runs/done", "text.de": "de.txt", "mt.fr": "fr.txt", "text.fr": "fr.txt"},
     "compare": {"runs/demo-adapter-local-2022": "runs/done", "runs/demo-adapter-families-2022": "runs/done"},
     "report": {"runs/demo-adapter-families-2022": "runs/done"},

@@ -83,6 +83,11 @@ def one_and_two(folder: Path) -> None:
     file("two", "a\nb\n")(folder)
 
 
+def typos(folder: Path) -> None:
+    """Three mistakes in one file."""
+    file("typos.toml", "roundss = 3\nbach-size = 4\nrounds = 0\n")(folder)
+
+
 def cut_pairs(folder: Path) -> None:
     """Pairs of which the first line was broken off."""
     for split in ("train", "devel", "test"):
@@ -137,7 +142,7 @@ TABLE = [
     Mistake("run suite.toml", "it is a suite", "suite.toml", "`fedlingua suite suite.toml`"),
     Mistake("run federation.toml", "is a federation file", "federation.toml", "name it in an experiment file: federation ="),
     Mistake("run recipe.toml", "is a recipe", "recipe.toml", "`fedlingua pretrain recipe.toml`"),
-    Mistake("suite small.toml", "is no suite", "small.toml", "`fedlingua run`"),
+    Mistake("suite small.toml", "is not a suite", "small.toml", "`fedlingua run`"),
     Mistake("pretrain small.toml", "is an experiment file", "small.toml", "`fedlingua run small.toml`"),
     Mistake("server start small.toml", "is an experiment file", "small.toml", "wanted a server's file"),
     Mistake("run small.toml --data nowhere", "no such file", "site hospital: | nowhere/de-fr.tsv", "give the folder with --data"),
@@ -147,7 +152,7 @@ TABLE = [
     Mistake("translate --run runs/done --site court text.de", "no such file", "text.de", "a sentence a line"),
     Mistake("score --source de-fr.tsv --hypothesis x --reference x --direction de-fr", "no such file", "x", "check the path"),
     Mistake("finetune ner --data nowhere --encoder demo-encoder", "no such folder", "nowhere", "train, devel and test"),
-    Mistake("finetune ner --data . --encoder runs", "no config.json", "--encoder runs", "give a directory"),
+    Mistake("finetune ner --data . --encoder runs", "no config.json", "--encoder runs", "give a folder"),
     Mistake("site start nowhere", "no such site", "nowhere", "`fedlingua site init`"),
     Mistake("site check federation.toml", "is a federation file", "federation.toml", "wanted a site's file"),
     Mistake("site log nowhere", "no such site", "nowhere", "give its folder or its site.toml"),
@@ -160,7 +165,7 @@ TABLE = [
     Mistake("run small.toml --set learning-rate=nan", "learning-rate = nan", "command line", "wanted a finite number"),
     Mistake("run small.toml --seed -1", "seed = -1 is too small", "command line", "wanted at least 0"),
     Mistake("run small.toml --set rounds", "'rounds'", "--set", "wanted key=value"),
-    Mistake("run small.toml --rounds 3", "is no option but a key", "--rounds", "--set rounds=VALUE", USAGE),
+    Mistake("run small.toml --rounds 3", "is a key, not an option", "--rounds", "--set rounds=VALUE", USAGE),
     Mistake("run small.toml --nodes 0", "0 is not in the range", "--nodes", "x>=1", USAGE),
     Mistake("run", "Invalid value", "--resume", "give an experiment file", USAGE),
     Mistake("run small.toml --set method=adapter-familes", "not known", "method = 'adapter-familes'", "mean 'adapter-families'?"),
@@ -178,7 +183,7 @@ TABLE = [
     Mistake(
         "pretrain recipe.toml --set model.heads=3", "heads = 3", "recipe.toml [model]", "wanted a d-model that its heads divide"
     ),
-    Mistake("run other.toml", "'defr' is no direction", "bad.toml, site h", "source-target", has=bad_federation),
+    Mistake("run other.toml", "'defr' is not a direction", "bad.toml, site h", "source-target", has=bad_federation),
     Mistake("translate --run runs/done --direction de-xx", "'xx' is not known", "--direction = 'de-xx'", "wanted a BCP-47 code"),
     Mistake("translate --run runs/done", "either --site or --direction", "translate", "sites.json"),
     Mistake("translate --run runs/done --site curt", "no site 'curt'", "runs/done", "did you mean 'court'?"),
@@ -187,25 +192,25 @@ TABLE = [
     Mistake("score --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
     Mistake("personalize --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
     Mistake("personalize --run runs/done --epochs -1", "-1", "--epochs", "wanted at least 1"),
-    Mistake("report runs/done --bandwidth nan", "nan is no positive number", "bandwidth", "such as 1000"),
-    Mistake("compare runs/done", "nothing to compare", "1 run", "give two run folders or more"),
+    Mistake("report runs/done --bandwidth nan", "nan is not a positive number", "bandwidth", "such as 1000"),
+    Mistake("compare runs/done", "cannot be compared", "1 run", "give two run folders or more"),
     Mistake("compare runs/done runs/other", "different text", "at site hospital", "compare runs of one federation file"),
     Mistake("corpus check de-fr.tsv --direction de-fr --set min-word=2", "min-word = 2", "--set", "did you mean 'min-words'?"),
-    Mistake("corpus check federation.toml --direction de-fr", "tells no kind", "federation.toml", "--kind"),
-    Mistake("corpus convert de-fr.tsv --direction de-fr --to x.doc", "tells no form", "x.doc", "wanted .tsv"),
+    Mistake("corpus check federation.toml --direction de-fr", "names no kind", "federation.toml", "--kind"),
+    Mistake("corpus convert de-fr.tsv --direction de-fr --to x.doc", "names no format", "x.doc", "wanted .tsv"),
     Mistake("corpus split de-fr.tsv --direction de-fr --to out --shares nan,0.5,0.5", "nan", "--shares", "add up to 1"),
     Mistake("corpus overlap runs/done", "no overlap.json", "runs/done", "overlap = 'report'"),
     Mistake("corpus prepare ted2021 --from . --to data", "not known", "corpus 'ted2021'", "did you mean 'ted2020'?"),
     Mistake("finetune ner --data . --encoder demo-encoder --learning-rate nan", "nan", "--learning-rate", "a number above 0"),
     Mistake("finetune ner --data . --run runs/done", "trains no encoder", "runs/done", "task = 'masked-language'"),
-    Mistake("site approve 12ab --site st", "is no hash", "'12ab'", "`fedlingua bundle`", has=deployed_site),
+    Mistake("site approve 12ab --site st", "is not the hash", "'12ab'", "`fedlingua bundle`", has=deployed_site),
     # Text that cannot be read.
     Mistake(
         "corpus check x.tsv --direction de-fr", "got 1 column", "x.tsv, line 2", "mend the line", has=file("x.tsv", "a\tb\nc\n")
     ),
     Mistake(
         "corpus check x.tmx --direction de-fr",
-        "no well-formed XML",
+        "not well-formed XML",
         "x.tmx, line 4",
         "is the file whole?",
         has=file("x.tmx", TMX),
@@ -228,17 +233,17 @@ TABLE = [
     Mistake("run --resume runs/done", "is completed", "runs/done", "start another run"),
     Mistake("run --resume runs/killed --seed 3", "keeps the run's seed", "--resume", "leave --seed and --to out", USAGE),
     Mistake("run --resume runs/empty", "no run.json", "runs/empty", "give a folder that a run has made"),
-    Mistake("run --resume runs/cut", "is not JSON", "runs/cut/run.json", "give it back as it was, or run anew"),
-    Mistake("run --resume runs/stopped", "of another version | beams = 5", "runs/stopped", "did you mean 'beam'?"),
-    Mistake("translate --run runs/old --site court", "of another version | beams = 5", "runs/old", "did you mean 'beam'?"),
+    Mistake("run --resume runs/cut", "is not JSON", "runs/cut/run.json", "restore it, or run again"),
+    Mistake("run --resume runs/stopped", "another version | beams = 5", "runs/stopped", "did you mean 'beam'?"),
+    Mistake("translate --run runs/old --site court", "another version | beams = 5", "runs/old", "did you mean 'beam'?"),
     Mistake("translate --run runs/killed --site court", "not completed", "runs/killed", "fedlingua run --resume runs/killed"),
     Mistake("translate --run runs/done --site court", "no such checkpoint", "runs/done/checkpoints/0002", "kept rounds: none"),
-    Mistake("score --run runs/unscored", "scores.json is gone", "runs/unscored", "run anew"),
+    Mistake("score --run runs/unscored", "scores.json is missing", "runs/unscored", "run again"),
     Mistake("compare runs/done runs/killed", "scored at its end", "runs/killed", "fedlingua run --resume runs/killed"),
-    Mistake("compare runs/done runs/cut", "is not JSON", "runs/cut/run.json", "run anew"),
+    Mistake("compare runs/done runs/cut", "is not JSON", "runs/cut/run.json", "run again"),
     Mistake("personalize --run runs/done --round 7", "is not there", "round 7", "--round"),
     Mistake("report runs/cut", "Unterminated string", "runs/cut/run.json", "start the run again"),
-    Mistake("status runs/cut", "is not JSON", "runs/cut/run.json", "run anew"),
+    Mistake("status runs/cut", "is not JSON", "runs/cut/run.json", "run again"),
     Mistake("suite --rebuild runs/empty", "no suite.json", "runs/empty", "give a folder"),
     Mistake("site translate --site st", "nothing was delivered", "st/state", "at its end", has=deployed_site),
     Mistake(
@@ -247,7 +252,7 @@ TABLE = [
     Mistake("site export --site st --to x", "nothing was delivered", "st/state", "at its end", has=deployed_site),
     Mistake("export --run runs/killed --site court --to x", "not completed", "runs/killed", "fedlingua run --resume runs/killed"),
     Mistake("export --run runs/done --site court --to x --form onnx", "'onnx'", "--form", "adapter, peft, transformers"),
-    Mistake("export --run runs/done --site court --to runs", "there already", "runs", "another folder"),
+    Mistake("export --run runs/done --site court --to runs", "already exists", "runs", "another folder"),
     Mistake("serve --run runs/killed", "not completed", "runs/killed", "fedlingua run --resume runs/killed"),
     Mistake("serve --run runs/done --port many", "'many' is not a valid integer", "--port", "Usage", USAGE),
     Mistake("watch runs/empty", "no run.json", "runs/empty", "--wait"),
@@ -258,18 +263,18 @@ TABLE = [
     Mistake("run small.toml --data . --set track=tensorbord", "'tensorbord'", "track", "did you mean 'tensorboard'?"),
     # Targets that are there, or cannot be.
     Mistake("run small.toml --data . --to runs/done", "holds a run already", "--to runs/done", "another folder"),
-    Mistake("run small.toml --data . --to small.toml/run", "is a file", "--to small.toml/run", "another place"),
+    Mistake("run small.toml --data . --to small.toml/run", "is a file", "--to small.toml/run", "another path"),
     Mistake("suite suite.toml --data . --runs small.toml", "is a file", "--runs small.toml", "give a folder"),
-    Mistake("pretrain recipe.toml --to runs/done", "holds files already", "--to runs/done", "a new folder"),
+    Mistake("pretrain recipe.toml --to runs/done", "already holds files", "--to runs/done", "a new folder"),
     Mistake("report runs/done --keep small.toml", "is a file", "--keep small.toml", "give a folder"),
     Mistake("bundle --to runs", "is a folder", "--to runs", "give a file"),
-    Mistake("corpus convert de-fr.tsv --direction de-fr --to pl-es.tsv", "there already", "pl-es.tsv", "another name with --to"),
-    Mistake("corpus split de-fr.tsv --direction de-fr --to runs", "there already", "runs", "another folder with --to"),
-    Mistake("corpus split de-fr.tsv --direction de-fr --to small.toml/x", "is a file", "--to small.toml/x", "another place"),
-    Mistake("finetune pairs --data . --encoder demo-encoder --to runs", "holds files already", "--to runs", "a new folder"),
+    Mistake("corpus convert de-fr.tsv --direction de-fr --to pl-es.tsv", "already exists", "pl-es.tsv", "another name with --to"),
+    Mistake("corpus split de-fr.tsv --direction de-fr --to runs", "already exists", "runs", "another folder with --to"),
+    Mistake("corpus split de-fr.tsv --direction de-fr --to small.toml/x", "is a file", "--to small.toml/x", "another path"),
+    Mistake("finetune pairs --data . --encoder demo-encoder --to runs", "already holds files", "--to runs", "a new folder"),
     Mistake("server init --host localhost --to small.toml", "is a file", "--to small.toml", "give a folder"),
-    Mistake("site overlap-key small.toml", "there already", "small.toml", "give another file"),
-    Mistake("run small.toml --data . --to shut/run", "cannot be written", "--to shut/run", "a place that can", has=shut),
+    Mistake("site overlap-key small.toml", "already exists", "small.toml", "give another file"),
+    Mistake("run small.toml --data . --to shut/run", "cannot be written", "--to shut/run", "another path", has=shut),
     # Addresses and ports.
     Mistake("server init --host x --fleet 0.0.0.0:ninety", "'0.0.0.0:ninety'", "fleet", "wanted host:port"),
     Mistake("server init", "give --host", "--host", "sites reach this server by", USAGE),
@@ -279,7 +284,7 @@ TABLE = [
     Mistake(
         "server start server", "in use", "fleet = '127.0.0.1:", "another host:port", has=lambda w: deployed_server(w, BUSY[0])
     ),
-    Mistake("server start server", "may not listen", "'127.0.0.1:81'", "from 1024 on", has=privileged),
+    Mistake("server start server", "may not listen", "'127.0.0.1:81'", "1024 or above", has=privileged),
     Mistake(f"{SITE_INIT} --name h --server x --tsv de-fr.tsv --insecure --to st", "'x'", "--server", "wanted host:port"),
     Mistake(
         f"{SITE_INIT} --name h --server x:1 --tsv no.tsv --insecure --to st", "no such file", "site h: no.tsv", "check the path"
@@ -293,24 +298,19 @@ TABLE = [
     ),
     # What is not installed or not here.
     Mistake("run ja.toml --data .", "packages are not installed", "direction de-ja", "pip install", has=japanese),
+    # Columns and keys.
+    Mistake("corpus check de-fr.tsv --direction fr-de", "columns are swapped | 82% of", "de-fr.tsv", "give the direction de-fr"),
     Mistake(
-        "run small.toml --data . --set metrics=bleu,off-target",
-        "py3langid",
-        "off-target",
-        "pip install",
-        has=without("py3langid"),
-    ),
-    Mistake(
-        "corpus check de-fr.tsv --direction de-fr --set identify-language=true",
-        "py3langid",
-        "identify-language",
-        "pip install",
-        has=without("py3langid"),
+        "run typos.toml",
+        "roundss = 3 | bach-size = 4 | rounds = 0 is too small",
+        "typos.toml: rounds = 0",
+        "did you mean | nearest:",
+        has=typos,
     ),
     Mistake("score --run runs/done --metric comet --model x.ckpt", "no such checkpoint", "COMET model x.ckpt", "give the path"),
     Mistake(
         "run small.toml --data . --set device=cuda",
-        "no GPU's driver",
+        "no GPU driver",
         "device = 'cuda'",
         "give device = 'cpu'",
         has=no_gpu,

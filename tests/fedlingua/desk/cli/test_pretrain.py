@@ -99,7 +99,7 @@ def test_a_folder_that_holds_files_is_not_overwritten(recipe, tmp_path):
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     result = CliRunner().invoke(app, ["pretrain", str(recipe), "--data", str(tmp_path), "--to", str(tmp_path / "mine")])
     assert result.exit_code == 1
-    assert "holds files already" in str(result.exception)
+    assert "already holds files" in str(result.exception)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
 
@@ -183,10 +183,10 @@ def test_a_training_that_is_killed_is_gone_on_with_to_the_same_bytes(watched, tm
     arguments = ["pretrain", str(watched), "--data", str(tmp_path)]
     changed = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "model"), "--set", "training.learning-rate=0.001"])
     assert changed.exit_code == 1
-    assert "training.learning-rate was 0.002 and is 0.001. Take that back" in str(changed.exception)
+    assert "training.learning-rate was 0.002 and is 0.001. Undo the changes" in str(changed.exception)
     resumed = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "model")])
     assert resumed.exit_code == 0, resumed.output
-    assert "goes on after step" in resumed.output
+    assert "resumes after step" in resumed.output
     often = ["--set", "watching.checkpoint-minutes=0"]
     assert CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "whole"), *often]).exit_code == 0
     files = {file.name for file in (tmp_path / "whole").iterdir()}

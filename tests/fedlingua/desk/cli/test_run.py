@@ -293,7 +293,7 @@ def test_a_completed_run_is_not_resumed(broken_off, no_engine):
 
 
 def test_a_folder_without_a_run_is_not_resumed(no_engine, tmp_path):
-    with pytest.raises(RunError, match=r"is no run folder: it has no run\.json"):
+    with pytest.raises(RunError, match=r"is not a run folder: it has no run\.json"):
         resumed(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -327,6 +327,15 @@ def test_a_deployment_takes_the_servers_federation_whose_text_is_elsewhere(exper
     settings, federation = check_experiment(experiment, None, [], None, server)
     assert settings.federation == str(server.federation)
     assert federation.site_names == ["clinic"]
+
+
+def test_a_deployment_waits_for_lost_sites_unless_the_experiment_says_otherwise(experiment, server):
+    lines = [line for line in experiment.read_text().splitlines() if "below-quorum" not in line]
+    experiment.write_text("\n".join(lines) + "\n")
+    assert check_experiment(experiment, None, [], None, server)[0].below_quorum == "wait"
+    assert check_experiment(experiment, None, ["below-quorum=go-on"], None, server)[0].below_quorum == "go-on"
+    experiment.write_text(experiment.read_text() + 'below-quorum = "fail"\n')
+    assert check_experiment(experiment, None, [], None, server)[0].below_quorum == "fail"
 
 
 def test_text_in_one_language_is_deployed_in_either_mode(experiment, server):

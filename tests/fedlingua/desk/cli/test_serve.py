@@ -125,8 +125,8 @@ def test_what_speaks_against_a_start_is_told_before_the_model_loads(
     monkeypatch.setattr(serve.signal, "signal", lambda *handler: None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"--port {port} cannot be listened at" in asked(finished_run, "--port", port)
-    assert "is no run folder" in asked(tmp_path, "--port", 0)
+        assert f"--port {port} cannot be opened" in asked(finished_run, "--port", port)
+    assert "is not a run folder" in asked(tmp_path, "--port", 0)
     assert "--beam 0; wanted 1 to 64" in asked(finished_run, "--beam", 0)
     assert "there is no such address" in asked(finished_run, "--host", "no such name")
     assert "70000" in asked(finished_run, "--port", 70000)

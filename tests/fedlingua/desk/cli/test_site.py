@@ -216,7 +216,7 @@ def test_the_log_is_shown_and_the_first_broken_line_is_an_error(folder: Path) ->
     log.write_text(log.read_text().replace('"round": "1"', '"round": "7"'))
     broken = CliRunner().invoke(app, ["site", "log", str(folder)])
     assert isinstance(broken.exception, DeploymentError)
-    assert "line 2 is not as it was written" in str(broken.exception)
+    assert "line 2 has been changed" in str(broken.exception)
 
 
 # Ends with Flower's words as often as the file `refusals` has lines, then says that it joined and waits.

@@ -89,7 +89,7 @@ def test_a_line_that_was_broken_off_inside_a_letter_is_left_out(tmp_path: Path) 
 
 def test_a_run_whose_server_is_gone_is_broken_off(tmp_path: Path) -> None:
     folder = written(tmp_path, EVENTS)
-    assert "demo: broken off (its server is gone; --resume goes on), round 2 of 8, attempt 1" in shown(folder.directory)
+    assert "demo: interrupted (its server is gone; resume it with --resume), round 2 of 8, attempt 1" in shown(folder.directory)
 
 
 def test_a_run_whose_server_is_at_work_is_running_and_is_not_disturbed(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_run_whose_server_is_at_work_is_running_and_is_not_disturbed(tmp_path:
     with folder.held():
         for _ in range(2):
             assert "demo: running, round 2 of 8" in shown(folder.directory)
-    assert "broken off" in shown(folder.directory)
+    assert "its server is gone" in shown(folder.directory)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,6 @@ def test_each_site_has_a_line(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_run_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"is no run folder: it has no run\.json"):
+    with pytest.raises(RunError, match=r"is not a run folder: it has no run\.json"):
         shown(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -86,7 +86,7 @@ def test_every_run_is_handed_over_once_in_the_suites_order(file: Path) -> None:
 def test_a_second_call_runs_nothing(file: Path) -> None:
     work(planned(file), RecordingEngine())
     engine = RecordingEngine()
-    assert work(planned(file), engine) == ["5 of 5 runs are there already, or are another row's"]
+    assert work(planned(file), engine) == ["5 of 5 runs are already there, or belong to another row"]
     assert not engine.taken
 
 
@@ -236,7 +236,7 @@ def test_ctrl_c_is_said_of_what_was_going_on_and_no_result_is_written(
 
 
 def test_a_suite_keeps_out_of_runs_that_another_is_at_work_on(file: Path, recording: type, tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "runs").held(), pytest.raises(RunError, match="another suite is at work there"):
+    with RunFolder(tmp_path / "runs").held(), pytest.raises(RunError, match="another suite is running there"):
         carried_out(file, to=tmp_path / "result")
 
 
@@ -322,7 +322,7 @@ def test_a_suite_runs_in_one_engine_side_by_side_and_again_in_none(tiny: Path, t
     table = (result / "table.md").read_bytes()
     again = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "2 of 2 runs are there already" in again.stdout
+    assert "2 of 2 runs are already there" in again.stdout
     assert (result / "table.md").read_bytes() == table
 
 

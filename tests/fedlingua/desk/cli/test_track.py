@@ -41,7 +41,7 @@ def test_a_finished_run_is_told_afterwards_and_once(run_config: dict[str, Scalar
 
 
 def test_what_cannot_be_told_is_refused(run_config: dict[str, Scalar], tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match="is not a run folder"):
         said_of(tmp_path)
     record_completed(settings_from({**run_config, "run-dir": str(tmp_path / "demo")}))
     with pytest.raises(ConfigError, match="the run names no tracker; give --to"):
@@ -52,7 +52,7 @@ def test_what_cannot_be_told_is_refused(run_config: dict[str, Scalar], tmp_path:
 
 def test_a_run_that_never_began_has_nothing_to_tell(tmp_path: Path) -> None:
     RunFolder(tmp_path).write("run.json", {"name": "demo", "status": "failed", "reason": "no such corpus"})
-    with pytest.raises(RunError, match="says no id, so the run ended before it began; there is nothing to tell"):
+    with pytest.raises(RunError, match="has no id, so the run ended before it began; there is nothing to send"):
         said_of(tmp_path, "tensorboard")
 
 

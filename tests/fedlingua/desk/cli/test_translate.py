@@ -69,6 +69,16 @@ def test_nothing_gives_nothing_and_a_mark_of_utf8_is_no_text(finished_run: Path,
         assert of_file.stdout == asked(finished_run, "--site", "hospital", text="Ja").stdout
 
 
+def test_a_site_that_ended_below_the_backbone_is_told(finished_run: Path) -> None:
+    file = finished_run / "sites" / "hospital" / "scores-hospital.json"
+    own = json.loads(before := file.read_text())["hospital"]
+    for gain, warnings in ((-1.0, 1), (1.0, 0)):
+        file.write_text(json.dumps({"hospital": {**own, "bleu": own["base_bleu"] + gain}}))
+        told = asked(finished_run, "--site", "hospital", text="Der Arzt liest.\n").stderr
+        assert told.count("warning: sites that end below the backbone, in BLEU: hospital (") == warnings
+    file.write_text(before)
+
+
 def test_a_line_break_that_a_model_writes_makes_no_line(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "fedlingua.evaluation.decode.translate", lambda model, codec, sentences, *more: [f"a\nb\r\n{s}" for s in sentences]
@@ -95,7 +105,7 @@ def test_a_file_is_written_whole_with_a_summary(finished_run: Path, wanted: list
     assert summary["lines_a_second"] == pytest.approx(6 / summary["seconds"], rel=0.2)
     assert [file.name for file in to.parent.iterdir()] == ["out.txt.gz"]
     again = asked(finished_run, "--site", "hospital", tmp_path / "in.txt", "--to", to)
-    assert (again.exit_code, "is there already" in str(again.exception)) == (1, True)
+    assert (again.exit_code, "already exists" in str(again.exception)) == (1, True)
 
 
 def test_as_json_the_translations_are_in_the_answer(finished_run: Path, wanted: list[str]) -> None:

@@ -147,7 +147,7 @@ def test_sparklines() -> None:
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"is no run folder.*--wait"):
+    with pytest.raises(RunError, match=r"is not a run folder.*--wait"):
         once(tmp_path)
 
 
@@ -194,7 +194,7 @@ def test_a_run_is_followed_from_before_its_folder_is_there_to_its_end(
 
 
 def test_a_run_whose_server_is_gone_is_broken_off_after_a_silence(folder: RunFolder) -> None:
-    with pytest.raises(RunError, match=r"no server holds the run.*broken off; go on with: fedlingua run --resume"):
+    with pytest.raises(RunError, match=r"no server holds the run.*was interrupted; resume it with: fedlingua run --resume"):
         followed(folder.directory, silent_s=0.2)
 
 
@@ -203,7 +203,7 @@ def test_a_folder_that_is_written_elsewhere_is_no_broken_one(folder: RunFolder) 
         "demo: running, round 2 of 16, attempt 1, best round 2 (no server holds its folder"
         in once(folder.directory, width=200)[0]
     )
-    assert "broken off" in once(folder.directory, width=200, silent_s=-1.0)[0]
+    assert "its server is gone" in once(folder.directory, width=200, silent_s=-1.0)[0]
 
 
 def test_a_folder_that_is_made_anew_meanwhile_is_waited_for(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_runs_of_other_test_text_are_refused_with_site_and_reason(tmp_path, runs
     changed(runs[1], "b", sentences=4)
     file = runs[1] / "sites" / "a" / "translations.tsv"
     file.write_text(file.read_text().replace("le chat est sur le tapis\tbase", "un chien\tbase"))
-    with pytest.raises(RunError, match=r"at site a: 1 of 4 sentences are others; compare runs of one federation file"):
+    with pytest.raises(RunError, match=r"at site a: 1 of 4 sentences differ; compare runs of one federation file"):
         read_runs(runs)
     with pytest.raises(RunError, match="different text at site a: direction"):
         read_runs([runs[0], changed(runs[1], "a", direction="de-es")])
@@ -113,7 +113,7 @@ def test_runs_of_other_test_text_are_refused_with_site_and_reason(tmp_path, runs
 
 
 def test_what_is_no_finished_run_is_refused(tmp_path, runs):
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match="is not a run folder"):
         read_runs([runs[0], tmp_path / "nowhere"])
     half = make_run(tmp_path / "half", "adapter-fed", {"a": 0}, status="running")
     with pytest.raises(RunError, match=r"the run is running, and it is scored at its end; .* fedlingua run --resume"):

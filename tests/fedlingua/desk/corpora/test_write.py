@@ -46,10 +46,10 @@ def test_the_form_is_told_by_the_ending(tmp_path: Path) -> None:
         for name in NAMES[form]:
             assert target_of(tmp_path / name, None, DE_EN).form == form
     assert [path.name for path in target_of(tmp_path / "c.gz", "moses", DE_EN).paths] == ["c.de.gz", "c.en.gz"]
-    with pytest.raises(ConfigError, match="its ending tells no form"):
+    with pytest.raises(ConfigError, match="its ending names no format"):
         target_of(tmp_path / "x.txt", None, DE_EN)
     (tmp_path / "c.en").touch()
-    with pytest.raises(ConfigError, match=r"c\.en is there already"):
+    with pytest.raises(ConfigError, match=r"c\.en already exists"):
         target_of(tmp_path / "c", "moses", DE_EN)
 
 

@@ -91,7 +91,7 @@ def test_flower_builds_the_same_of_the_staged_copy_and_of_the_whole_checkout(app
 def test_no_keys_are_put_where_runs_would_carry_them(place: str) -> None:
     before = sorted((APP_DIR / "clients").iterdir())
     with pytest.raises(
-        ConfigError, match=r"--to .+ is the app's own.+give a new folder outside src/fedlingua, strategies, clients"
+        ConfigError, match=r"--to .+ belongs to the app.+give a new one outside src/fedlingua, strategies, clients"
     ):
         make_private_folder(APP_DIR / place, "--to")
     assert sorted((APP_DIR / "clients").iterdir()) == before

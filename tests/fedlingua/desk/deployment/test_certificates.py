@@ -129,7 +129,7 @@ def test_a_host_that_no_certificate_can_name_is_refused_before_anything_is_writt
 @pytest.mark.parametrize("file", ["server.crt", "server.key"])
 def test_the_servers_files_are_not_overwritten(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_text("old")
-    with pytest.raises(ConfigError, match=rf"{file} is there already; to renew it, move"):
+    with pytest.raises(ConfigError, match=rf"{file} already exists; to renew it, move"):
         make_certificates(tmp_path, ["a.org"])
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(file, "old")]
 
@@ -212,7 +212,7 @@ def test_another_authority_is_told_from_ours(made: Path, tmp_path: Path) -> None
     with listening(tls_server(made)) as port, pytest.raises(DeploymentError) as caught:
         check_certificate(f"localhost:{port}", tmp_path / "ca.crt")
     assert "signed by another authority (CN=fedlingua authority" in str(caught.value)
-    assert "get ca.crt anew" in str(caught.value)
+    assert "get ca.crt again" in str(caught.value)
 
 
 def test_a_host_that_the_certificate_does_not_name_is_refused_with_those_it_names(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_server_that_stays_silent_is_a_time_out(made: Path) -> None:
         while connection.recv(1 << 20):
             pass
 
-    with listening(silent) as port, pytest.raises(DeploymentError, match=r"says nothing to a TLS greeting within 0.2 s"):
+    with listening(silent) as port, pytest.raises(DeploymentError, match=r"does not answer a TLS greeting within 0.2 s"):
         check_certificate(f"127.0.0.1:{port}", made / "ca.crt", timeout_s=0.2)
 
 
@@ -299,7 +299,7 @@ def test_a_server_that_wants_an_old_tls_is_said_to_break_off(made: Path) -> None
         connection.recv(1 << 20)
         connection.sendall(b"\x15\x03\x01\x00\x02\x02\x46")  # fatal alert 70, protocol_version
 
-    with listening(alert) as port, pytest.raises(DeploymentError, match="speaks TLS and breaks off the handshake"):
+    with listening(alert) as port, pytest.raises(DeploymentError, match="speaks TLS but ends the handshake"):
         check_certificate(f"127.0.0.1:{port}", made / "ca.crt")
 
 

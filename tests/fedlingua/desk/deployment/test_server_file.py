@@ -91,7 +91,7 @@ def test_the_new_federation_splits_by_the_shared_side_under_its_name(tmp_path: P
 def test_a_folder_that_is_a_servers_already_is_left_alone(tmp_path: Path, there: str) -> None:
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / there).write_text("old")
-    with pytest.raises(ConfigError, match=f"{there} is there already"):
+    with pytest.raises(ConfigError, match=f"{there} already exists"):
         made(tmp_path)
     assert [(file.name, file.read_text()) for file in (tmp_path / "server").iterdir()] == [(there, "old")]
 
@@ -140,13 +140,13 @@ def refused(server: ServerFile, join_file: Path) -> str:
 def test_a_name_that_stands_there_already_is_refused(tmp_path: Path) -> None:
     server = made(tmp_path)
     add_site(server, join(tmp_path))
-    assert "a site 'clinic' stands there already" in refused(server, join(tmp_path, direction="pl-es"))
+    assert "it already has a site 'clinic'" in refused(server, join(tmp_path, direction="pl-es"))
 
 
 def test_a_name_twice_in_one_join_file_is_refused(tmp_path: Path) -> None:
     file = join(tmp_path)
     file.write_text(file.read_text() * 2)
-    assert "a site 'clinic' stands there already" in refused(made(tmp_path), file)
+    assert "it already has a site 'clinic'" in refused(made(tmp_path), file)
 
 
 def test_a_server_with_authentication_wants_a_key_and_a_whole_one(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_server_with_authentication_wants_a_key_and_a_whole_one(tmp_path: Path
         ("site = 3\n", "wanted [[site]]"),
         ('[[site]]\ndirection = "de-fr"\n', "site 1: name = ''"),
         ('[[site]]\nname = "a/b"\ndirection = "de-fr"\n', "name = 'a/b'"),
-        ('[[site]]\nname = "a"\n', "site a: direction = '' is no direction"),
+        ('[[site]]\nname = "a"\n', "site a: direction = '' is not a direction"),
         ('[[site]]\nname = "a"\ndirection = "de-xx"\n', "language = 'xx' is not known"),
         ('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "/etc/passwd"\n', "tsv = '/etc/passwd': there is no such key"),
         ('base = "x"\n[[site]]\nname = "a"\ndirection = "de-fr"\n', "base = 'x': there is no such key"),

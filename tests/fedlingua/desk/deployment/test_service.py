@@ -95,7 +95,7 @@ def test_waiting_ends_with_what_was_waited_for_or_says_what_did_not_come(tmp_pat
     with python("import time; time.sleep(60)", tmp_path) as running:
         looks = iter([False, True])
         running.wait_until(lambda: next(looks), "its answer", 20)
-        with pytest.raises(DeploymentError, match=r"the program: its answer did not come about within 0\.1 s"):
+        with pytest.raises(DeploymentError, match=r"the program: its answer did not happen within 0\.1 s"):
             running.wait_until(lambda: False, "its answer", 0.1)
 
 

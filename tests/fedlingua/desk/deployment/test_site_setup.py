@@ -122,6 +122,6 @@ def test_an_authority_that_is_not_there_is_asked_for(tmp_path: Path) -> None:
 def test_a_folder_that_is_a_sites_already_is_left_alone(tmp_path: Path, authority: Path) -> None:
     site, _ = made(tmp_path, authority)
     before = {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()}
-    with pytest.raises(ConfigError, match=r"site\.toml is there already"):
+    with pytest.raises(ConfigError, match=r"site\.toml already exists"):
         made(tmp_path, authority, name="court")
     assert {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()} == before

@@ -65,7 +65,7 @@ def test_an_installed_package_without_its_checkout_says_what_it_wants(tmp_path: 
 
 
 def test_another_python_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"3\.\d+\.\d+; wanted <3: make \.venv anew"):
+    with pytest.raises(ConfigError, match=r"3\.\d+\.\d+; wanted <3: recreate \.venv"):
         check_python(wanting(python="<3"))
 
 
@@ -116,7 +116,7 @@ def test_what_is_held_below_an_advisory_is_told_with_what_holds_it(installed: di
     assert isinstance(told, Remark)
     assert told == "ray 2.55.1 is below 2.56.0: GHSA-x; flwr holds it"
     installed["ray"] = "2.56.0"
-    assert check_held_back(tmp_path) == "nothing is held below a known advisory"
+    assert check_held_back(tmp_path) == "no package is older than a known advisory asks"
     assert not isinstance(check_held_back(tmp_path / "no checkout"), Remark)
 
 

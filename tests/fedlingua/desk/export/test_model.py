@@ -142,9 +142,9 @@ def test_an_adapter_is_refused_on_another_backbone_and_when_damaged(run_of: RunO
         read_adapter(done)
     for damage in ("{", '{"settings": 3}', '{"settings": {}, "sha256": ""}', "[1]"):
         (done / FILE).write_text(damage)
-        with pytest.raises(RunError, match=r"is damaged|is no exported adapter"):
+        with pytest.raises(RunError, match=r"is damaged|is not an exported adapter"):
             read_adapter(done)
-    with pytest.raises(RunError, match="is no exported adapter; wanted a folder"):
+    with pytest.raises(RunError, match="is not an exported adapter; wanted a folder"):
         read_adapter(tmp_path)
     plain = export_model(RunModels(run_of("full")).of_site("hospital"), tmp_path / "plain").directory
     with pytest.raises(RunError, match="it is of form transformers, which needs no fedlingua"):
@@ -224,7 +224,7 @@ def test_what_a_site_was_not_delivered_comes_from_its_clusters(run_of: RunOf, tm
         ("controllers", "peft", r"the whole model trained.*choose --form transformers or ctranslate2"),
         ("encoder-full", "ctranslate2", r"trained an encoder, which translates nothing; choose --form transformers"),
         ("encoder-adapters", "transformers", r"cannot be merged.*choose --form adapter, or train"),
-        ("base", "", r"method base trains nothing, so there is nothing to take away but its backbone"),
+        ("base", "", r"method base trains nothing, so there is nothing to export but its backbone"),
     ],
 )
 def test_a_form_that_cannot_express_it_is_refused_with_the_reason(
@@ -240,7 +240,7 @@ def test_a_form_that_cannot_express_it_is_refused_with_the_reason(
     [
         ("gguf", "", r"--form 'gguf' is not known; choose one of adapter, peft, transformers, ctranslate2"),
         ("peff", "", r"did you mean 'peft'"),
-        ("transformers", "int8", r"--quantization int8 is of CTranslate2's models; give --form ctranslate2"),
+        ("transformers", "int8", r"--quantization int8 is for CTranslate2 models; give --form ctranslate2"),
         ("ctranslate2", "int9", r"--quantization 'int9' is not known; did you mean 'int8'"),
     ],
 )
@@ -261,7 +261,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_a_whole_one(
     run, to = run_of("lora"), tmp_path / "out"
     export_model(RunModels(run).of_site("hospital"), to, "peft", run)
     before = {file.name: file.read_bytes() for file in to.iterdir()}
-    with pytest.raises(ConfigError, match="is there already; give another folder, or --force"):
+    with pytest.raises(ConfigError, match="already exists; give another folder, or --force"):
         export_model(RunModels(run).of_site("hospital"), to, "peft", run)
 
     def full_disk(*_: object) -> None:
@@ -288,7 +288,7 @@ def test_force_removes_nothing_but_exports(tmp_path: Path) -> None:
     for name in ("file", "link"):
         with pytest.raises(ConfigError, match="there is a file or a link of this name"):
             check_place(tmp_path / name, force=True)
-    with pytest.raises(ConfigError, match="is no folder that you may write to"):
+    with pytest.raises(ConfigError, match="is not a folder that you may write to"):
         check_place(tmp_path / "file" / "out", force=False)
     assert check_place(tmp_path / "empty", force=False) == tmp_path / "empty"
 

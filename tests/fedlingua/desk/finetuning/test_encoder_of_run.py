@@ -108,7 +108,7 @@ def test_what_has_no_encoder_to_give_is_refused(config: dict[str, Any], tmp_path
         assert not (tmp_path / "run" / "encoder").exists()
         return str(caught.value)
 
-    assert "is no run folder" in refused()
+    assert "is not a run folder" in refused()
     folder, _ = run({**config, "method": "adapter-local"}, tmp_path / "run", num_nodes=4)
     about = folder.read("run.json")
     assert "say whose with --site, one of hospital, court, school, bank" in refused()

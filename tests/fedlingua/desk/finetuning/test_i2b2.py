@@ -70,7 +70,7 @@ def test_a_wrong_entry_is_told_with_file_and_line(tmp_path: Path, entry: str, to
 
 
 def test_offsets_that_count_otherwise_are_noticed_by_the_quoted_text(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="of 2 quoted entities 2 do not stand where their offsets point"):
+    with pytest.raises(CorpusError, match="of 2 quoted entities 2 are not where their offsets point"):
         read_i2b2(folder(tmp_path, 'm="aspirin" 3:2 3:2||f="daily" 3:5 3:5\n'))
 
 

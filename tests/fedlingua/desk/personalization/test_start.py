@@ -49,7 +49,7 @@ def test_a_site_gets_the_tensors_of_its_own_clusters(translating):
 
 @pytest.mark.usefixtures("unloaded")
 def test_a_folder_that_holds_no_completed_run_is_refused(copy, tmp_path):
-    assert "is no run folder" in refused(tmp_path)
+    assert "is not a run folder" in refused(tmp_path)
     copy.update(status="failed")
     assert "the run is failed, not completed" in refused(copy.directory)
 

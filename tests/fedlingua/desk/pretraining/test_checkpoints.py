@@ -67,8 +67,8 @@ def test_what_is_made_of_something_else_is_refused_with_the_keys(checkpoints: Ch
     with pytest.raises(ConfigError) as caught:
         other.newest()
     told = str(caught.value)
-    assert "broken off after step 5" in told
-    assert "model.heads was None and is 4; training.seed was 1 and is 2. Take that back" in told
+    assert "interrupted after step 5" in told
+    assert "model.heads was None and is 4; training.seed was 1 and is 2. Undo the changes" in told
     assert "dropout" not in told
 
 

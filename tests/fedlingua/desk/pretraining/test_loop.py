@@ -171,7 +171,7 @@ def test_a_training_gone_on_with_ends_in_the_same_bytes_and_looks(
     whole = run(toy_corpora, tmp_path / "whole", settings, ALONE)
     resumed, told = in_two_goes(toy_corpora, tmp_path / "resumed", 6, settings=settings)
     assert [line for line in told if not line.startswith(("step", "preparing"))] == [
-        f"goes on after step 5, from {tmp_path / '.resumed.training'}"
+        f"resumes after step 5, from {tmp_path / '.resumed.training'}"
     ]
     assert files(tmp_path / "resumed") == files(tmp_path / "whole")
     assert [(look.step, look.train_loss, look.dev_loss) for look in resumed.looks] == [

@@ -12,6 +12,7 @@ from fedlingua.desk.comparison.runs import read_runs
 from fedlingua.desk.report import write_report, write_suite_report
 from fedlingua.desk.report.comparison_page import write_comparison
 from fedlingua.desk.report.personal_page import write_personal_page
+from fedlingua.desk.report.publish import LIBRARY
 from tests.browser import DESKTOP, PHONE, Browser
 from tests.recorded import record_whole_run
 from tests.translated_runs import make_run
@@ -33,19 +34,30 @@ for (const [name, figure] of Object.entries(figures)) {
   wanted[name] = {
     marks: of("scatter", trace => (trace.mode ?? "lines+markers").includes("markers")),
     bars: of("bar", () => true),
-    names: of("scatter", trace => (trace.mode ?? "").includes("text")),
+    names: (figure.layout.annotations ?? []).length,
     maps: shown.filter(trace => trace.type === "heatmap").length,
   };
   const drawings = selector => place.querySelectorAll(selector).length;
   drawn[name] = {
     marks: drawings(".scatterlayer .points path.point"),
     bars: drawings(".barlayer .points .point"),
-    names: drawings(".scatterlayer .text .textpoint"),
+    names: drawings(".annotation"),
     maps: drawings(".heatmaplayer image"),
   };
 }
 const empty = [...document.querySelectorAll(".plot")].filter(place => !place.querySelector(".point, .js-line, .heatmaplayer image"));
 return [wanted, drawn, empty.map(place => place.id)];
+"""
+
+NAMES = """
+const place = document.getElementById("plot-bytes") ?? document.getElementById("plot-saving") ??
+  document.getElementById("plot-uplink");
+const boxes = [...place.querySelectorAll(".annotation-text-g")].map(each => each.getBoundingClientRect());
+const ground = place.querySelector(".bglayer rect, .nsewdrag").getBoundingClientRect();
+const crossing = boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
+  a.left < b.right - 4 && b.left < a.right - 4 && a.top < b.bottom - 4 && b.top < a.bottom - 4).map(b => [a.left, a.top, b.left, b.top]));
+const outside = boxes.filter(a => a.left < ground.left - 4 || a.right > ground.right + 12).map(a => [a.left, a.right]);
+return [crossing, outside, boxes.length];
 """
 
 COLUMN = """
@@ -140,7 +152,37 @@ def test_a_page_draws_every_point_without_an_error_or_a_request(browser: Browser
     assert drawn == wanted
     assert empty == []
     assert browser.console_errors() == []
-    assert browser.requests() == [pages[kind].as_uri()]
+    assert browser.requests() == [pages[kind].as_uri(), (pages[kind].parent / LIBRARY).as_uri()]
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_names_of_points_lie_free_of_each_other_and_within_the_plot(
+    browser: Browser, pages: dict[str, Path], size: tuple[int, int]
+) -> None:
+    opened(browser, pages["suite"], size)
+    crossing, outside, number = browser.run(NAMES)
+    assert number >= 4
+    assert (crossing, outside) == ([], [])
+
+
+def test_a_page_without_its_library_says_what_it_needs(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    page = tmp_path / "alone.html"
+    page.write_bytes(pages["suite"].read_bytes())
+    browser.open(page.as_uri())
+    assert browser.run("return document.querySelector('.empty[id^=plot]').textContent").startswith(f"The plots need {LIBRARY}")
+    assert browser.run("return document.querySelectorAll('.plot').length") == 0
+
+
+def test_columns_that_say_nothing_are_hidden(browser: Browser, pages: dict[str, Path]) -> None:
+    opened(browser, pages["run"])
+    shown = "return [...document.querySelectorAll('#corpora table tbody td')].every(cell => cell.hidden === !cell.offsetParent)"
+    assert browser.run(shown)
+    silent = """return [...document.querySelectorAll(".scroll > table:not(.clusters)")].flatMap(table => {
+      const rows = [...table.tBodies].flatMap(body => [...body.rows]);
+      return [...rows[0]?.cells ?? []].map((_, place) => rows.map(row => row.cells[place]).filter(cell => cell?.offsetParent))
+        .filter(cells => cells.length && cells.every(cell => /^[–\\s]*$/.test(cell.textContent))).map(() => table.textContent);
+    })"""
+    assert browser.run(silent) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

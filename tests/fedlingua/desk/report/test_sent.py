@@ -121,7 +121,7 @@ def test_a_fixed_threshold_has_its_line_too(tmp_path: Path) -> None:
     assert [note.text for note in panels.layout.annotations] == ["round 1, threshold 0.5", "round 2, threshold 0.5"]
     told = section(tmp_path)
     assert 'id="plot-threshold"' in told
-    assert "Every site's own, which nothing learns" in told
+    assert "Each site's own, not learned" in told
     assert "Learned" not in told
 
 
@@ -145,7 +145,7 @@ def test_tensors_that_moved_are_told_from_those_that_did_not_or_were_zero(tmp_pa
     found = sent(write(tmp_path)).deviations
     assert found[1]["north"] == [0.001, 0.01, None, 0.0]
     assert found[2] == {"north": [0.001, 0.001, 0.001, 0.0]}
-    assert "Of these rounds' tensors, 2 did not move and 2 were zero before" in section(tmp_path)
+    assert "Not drawn: 2 tensors that did not move, and 2 that were zero before." in section(tmp_path)
 
 
 def test_histograms_share_their_bins_and_count_every_tensor_that_moved(tmp_path: Path) -> None:

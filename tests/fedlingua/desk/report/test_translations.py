@@ -139,7 +139,7 @@ def test_of_many_sentences_the_first_are_shown_and_the_rest_counted(tmp_path: Pa
 
 def test_a_run_that_keeps_none_has_no_section_and_one_whose_sites_are_elsewhere_says_so(tmp_path: Path) -> None:
     assert section(run_json(tmp_path, asked=0)) == ""
-    assert "None in this run folder: each site keeps its own." in section(run_json(tmp_path))
+    assert "None in this run folder; each site stores its own." in section(run_json(tmp_path))
     assert read_translations(tmp_path) == ([], "")
 
 

@@ -91,7 +91,7 @@ def test_a_request_that_does_not_come_is_given_up() -> None:
     app = App()
     status, headers, body, _ = asked(Guard(app, LIMIT, body_s=0.05), [b"x"], waits=True)
     assert (status, headers["connection"], app.got) == (408, "close", [])
-    assert "not come whole" in body
+    assert "did not arrive" in body
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def test_a_port_of_ones_own_is_listened_at_at_once() -> None:
         assert url_of(listening) == f"http://127.0.0.1:{port}"
         assert is_loopback(listening)
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        with pytest.raises(DeploymentError, match=f"--port {port} cannot be listened at .*in use.*; give another --port"):
+        with pytest.raises(DeploymentError, match=f"--port {port} cannot be opened .*in use.*; give another --port"):
             listen("127.0.0.1", port)
     listen("127.0.0.1", port).close()
 
@@ -22,7 +22,7 @@ def test_a_port_of_ones_own_is_listened_at_at_once() -> None:
 def test_what_is_no_address_of_ours_is_refused() -> None:
     with pytest.raises(ConfigError, match="--host no such name: there is no such address"):
         listen("no such name", 0)
-    with pytest.raises(DeploymentError, match=r"--host 192.0.2.1 --port 0 cannot be listened at"):
+    with pytest.raises(DeploymentError, match=r"--host 192.0.2.1 --port 0 cannot be opened"):
         listen("192.0.2.1", 0)
 
 

@@ -83,10 +83,10 @@ def test_an_experiment_file_is_no_suite(tmp_path: Path) -> None:
         ("seeds =", "sedes =", "did you mean 'seeds'"),
         ("rounds = 2", "ruonds = 2", "row base: ruonds = 2: there is no such key; did you mean 'rounds'"),
         ("rounds = 2", "rounds = 'two'", "row base: rounds = 'two' is of type str; wanted int"),
-        ("rounds = 2", "seed = 3", r"\[settings\]: seed is not to be given here; the suite's `seeds` list them"),
+        ("rounds = 2", "seed = 3", r"\[settings\]: seed may not be given here; the suite's `seeds` list them"),
         ("rounds = 2", "data-dir = '/x'", "give it with --data"),
         ('"fed-avg"', '"fedavg"', "row adapter-fed.fedavg: aggregation = 'fedavg' is not known; did you mean 'fed-avg'"),
-        ('name = "adapter-fed+fedavg"', "", "the name 'adapter-fed' stands on two rows"),
+        ('name = "adapter-fed+fedavg"', "", "two rows have the name 'adapter-fed'"),
         ("adapter-fed+fedavg", "a/b", "name = 'a/b'; wanted letters"),
         ('method = "base"', "", "row 1: method is missing"),
     ],
@@ -100,7 +100,7 @@ def test_a_wrong_suite_is_refused(tmp_path: Path, old: str, new: str, words: str
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("seed", 3, "--set: seed is not to be given here"),
+        ("seed", 3, "--set: seed may not be given here"),
         ("aggregation", "fed-mean", "--set aggregation: row adapter-fed.fedavg .* sets it itself"),
         ("method", "base", "--set method: row base"),
         ("ruonds", 3, "did you mean 'rounds'"),

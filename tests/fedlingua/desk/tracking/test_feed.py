@@ -171,7 +171,7 @@ def test_a_tracker_that_fails_is_named_once_and_told_later(folder: RunFolder, mo
     store.fails = 3
     completed(folder)
     assert follow(Feed(folder.directory, "fake", store.open_run), lambda pause: next(looks), said.append)
-    assert said == ["fake cannot be told of the run (ConnectionError: no way); the run goes on, and it is tried again"]
+    assert said == ["fake cannot be reached (ConnectionError: no way); the run continues, and this is tried again"]
     assert store.runs == {"demo 0": [0, 1, ("completed", 1, 25.0)]}
 
 
@@ -180,7 +180,7 @@ def test_a_tracker_that_fails_to_the_end_says_what_tells_the_rest(folder: RunFol
     store.fails = 9
     assert not follow(Feed(folder.directory, "fake", store.open_run), lambda pause: False, said.append)
     assert said == [
-        f"fake was not told all of the run (ConnectionError: no way); `fedlingua track {folder.directory} --to fake` tells the rest"
+        f"fake did not receive all of the run (ConnectionError: no way); `fedlingua track {folder.directory} --to fake` sends the rest"
     ]
 
 

@@ -48,8 +48,8 @@ def test_a_tracker_that_breaks_is_told_of_and_the_others_are_told(folder: RunFol
     done, said = closed(folder, ["mlflow", "tensorboard"])
     assert not done
     assert said == [
-        f"track: mlflow was not told all of the run (RuntimeError: no such server); `fedlingua track {folder.directory} --to mlflow` "
-        "tells the rest"
+        f"track: mlflow did not receive all of the run (RuntimeError: no such server); `fedlingua track {folder.directory} --to mlflow` "
+        "sends the rest"
     ]
     assert (folder.directory / "tracking" / "tensorboard.json").is_file()
 
@@ -65,7 +65,7 @@ def test_a_tracker_that_hangs_is_not_waited_for(folder: RunFolder, package: Path
         time.sleep(0.05)
     assert not tracking.close()
     assert not any(psutil.pid_exists(feed.pid) for feed in tracking._feeds.values())
-    assert "track: the process that tells mlflow was ended by signal" in said[0]
+    assert "track: the process that feeds mlflow was ended by signal" in said[0]
 
 
 def test_a_tracker_that_was_complained_of_before_and_then_hangs_is_told_of_again(folder: RunFolder, package: Path) -> None:
@@ -81,15 +81,15 @@ def test_a_tracker_that_was_complained_of_before_and_then_hangs_is_told_of_again
         assert time.monotonic() < ends
         time.sleep(0.05)
     assert not tracking.close()
-    assert "mlflow cannot be told of the run (RuntimeError: no such server)" in said[0]
-    assert "track: the process that tells mlflow was ended by signal 14" in said[1]
+    assert "mlflow cannot be reached (RuntimeError: no such server)" in said[0]
+    assert "track: the process that feeds mlflow was ended by signal 14" in said[1]
 
 
 def test_a_tracker_that_takes_its_process_with_it_is_told_of(folder: RunFolder, package: Path) -> None:
     package.write_text(DIES)
     done, said = closed(folder, ["mlflow"])
     assert not done
-    assert "track: the process that tells mlflow ended with 7" in said[0]
+    assert "track: the process that feeds mlflow ended with 7" in said[0]
 
 
 def test_nothing_is_started_where_nothing_is_tracked(tmp_path: Path) -> None:

@@ -36,11 +36,34 @@ const places = (head) => {
   });
   return found;
 };
+const columnsOf = new Map(
+  [...document.querySelectorAll("table:has(thead)")].map((table) => [table, places(table.tHead)]),
+);
+// A column that says nothing of any row is not shown.
+for (const table of document.querySelectorAll(".scroll > table:has(thead)")) {
+  const columns = columnsOf.get(table),
+    rows = [...table.tBodies].flatMap((body) => [...body.rows]),
+    spoken = (place) => rows.some((row) => !/^[–\s]*$/.test(row.cells[place]?.textContent ?? "")),
+    width = Math.max(0, ...rows.map((row) => row.cells.length));
+  if (table.matches(".clusters") || rows.some((row) => row.cells.length < width)) continue;
+  for (let place = 0; place < width; place += 1) {
+    if (!rows.length || spoken(place)) continue;
+    for (const row of [...rows, ...(table.tFoot?.rows ?? [])]) row.cells[place].hidden = true;
+    for (const [cell, first] of columns) {
+      if (first > place || first + cell.colSpan <= place) continue;
+      cell.dataset.empty = 1 + Number(cell.dataset.empty ?? 0);
+      cell.hidden = Number(cell.dataset.empty) === cell.colSpan;
+    }
+  }
+  for (const cell of columns.keys()) {
+    if (!cell.hidden) cell.colSpan -= Number(cell.dataset.empty ?? 0);
+  }
+}
 for (const table of document.querySelectorAll("table:has(th button)")) {
   // Totals stand in the foot, which is never sorted.
   const head = table.tHead,
     body = table.tBodies[0],
-    columns = places(head),
+    columns = columnsOf.get(table),
     asItCame = [...body.rows];
   for (const button of head.querySelectorAll("th button")) {
     const cell = button.parentElement,

@@ -1,0 +1,48 @@
+"""Marian, as OPUS-MT publishes it: `pieces [end]`, each side cut by a SentencePiece of its own; the target language, where there are
+several, before the source as `>>fra<<` (Tiedemann & Thottingal 2020)."""
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.common.languages import Direction, normal_code, plain_code
+
+
+class MarianCodec(Codec):
+    """A Marian's tokenizer; its languages are those of its configuration, and of its vocabulary's `>>xxx<<`."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, start_id: int | None = None) -> None:
+        super().__init__(tokenizer, start_id)
+        # Groups, such as roa or ROMANCE, name no language: then nothing is said of that side.
+        self.reads = {code} if (code := normal_code(str(getattr(tokenizer, "source_lang", None)))) else set()
+        self.writes = set(self.language_ids)
+        if not self.writes and (code := normal_code(str(getattr(tokenizer, "target_lang", None)))):
+            self.writes = {code}
+
+    @staticmethod
+    def codes_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[str, int]]:
+        codes: list[str] = sorted(getattr(tokenizer, "supported_language_codes", ()))
+        exact = {normal_code(code[2:-2].replace("_", "-")) or plain_code(code[2:-2]): code for code in codes}
+        exact = {plain_code(language): code for language, code in reversed(exact.items())} | exact
+        return {language: (code, int(tokenizer.convert_tokens_to_ids(code))) for language, code in exact.items()}  # type: ignore[arg-type]
+
+    def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
+        target = [self.language_id(direction.target)] if self.language_ids else []
+        return [[*target, *ids[: max_tokens - 1 - len(target)], self.end_id] for ids in self.pieces(sentences)]
+
+    def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
+        return [[*ids[: max_tokens - 1], self.end_id] for ids in self.pieces(sentences, written=True)]
+
+    def first_id(self, direction: Direction) -> int | None:
+        return None
+
+    def as_text(self, sentence: str, direction: Direction) -> str:
+        return f"{self.language_code(direction.target)}{sentence}" if self.language_ids else sentence
+
+    def pieces(self, sentences: Sequence[str], written: bool = False) -> list[list[int]]:
+        if not sentences:
+            return []
+        # Without the end: of Marian's tokenizer add_special_tokens=False says so for the source alone.
+        given = {"text_target": list(sentences)} if written else {"text": list(sentences)}
+        return [ids[:-1] for ids in self.tokenizer(**given)["input_ids"]]

@@ -1,0 +1,64 @@
+"""T5 and MADLAD-400: `pieces [end]`, the task before the source: a token `<2fr>` (Kudugunta et al. 2023, §3), or the words with which
+T5 was trained to translate (Raffel et al. 2020, §2.4)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.common.languages import Direction, known_as, normal_code, plain_code
+
+
+class T5Codec(Codec):
+    """A T5's tokenizer. tasks: the configuration's task_specific_params, where T5 keeps the words of its directions."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, start_id: int | None = None, tasks: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, start_id)
+        named = {re.fullmatch("translation_(\\w+)_to_(\\w+)", name): about for name, about in (tasks or {}).items()}
+        self.prompts = {(match[1], match[2]): str(about["prefix"]) for match, about in named.items() if match}
+        if not self.language_ids:
+            self.reads, self.writes = ({pair[side] for pair in self.prompts} for side in (0, 1))
+
+    @staticmethod
+    def codes_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[str, int]]:
+        codes = {
+            token: int(number) for token, number in tokenizer.get_vocab().items() if re.fullmatch("<2[a-z]{2,3}\\w*>", token)
+        }
+        exact = {
+            normal_code(token[2:-1].replace("_", "-")) or plain_code(token[2:-1]): (token, codes[token])
+            for token in sorted(codes)
+        }
+        return {plain_code(language): each for language, each in reversed(exact.items())} | exact
+
+    def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
+        before = [self.language_id(direction.target)] if self.language_ids else self.pieces([self._prompt(direction)])[0]
+        return [[*before, *ids[: max_tokens - 1 - len(before)], self.end_id] for ids in self.pieces(sentences)]
+
+    def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
+        return [[*ids[: max_tokens - 1], self.end_id] for ids in self.pieces(sentences)]
+
+    def first_id(self, direction: Direction) -> int | None:
+        return None
+
+    def as_text(self, sentence: str, direction: Direction) -> str:
+        return f"{self.language_code(direction.target) if self.language_ids else self._prompt(direction).strip()} {sentence}"
+
+    def _prompt(self, direction: Direction) -> str:
+        pair = known_as(direction.source, self.reads), known_as(direction.target, self.writes)
+        source, target = (str(code) for code in pair)
+        if (source, target) in self.prompts:
+            return self.prompts[source, target]
+        # English into German and into French were trained: so are the words of German into French made.
+        languages = {
+            code: words for pair, prompt in self.prompts.items() for code, words in zip(pair, _languages(prompt), strict=True)
+        }
+        return f"translate {languages[source]} to {languages[target]}: "
+
+
+def _languages(prompt: str) -> tuple[str, str]:
+    match = re.fullmatch(r"translate (.+) to (.+): ?", prompt)
+    return (match[1], match[2]) if match else (prompt, prompt)

@@ -1,0 +1,144 @@
+"""A backbone as its files describe it, read without torch and transformers, which take seconds to load."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.convert import as_safetensors, files_hash
+from fedlingua.backbones.families import FAMILIES
+from fedlingua.backbones.layouts import Layout, layout_from
+from fedlingua.backbones.published import KEPT
+from fedlingua.common.errors import BackboneError
+
+_LANGUAGE = re.compile(r'"__([a-z]{2,3})__"|"([a-z]{2,3}_[A-Z]{2})"')
+_WITH_SCRIPT = re.compile(r'"([a-z]{3}_[A-Z][a-z]{3})"')
+"""A language's token as M2M-100 and as mBART-50 write it; as NLLB does."""
+_TOLD_BY_FILES = ("m2m_100", "mbart", "xlm-roberta", "roberta", "camembert")
+_NO_PARAMETER = ("final_logits_bias", "position_ids", "embed_positions.weights", "lm_head.decoder.bias")
+_TIED = ("shared.weight", "word_embeddings.weight", "embed_tokens.weight", "lm_head.weight", "decoder.weight")
+"""Ends of names in a file of weights: of what is no parameter of its own, and of one matrix under several names, its first one first."""
+
+
+@dataclass(kw_only=True)
+class BackboneFiles:
+    """Where a backbone's files lie, and its codec. drawn_with: seed of random weights; None: the directory's own."""
+
+    name: str
+    directory: Path
+    codec: Codec
+    drawn_with: int | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
+        endings = KEPT | ({".safetensors"} if self.drawn_with is None else set())
+        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in endings])
+        return files if self.drawn_with is None else f"{files}-{self.drawn_with}"
+
+
+@dataclass(kw_only=True)
+class Described(BackboneFiles):
+    """config: as transformers has it, as far as the file says. shapes: of its parameters. item_bytes: of one stored number."""
+
+    config: Any
+    shapes: Mapping[str, tuple[int, ...]]
+    item_bytes: int
+
+    @property
+    def layout(self) -> Layout:
+        return layout_from(self.config, self.shapes)
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(map(math.prod, self.shapes.values()))
+
+
+def describe(directory: Path, name: str = "", drawn_with: int | None = None) -> Described:
+    """Read what the files of a backbone tell; a pytorch_model.bin alone is converted first. BackboneError as `load_backbone`."""
+    name = name or str(directory)
+    try:
+        directory = as_safetensors(directory)
+        raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        check_type(raw.get("model_type"), name)
+        if raw["model_type"] not in _TOLD_BY_FILES:
+            return _loaded(directory, name, drawn_with)
+        assumed = {"hidden_size": raw.get("d_model"), "tie_word_embeddings": True, "pad_token_id": 1, "eos_token_id": 2}
+        config = SimpleNamespace(**{**assumed, **raw})
+        headers = {key: about for file in sorted(directory.glob("*.safetensors")) for key, about in _header(file)}
+        tokenizer = FileTokenizer(directory, config)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BackboneError(f"backbone = {name!r} cannot be read: {error}") from error
+    shapes = {key: tuple(about["shape"]) for key, about in headers.items() if not key.endswith(_NO_PARAMETER)}
+    if config.tie_word_embeddings:
+        for other in [key for end in _TIED for key in shapes if f".{key}".endswith(f".{end}")][1:]:
+            shapes.pop(other, None)
+    stored = 2 if {about["dtype"] for about in headers.values()} <= {"F16", "BF16"} else 4
+    about = {"name": name, "directory": directory, "codec": Codec(tokenizer), "drawn_with": drawn_with}
+    return Described(**about, config=config, shapes=shapes, item_bytes=stored)  # type: ignore[arg-type]
+
+
+def _loaded(directory: Path, name: str, drawn_with: int | None) -> Described:
+    """The same of a backbone whose files this module does not read: it is loaded, which takes seconds."""
+    from fedlingua.backbones.load import load_backbone
+
+    backbone = load_backbone(directory, name, random_weights=drawn_with)
+    shapes = {key: tuple(parameter.shape) for key, parameter in backbone.model.named_parameters()}
+    about = {"name": name, "directory": backbone.directory, "codec": backbone.codec, "drawn_with": drawn_with}
+    return Described(**about, config=backbone.model.config, shapes=shapes, item_bytes=4)  # type: ignore[arg-type]
+
+
+def check_type(model_type: Any, name: str) -> None:
+    """Raise BackboneError for a model of no family that is known."""
+    if model_type not in FAMILIES:
+        raise BackboneError(f"backbone = {name!r} is of type {model_type!r}; wanted one of {', '.join(FAMILIES)}")
+
+
+def _header(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Name, shape and dtype of every tensor of a safetensors file: its first 8 bytes are the length of the JSON behind them."""
+    with file.open("rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    yield from ((name, about) for name, about in header.items() if name != "__metadata__")
+
+
+class FileTokenizer:
+    """What a `Codec` asks of a tokenizer: languages, and of the pieces of text which ones are unknown (-1)."""
+
+    unk_token_id = -1
+
+    def __init__(self, directory: Path, config: Any) -> None:
+        names = ("added_tokens.json", "special_tokens_map.json", "tokenizer_config.json")
+        texts = [file.read_text(encoding="utf-8") for name in names if (file := directory / name).is_file()]
+        self.lang_code_to_id = {code: 0 for text in texts for codes in _LANGUAGE.findall(text) for code in codes if code}
+        self.pad_token_id, self.eos_token_id = config.pad_token_id, config.eos_token_id
+        self._with_script = {code for text in texts for code in _WITH_SCRIPT.findall(text)}
+        self._pieces = next(iter(directory.glob("*.model")), None)
+        self._vocabulary, self._whole = directory / "vocab.json", directory / "tokenizer.json"
+
+    def get_added_vocab(self) -> dict[str, int]:
+        return dict.fromkeys(self._with_script, 0)
+
+    def __call__(self, sentences: Sequence[str], add_special_tokens: bool = False) -> dict[str, list[list[int]]]:
+        if self._pieces is None and self._whole.is_file():
+            from tokenizers import Tokenizer
+
+            whole = Tokenizer.from_file(str(self._whole))
+            rows = [whole.encode(sentence, add_special_tokens=False).ids for sentence in sentences]
+            unknown = {whole.token_to_id(text) for text in ("<unk>", "[UNK]")}
+            return {"input_ids": [[-1 if number in unknown else number for number in row] for row in rows]}
+        from sentencepiece import SentencePieceProcessor
+
+        processor = SentencePieceProcessor(model_file=str(self._pieces))
+        known = json.loads(self._vocabulary.read_text(encoding="utf-8")) if self._vocabulary.is_file() else None
+        texts: list[list[str]] = processor.encode(list(sentences), out_type=str)
+
+        def is_known(piece: str) -> bool:
+            return piece in known if known is not None else processor.piece_to_id(piece) != processor.unk_id()
+
+        return {"input_ids": [[0 if is_known(piece) else -1 for piece in pieces] for pieces in texts]}

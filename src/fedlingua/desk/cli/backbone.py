@@ -1,0 +1,96 @@
+"""`fedlingua backbone`: what a model is, and what of it would train and travel."""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from fedlingua.common import units
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
+
+commands = Commands(help="Backbones: what a model has, and what runs could train of it.")
+SHOWN = 12
+"""Languages named in a line."""
+
+
+@commands.callback()
+def group() -> None:
+    """Holds the group together while it has one command."""
+
+
+@commands.command(epilog=example("fedlingua backbone show demo"))
+def show(
+    name: Annotated[str, typer.Argument(help="A directory, a recipe's name, demo, or a hub id.", metavar="BACKBONE")],
+    revision: Annotated[str, typer.Option(help="Commit of the hub repository; of ids that are known it is pinned.")] = "",
+) -> Answer:
+    """Show a model's family, languages, layers, and how many numbers each tensor set trains and sends.
+
+    Raises:
+        BackboneError: what is missing.
+    """
+    from fedlingua.backbones.directories import backbone_directory
+    from fedlingua.backbones.files import describe
+    from fedlingua.settings.checks import settings_from
+    from fedlingua.settings.experiment import default_run_config
+
+    about = described(describe(backbone_directory(name, revision), name))
+    say(f"{name}: {about['type']}, {about['shape']}, {units.parameters(about['parameters'])} parameters, for {about['task']}")
+    for side in ("reads", "writes") if about["task"] == "translation" else ():
+        known = about[side]
+        more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+        say(f"{side} {len(known)}: {', '.join(known[:SHOWN])}{more}" if known else f"{side}: its files do not say")
+    for part, stack in about["stacks"].items():
+        say(f"{part}: {stack['layers']} layers in {stack['path']}; adapters after {', '.join(stack['places'].values())}")
+    settings = settings_from(default_run_config())
+    settings = replace(settings, backbone=name, backbone_revision=revision, task=about["task"])
+    about["tensor_sets"] = [of_set(settings, chosen) for chosen in tensor_sets()]
+    shown = plain_table("tensor set", "trains", "travels", "one way as float32", "memory", "note", left=("note",))
+    for each in about["tensor_sets"]:
+        numbers = [units.parameters(each.get(key)) for key in ("trains", "travels")]
+        shown.add_row(
+            each["name"], *numbers, *(units.data(each.get(key)) for key in ("bytes", "memory")), each.get("refused", "")
+        )
+    console().print(shown)
+    return about
+
+
+def tensor_sets() -> list[str]:
+    """Their names."""
+    from fedlingua.exchange.tensor_sets import TENSOR_SETS
+
+    return list(TENSOR_SETS)
+
+
+def described(backbone: Any) -> dict[str, Any]:
+    """A backbone's family, languages and stacks."""
+    layout, sizes = backbone.layout, backbone.layout.sizes(backbone.config)
+    return {
+        "backbone": backbone.name,
+        "type": backbone.config.model_type,
+        "task": layout.family.task,
+        "shape": layout.family.shape,
+        "parameters": backbone.num_parameters,
+        "reads": sorted(backbone.codec.reads),
+        "writes": sorted(backbone.codec.writes),
+        "stacks": {
+            part: {"path": stack.path, "layers": sizes[part], "places": dict(stack.places)}
+            for part, stack in layout.stacks.items()
+        },
+        "fingerprint": backbone.fingerprint,
+    }
+
+
+def of_set(settings: Any, name: str) -> dict[str, Any]:
+    """What of the backbone a tensor set trains and sends, in numbers, and the memory that a process takes to train it, a guess."""
+    from fedlingua.common.errors import BackboneError
+    from fedlingua.desk.deployment.checks import memory_estimate
+    from fedlingua.exchange.outline import outline_of
+
+    chosen = replace(settings, tensor_set=name)
+    try:
+        outline = outline_of(chosen)
+    except BackboneError as error:
+        return {"name": name, "refused": str(error)}
+    sent = outline.tensor_set.num_parameters
+    memory = sum(memory_estimate(chosen, outline).values())
+    return {"name": name, "trains": outline.trained.num_parameters, "travels": sent, "bytes": 4 * sent, "memory": memory}

@@ -1,0 +1,60 @@
+"""What a run trains and sends of a backbone, where its files tell without torch, which takes seconds to load."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedlingua.backbones.directories import backbone_directory, check_fits
+from fedlingua.backbones.files import Described, describe
+from fedlingua.backbones.parts import is_adapter_set, is_norm
+from fedlingua.backbones.pruning import private_layers, thirds
+from fedlingua.exchange.companions import with_companions
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.settings.config import Settings
+
+_TOLD: dict[str, Callable[[str], bool]] = {"adapters": is_adapter_set, "norms": is_norm, "full": bool}
+"""Tensor sets that files tell of -> which of the backbone's own tensors train. Of others the model itself is asked."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """backbone: as published. trained, tensor_set: as `Trainable` has them. num_added: numbers that stand in the model besides."""
+
+    backbone: Described
+    trained: TensorSet
+    tensor_set: TensorSet
+    num_added: int
+
+
+def outline_of(settings: Settings) -> Outline:
+    """Read the run's backbone, and work out what the run's method trains of it; BackboneError as `build_trainable`."""
+    drawn = settings.seed if settings.backbone_weights == "random" else None
+    backbone = describe(backbone_directory(settings.backbone, settings.backbone_revision), settings.backbone, drawn)
+    check_fits(backbone.config, settings)
+    name, layout = settings.trained_set, backbone.layout
+    if name not in _TOLD or settings.own_model == "shared-private":
+        from fedlingua.exchange.trainable import build_trainable
+
+        loaded = build_trainable(settings)
+        whole = sum(parameter.numel() for parameter in loaded.model.parameters())
+        return Outline(backbone, loaded.trained, loaded.tensor_set, whole - backbone.num_parameters)
+    sizes = layout.sizes(backbone.config)
+    layers_left, width, dim = thirds(sizes, settings.adapter_layers), backbone.config.hidden_size, settings.adapter_dim
+    added = {
+        f"{stack.path}.{layer}.adapters.{place}.{end}": shape
+        for part, stack in layout.stacks.items()
+        for layer in (layers_left[part] if name == "adapters" else ())
+        for place in stack.places
+        for end, shape in {
+            "down.weight": (dim, width),
+            "down.bias": (dim,),
+            "up.weight": (width, dim),
+            "up.bias": (width,),
+        }.items()
+    }
+    shapes = {tensor: shape for tensor, shape in {**backbone.shapes, **added}.items() if _TOLD[name](tensor)}
+    specs = [TensorSpec(tensor, shape, *layout.place(tensor)) for tensor, shape in shapes.items()]
+    trained = TensorSet(name, tuple(spec for spec in specs if spec.layer is None or spec.layer in layers_left[spec.part]))
+    private = private_layers(sizes, settings.private_layers)
+    sent = TensorSet(name, tuple(spec for spec in trained.specs if spec.layer not in private.get(spec.part, ())))
+    return Outline(backbone, trained, with_companions(sent, settings.companions), sum(map(math.prod, added.values())))

@@ -1,0 +1,73 @@
+"""A client class of one's own, by the key `client`: docs/guides/task.md's, and what is refused."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from clients.client_app import CLIENTS
+from fedlingua.common.errors import ConfigError, FedlinguaError
+from fedlingua.desk.cli.run import check_experiment
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar
+from fedlingua.settings.tasks import TASKS
+from tests.federations import TWO_SITES
+from tests.in_process import run
+from tests.pages import block
+
+Config = dict[str, Scalar]
+
+
+@pytest.fixture
+def config(least_run_config: Mapping[str, Scalar], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    (tmp_path / "two.toml").write_text(TWO_SITES)
+    (tmp_path / "my_task.py").write_text(block("docs/guides/task.md", 'python title="my_task.py"'))
+    monkeypatch.syspath_prepend(tmp_path)
+    return {**least_run_config, "federation": str(tmp_path / "two.toml"), "method": "adapter-fed", "rounds": 1}
+
+
+def test_every_task_has_a_client() -> None:
+    assert set(CLIENTS) == set(TASKS)
+
+
+def test_the_guides_client_trains_and_is_scored_on_its_own_text(config: Config, tmp_path: Path) -> None:
+    from my_task import scanned  # type: ignore[import-not-found]
+
+    mine, plain = ({**config, "client": client} for client in ("my_task:ScannedClient", ""))
+    read, written = (sources(run(each, tmp_path / str(number))[0]) for number, each in enumerate((mine, plain)))
+    assert read == [scanned(sentence) for sentence in written]
+    assert read != written
+
+
+def sources(folder: RunFolder) -> list[str]:
+    """What a site's model was asked to translate at the end."""
+    lines = (folder.directory / "sites" / "hospital" / "translations.tsv").read_text().splitlines()[1:]
+    return [line.split("\t")[0] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("client", "words"),
+    [
+        ("no_such_file:MyClient", "client = 'no_such_file:MyClient': No module named 'no_such_file'"),
+        ("my_task:NoClient", "has no attribute 'NoClient'; its file has to lie beside pyproject.toml"),
+    ],
+)
+def test_a_client_that_is_not_there_is_refused_before_anything_is_loaded(
+    config: Config, tmp_path: Path, client: str, words: str
+) -> None:
+    with pytest.raises(FedlinguaError, match=words):
+        run({**config, "client": client}, tmp_path / "run")
+
+
+@pytest.mark.parametrize("client", ["MyClient", "my_task:My Client", "my_task:MyClient(1)"])
+def test_a_client_that_is_no_name_of_a_class_is_refused(config: Config, client: str) -> None:
+    with pytest.raises(ConfigError, match=r"client = .* is not known; give 'my_file:MyClient'"):
+        settings_from({**config, "client": client})
+
+
+def test_the_command_says_that_its_file_is_missing(config: Config, tmp_path: Path) -> None:
+    experiment = tmp_path / "x.toml"
+    experiment.write_text(f'federation = "{tmp_path}/two.toml"\nclient = "my_tsak:ScannedClient"\n')
+    with pytest.raises(ConfigError, match=r"client = 'my_tsak:ScannedClient': there is no my_tsak\.py"):
+        check_experiment(experiment, None, None, None)

@@ -1,0 +1,161 @@
+"""Every family of models beside transformers itself: the same ids, the same loss, the same translation, and adapters that learn."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.read import Pair
+from fedlingua.evaluation.decode import translate
+from fedlingua.training.batches import IGNORED, pad
+from fedlingua.training.masked_language import MaskedExample, encode_text
+from fedlingua.training.translation import encode_pairs
+from tests.families import ENCODERS, TRANSLATING
+
+DE_FR = Direction("de", "fr")
+DECODERS = ("llama", "qwen2", "qwen3", "gemma2", "gemma3")
+Loader = Callable[[str], Backbone]
+
+
+@pytest.fixture(scope="session")
+def folders(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Builds a family's folder when it is asked for."""
+    top = tmp_path_factory.mktemp("families")
+    sentences = [line for language in ("de", "fr", "es") for line in phrases[language][:100]]
+
+    def folder(name: str) -> Path:
+        if not (top / name).is_dir():
+            (top / name).mkdir()
+            {**TRANSLATING, **ENCODERS}[name](top / name, sentences)
+        return top / name
+
+    return folder
+
+
+@pytest.fixture
+def load(folders: Callable[[str], Path]) -> Loader:
+    return lambda name: load_backbone(folders(name), name)
+
+
+@pytest.fixture
+def pairs(phrases: dict[str, list[str]]) -> list[Pair]:
+    return [Pair(*both) for both in zip(phrases["de"][:6], phrases["fr"][:6], strict=True)]
+
+
+def prompt(name: str, tokenizer: Any, source: str) -> str:
+    if tokenizer.chat_template:
+        asked = [{"role": "user", "content": f"Translate from German into French:\n{source}"}]
+        return str(tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True))
+    return f"German: {source}\nFrench:"
+
+
+def own_source(name: str, tokenizer: Any, source: str) -> list[int]:
+    """As the family's documentation has it given to the tokenizer."""
+    if name == "nllb":
+        tokenizer.src_lang = "deu_Latn"
+    before = {"marian-to-many": ">>fra<<", "t5": "translate German to French: ", "madlad": "<2fr> "}.get(name, "")
+    text = prompt(name, tokenizer, source) if name in DECODERS else before + source
+    ids: list[int] = tokenizer(text, add_special_tokens=not (name in DECODERS and tokenizer.chat_template))["input_ids"]
+    return ids
+
+
+def own_target(name: str, tokenizer: Any, source: str, target: str) -> list[int]:
+    if name in DECODERS:
+        text = prompt(name, tokenizer, source)
+        special = {"add_special_tokens": not tokenizer.chat_template}
+        whole = tokenizer(f"{text}{'' if tokenizer.chat_template else ' '}{target}", **special)["input_ids"]
+        return [*whole[len(own_source(name, tokenizer, source)) :], tokenizer.eos_token_id]
+    if name == "nllb":
+        tokenizer.tgt_lang = "fra_Latn"
+    ids: list[int] = tokenizer(text_target=target)["input_ids"]
+    return ids
+
+
+@pytest.mark.parametrize("name", TRANSLATING)
+def test_ids_are_those_of_the_familys_own_tokenizer(name: str, load: Loader, pairs: list[Pair]) -> None:
+    backbone = load(name)
+    tokenizer = backbone.codec.tokenizer
+    for pair, example in zip(pairs, encode_pairs(pairs, DE_FR, backbone.codec, 64), strict=True):
+        assert example.source == own_source(name, tokenizer, pair.source)
+        assert example.target == own_target(name, tokenizer, pair.source, pair.target)
+    assert backbone.codec.decode([example.target]) == [pair.target]
+
+
+@pytest.mark.parametrize("name", TRANSLATING)
+def test_a_long_sentence_is_cut_and_keeps_what_stands_around_it(name: str, load: Loader, pairs: list[Pair]) -> None:
+    codec = load(name).codec
+    long = Pair(" ".join(pair.source for pair in pairs), " ".join(pair.target for pair in pairs))
+    (whole,), (cut,) = (encode_pairs([long], DE_FR, codec, most) for most in (500, 40))
+    assert len(cut.target) == 40 < len(whole.target)
+    assert cut.target == [*whole.target[:39], codec.end_id]
+    if name in DECODERS:
+        (nothing,) = codec.encode_source([""], DE_FR, 40)
+        assert len(nothing) + 36 <= len(cut.source) <= len(nothing) + 42
+    else:
+        assert cut.source == [*whole.source[:39], codec.end_id]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", TRANSLATING)
+def test_the_loss_is_transformers_own(name: str, load: Loader, pairs: list[Pair]) -> None:
+    backbone = load(name)
+    codec, model = backbone.codec, backbone.model
+    examples = encode_pairs(pairs, DE_FR, codec, 64)
+    wanted = tokens = 0.0
+    for source, target in examples:  # one by one: what pads cannot matter then
+        if name in DECODERS:
+            ids, labels = [*source, *target], [IGNORED] * len(source) + target
+            loss = model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss
+        else:
+            loss = model(input_ids=torch.tensor([source]), labels=torch.tensor([target])).loss
+        wanted, tokens = wanted + float(loss) * len(target), tokens + len(target)
+    batch = pad(examples, codec)
+    nll, count = batch.nll(model)
+    assert count == tokens
+    assert float(nll) == pytest.approx(wanted, rel=1e-5)
+    each, of_each = batch.nlls(model)
+    assert float(each.sum()) == pytest.approx(wanted, rel=1e-5)
+    assert of_each.tolist() == [len(example.target) for example in examples]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("name", TRANSLATING)
+def test_a_translation_is_what_generate_gives_alone(name: str, beam: int, load: Loader, pairs: list[Pair]) -> None:
+    backbone = load(name)
+    tokenizer, model = backbone.codec.tokenizer, backbone.model
+    sentences = [pair.source for pair in pairs]
+    wanted = []
+    for sentence in sentences:
+        source = torch.tensor([own_source(name, tokenizer, sentence)])
+        first = {"forced_bos_token_id": tokenizer.convert_tokens_to_ids("fra_Latn")} if name == "nllb" else {}
+        made = model.generate(  # type: ignore[operator]
+            input_ids=source, attention_mask=torch.ones_like(source), num_beams=beam, do_sample=False, max_new_tokens=8, **first
+        )
+        given = source.shape[1] if name in DECODERS else 0
+        wanted.append(tokenizer.decode(made[0, given:], skip_special_tokens=True).strip())
+    assert all(wanted)
+    assert translate(model, backbone.codec, sentences, DE_FR, beam, 64, 8) == wanted
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoders_loss_and_guesses_are_transformers_own(name: str, load: Loader, phrases: dict[str, list[str]]) -> None:
+    backbone = load(name)
+    codec, model = backbone.codec, backbone.model
+    texts = encode_text(phrases["de"][:8], codec, 24, 0.3)  # type: ignore[arg-type]
+    examples: list[MaskedExample] = [text.drawn(Random(3)) for text in texts]
+    batch = pad(examples, codec)
+    labels: Tensor = batch.labels  # type: ignore[attr-defined]
+    out = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=labels)  # type: ignore[attr-defined]
+    nll, count = batch.nll(model)
+    assert count == int((labels != IGNORED).sum()) > 8
+    assert float(nll) / count == pytest.approx(float(out.loss), rel=1e-5)
+    scores, targets = batch.predicted(model)  # type: ignore[attr-defined]
+    assert torch.allclose(scores, out.logits[labels != IGNORED], atol=1e-5)
+    assert targets.tolist() == labels[labels != IGNORED].tolist()

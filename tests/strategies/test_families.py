@@ -1,0 +1,100 @@
+"""A federation of three sites on every family of models: it trains, its dev loss falls, it translates, and what travels is counted."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedlingua.desk.export.model import export_model
+from fedlingua.desk.models import RunModels
+from fedlingua.desk.translator import Translator
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua.settings.checks import settings_from
+from tests.conftest import short_run_config
+from tests.families import ENCODERS, TRANSLATING
+from tests.federations import phrasebook_federation
+from tests.in_process import rounds, run
+
+THREE = phrasebook_federation("three", hospital=("de-fr", 40), court=("de-fr", 36), school=("de-fr", 32))
+SETS = ("adapters", "lora", "full")
+FAMILIES = [*TRANSLATING, *ENCODERS]
+QUICK = [
+    *[("nllb", "adapters"), ("marian", "lora"), ("madlad", "adapters"), ("qwen3", "lora"), ("gemma2", "full")],
+    *[("bert", "full"), ("modernbert", "adapters"), ("deberta", "adapters")],
+]
+OTHERS = [(name, each) for name in FAMILIES for each in SETS if (name, each) not in QUICK]
+
+
+@pytest.fixture(scope="session")
+def families(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Builds a family's folder when it is asked for."""
+    top = tmp_path_factory.mktemp("families")
+    sentences = [line for language in ("de", "fr", "es") for line in phrases[language][:100]]
+
+    def folder(name: str) -> Path:
+        if not (top / name).is_dir():
+            (top / name).mkdir()
+            {**TRANSLATING, **ENCODERS}[name](top / name, sentences)
+        return top / name
+
+    return folder
+
+
+def config_of(backbone: Path, tensor_set: str, folder: Path, is_encoder: bool) -> dict[str, Any]:
+    (folder / "three.toml").write_text(THREE.replace('direction = "de-fr"', 'language = "de"') if is_encoder else THREE)
+    config: dict[str, Any] = {**short_run_config(backbone), "federation": str(folder / "three.toml"), "deadline.phase-s": 120.0}
+    more: dict[str, Any] = {"task": "masked-language", "batch-size": 2, "local-epochs": 4} if is_encoder else {}
+    rate = {"adapters": 3e-2, "lora": 3e-3, "full": 3e-3}[tensor_set]
+    if "modernbert" in str(backbone) and tensor_set == "lora":
+        more["lora.targets"] = "Wqkv"
+    return {**config, **more, "tensor-set": tensor_set, "learning-rate": rate, "max-tokens": 48, "adapter.init": "zero"}
+
+
+def held(name: str, tensor_set: str, families: Callable[[str], Path], tmp_path: Path) -> Path:
+    """Run a federation and hold what it says of itself."""
+    config = config_of(families(name), tensor_set, tmp_path, name in ENCODERS)
+    folder, _ = run(config, tmp_path / "run")
+    losses = [line["dev_loss"] for line in rounds(folder)]
+    assert len(losses) == 3  # of the backbone, and after each round
+    assert losses[-1] < losses[0]
+    about = json.loads((folder.directory / "run.json").read_text())
+    trainable = build_trainable(settings_from(config))
+    assert about["exchanged_parameters"] == trainable.tensor_set.num_parameters > 0
+    assert json.loads((folder.directory / "scores.json").read_text())["sites"]
+    return folder.directory
+
+
+@pytest.mark.parametrize(("name", "tensor_set"), QUICK)
+def test_a_federation_of_three(name: str, tensor_set: str, families: Callable[[str], Path], tmp_path: Path) -> None:
+    directory = held(name, tensor_set, families, tmp_path)
+    if name in TRANSLATING:
+        own = Translator.of_site(directory, "hospital")
+        assert any(own.translate(["ja", "Guten Morgen.", "der Arzt"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "tensor_set"), OTHERS)
+def test_a_federation_of_three_with_other_sets(
+    name: str, tensor_set: str, families: Callable[[str], Path], tmp_path: Path
+) -> None:
+    held(name, tensor_set, families, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["marian", "qwen3"])
+def test_what_is_exported_for_peft_is_what_the_site_uses(name: str, families: Callable[[str], Path], tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    directory = held(name, "lora", families, tmp_path)
+    export_model(RunModels(directory).of_site("hospital"), tmp_path / "out", "peft", directory)
+    kind = AutoModelForCausalLM if name == "qwen3" else AutoModelForSeq2SeqLM
+    model = PeftModel.from_pretrained(kind.from_pretrained(families(name)), tmp_path / "out")
+    own = Translator.of_site(directory, "hospital")
+    codec, sentence = own.trainable.backbone.codec, "Guten Morgen."
+    (ids,) = codec.encode_source([sentence], RunModels(directory).of_site("hospital").direction, 48)
+    made = model.generate(input_ids=torch.tensor([ids]), num_beams=1, do_sample=False, max_new_tokens=6)
+    made = made[:, len(ids) :] if codec.is_causal else made
+    assert codec.decode(made.tolist()) == own.translate([sentence])
