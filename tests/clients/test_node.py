@@ -120,7 +120,7 @@ def test_text_in_one_language_is_split_at_its_site_alone_in_either_mode(settings
 
 def test_text_of_a_deployed_site_is_never_mixed(settings: Settings, tmp_path: Path) -> None:
     mixed = TextRules(replace(SHARED.split, mixed=True), directions=SHARED.directions)
-    with pytest.raises(ExchangeError, match=r"mixed = true deals out all sites' text.*in simulation only"):
+    with pytest.raises(ExchangeError, match=r"mixed = true mixes all sites' text, which only a simulation can"):
         deployed(settings, site_file(tmp_path)).texts("clinic", mixed)
 
 
@@ -246,7 +246,7 @@ def test_a_pooled_site_is_hosted_by_the_first_partition_and_never_deployed(four_
     pooled = settings_from({**four_sites, "method": "centralized-adapter"})
     names = [node_of(context(four_sites, **{"partition-id": p, "num-partitions": 2}), pooled).names for p in (0, 1)]
     assert names == [["pooled"], []]
-    with pytest.raises(ExchangeError, match="pools all sites' text, in simulation only"):
+    with pytest.raises(ExchangeError, match="pools all sites' text, which only a simulation can"):
         node_of(context(four_sites, **{SITE_FILE: str(site_file(tmp_path))}), pooled)
 
 

@@ -212,7 +212,7 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "COMET of 1.2 GB": ("[limits] comet-models", {"metrics": "bleu,chrf,comet"}),
     "a backbone of the server's": ("[backbones]", {"backbone": "somebody/else"}),
     "a backbone by its path": ("[backbones]", {"backbone": "/etc"}),
-    "all sites' text in one place": ("in simulation only", {"method": "centralized-model"}),
+    "all sites' text in one place": ("which only a simulation can", {"method": "centralized-model"}),
 }
 
 
@@ -274,7 +274,7 @@ CARELESS: dict[str, tuple[str, str, dict[str, Any]]] = {
         protocol.PROBE,
         {"send.rule": "metasend-l", "meta_batches": 32, "batch_size": 170},
     ),
-    "mixed text": ("in simulation only", protocol.DESCRIBE, {"rules": ruled("split", mixed=True)}),
+    "mixed text": ("which only a simulation can", protocol.DESCRIBE, {"rules": ruled("split", mixed=True)}),
     "a split over all sites' text": ("in one place", protocol.DESCRIBE, {"rules": ruled("split", mode="components")}),
     "overlap compared without a key": ("names none", protocol.DIGESTS, {"overlap": "remove"}),
     "a raw gradient as signature": ("raw gradients", protocol.SIGNATURE, {**GRADIENTS, "signature_form": "raw"}),

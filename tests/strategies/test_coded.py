@@ -165,8 +165,8 @@ def test_an_update_that_is_no_change_is_refused(arrays, words):
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"send.code": "5 bits"}, "is no code"),
-        ({"send.code-down": "half"}, "is no code"),
+        ({"send.code": "5 bits"}, "is not a code"),
+        ({"send.code-down": "half"}, "is not a code"),
         ({**FOUR, "own-model": "mr-mtl"}, "sends no change of the mean"),
         ({**FOUR, "scaffold": True, "optimizer": "sgd"}, "travel"),
         ({"send.code": "sign", "method": "adapter-fed", "send.rule": "top-k"}, "selection top-k leaves nothing behind"),

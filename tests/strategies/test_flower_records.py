@@ -59,7 +59,7 @@ def test_arrays_that_cannot_be_a_states_are_refused(value, words) -> None:
 def test_a_record_made_anew_keeps_no_memory_and_says_so() -> None:
     before = state(memory={"m": np.ones(1, np.float32)})
     anew = ArrayRecord({key: Array(array.numpy()) for key, array in arrays_of(before).items()})
-    with pytest.raises(RunError, match="made anew"):
+    with pytest.raises(RunError, match="returned a new record"):
         state_of(anew, before)
     assert state_of(anew, state()).tensors["decoder"]["all"]["d"].tolist() == [7, 8]
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fedlingua.backbones.parts import Part
+from fedlingua.common.errors import BackboneError
 from fedlingua.settings.tasks import TaskName
 
 Shape = Literal["encoder-decoder", "decoder", "encoder"]
@@ -41,3 +42,9 @@ FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "modernbert", "deberta-v2"), _MASKED),
 }
 """NLLB's type is m2m_100, MADLAD's t5, EuroLLM's llama. A mixture of experts, as nllb-moe, is not among them."""
+
+
+def check_type(model_type: Any, name: str) -> None:
+    """Raise BackboneError for a model of no family that is known."""
+    if model_type not in FAMILIES:
+        raise BackboneError(f"backbone = {name!r} is of type {model_type!r}; wanted one of {', '.join(FAMILIES)}")

@@ -5,16 +5,15 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.backbones.convert import as_safetensors, files_hash
-from fedlingua.backbones.families import FAMILIES
+from fedlingua.backbones.convert import as_safetensors
+from fedlingua.backbones.families import check_type
+from fedlingua.backbones.fingerprint import BackboneFiles
 from fedlingua.backbones.layouts import Layout, layout_from
-from fedlingua.backbones.published import KEPT
 from fedlingua.common.errors import BackboneError
 
 _LANGUAGE = re.compile(r'"__([a-z]{2,3})__"|"([a-z]{2,3}_[A-Z]{2})"')
@@ -24,23 +23,6 @@ _TOLD_BY_FILES = ("m2m_100", "mbart", "xlm-roberta", "roberta", "camembert")
 _NO_PARAMETER = ("final_logits_bias", "position_ids", "embed_positions.weights", "lm_head.decoder.bias")
 _TIED = ("shared.weight", "word_embeddings.weight", "embed_tokens.weight", "lm_head.weight", "decoder.weight")
 """Ends of names in a file of weights: of what is no parameter of its own, and of one matrix under several names, its first one first."""
-
-
-@dataclass(kw_only=True)
-class BackboneFiles:
-    """Where a backbone's files lie, and its codec. drawn_with: seed of random weights; None: the directory's own."""
-
-    name: str
-    directory: Path
-    codec: Codec
-    drawn_with: int | None = None
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
-        endings = KEPT | ({".safetensors"} if self.drawn_with is None else set())
-        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in endings])
-        return files if self.drawn_with is None else f"{files}-{self.drawn_with}"
 
 
 @dataclass(kw_only=True)
@@ -92,12 +74,6 @@ def _loaded(directory: Path, name: str, drawn_with: int | None) -> Described:
     shapes = {key: tuple(parameter.shape) for key, parameter in backbone.model.named_parameters()}
     about = {"name": name, "directory": backbone.directory, "codec": backbone.codec, "drawn_with": drawn_with}
     return Described(**about, config=backbone.model.config, shapes=shapes, item_bytes=4)  # type: ignore[arg-type]
-
-
-def check_type(model_type: Any, name: str) -> None:
-    """Raise BackboneError for a model of no family that is known."""
-    if model_type not in FAMILIES:
-        raise BackboneError(f"backbone = {name!r} is of type {model_type!r}; wanted one of {', '.join(FAMILIES)}")
 
 
 def _header(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

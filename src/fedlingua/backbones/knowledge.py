@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from fedlingua.backbones.directories import BUILT_IN
-from fedlingua.backbones.files import BackboneFiles
+from fedlingua.backbones.fingerprint import BackboneFiles
 from fedlingua.common.languages import Direction, known_as, language_name, parse_written
 from fedlingua_demo import phrasebook
 

@@ -22,8 +22,8 @@ from fedlingua.backbones.codec_causal import CausalCodec
 from fedlingua.backbones.codec_marian import MarianCodec
 from fedlingua.backbones.codec_t5 import T5Codec
 from fedlingua.backbones.convert import as_safetensors
-from fedlingua.backbones.families import FAMILIES, Shape
-from fedlingua.backbones.files import BackboneFiles, check_type
+from fedlingua.backbones.families import FAMILIES, Shape, check_type
+from fedlingua.backbones.fingerprint import BackboneFiles
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.tasks import TaskName

@@ -128,7 +128,7 @@ def test_a_single_example_that_does_not_fit_is_told_with_what_would_help(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     add = StepGradient(trained.model, trained.codec, "fp32")
-    monkeypatch.setattr(trained.model.model, "forward", full)
+    monkeypatch.setattr(trained.model.model.encoder, "forward", full)
     wanted = "memory.gradient-checkpointing = true, memory.head-chunk = 64"
     with pytest.raises(RunError, match=rf"a single example of \d+ tokens; give {wanted}"):
         add(step)
@@ -140,7 +140,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(trained.model.model, "forward", broken)
+    monkeypatch.setattr(trained.model.model.encoder, "forward", broken)
     with pytest.raises(RuntimeError, match="something else"):
         StepGradient(trained.model, trained.codec, "fp32")(step)
 

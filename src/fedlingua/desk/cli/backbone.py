@@ -30,10 +30,12 @@ def show(
     """
     from fedlingua.backbones.directories import backbone_directory
     from fedlingua.backbones.files import describe
+    from fedlingua.backbones.layouts import most_tokens
     from fedlingua.settings.checks import settings_from
     from fedlingua.settings.experiment import default_run_config
 
-    about = described(describe(backbone_directory(name, revision), name))
+    backbone = describe(backbone_directory(name, revision), name)
+    about = described(backbone)
     say(f"{name}: {about['type']}, {about['shape']}, {units.parameters(about['parameters'])} parameters, for {about['task']}")
     for side in ("reads", "writes") if about["task"] == "translation" else ():
         known = about[side]
@@ -42,7 +44,8 @@ def show(
     for part, stack in about["stacks"].items():
         say(f"{part}: {stack['layers']} layers in {stack['path']}; adapters after {', '.join(stack['places'].values())}")
     settings = settings_from(default_run_config())
-    settings = replace(settings, backbone=name, backbone_revision=revision, task=about["task"])
+    most = min(settings.max_tokens, most_tokens(backbone.config) or settings.max_tokens)
+    settings = replace(settings, backbone=name, backbone_revision=revision, task=about["task"], max_tokens=most)
     about["tensor_sets"] = [of_set(settings, chosen) for chosen in tensor_sets()]
     shown = plain_table("tensor set", "trains", "travels", "one way as float32", "memory", "note", left=("note",))
     for each in about["tensor_sets"]:

@@ -136,6 +136,7 @@ TMX = '<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>\n<tu><tuv xml:l
 SITE_INIT = "site init --direction de-fr"
 TABLE = [
     # Paths and files.
+    Mistake("backbone show nowhere", "no such directory", "nowhere", "a hub id looks like"),
     Mistake("run smal.toml", "no such file", "smal.toml", "did you mean 'small.toml'?"),
     Mistake("run runs", "is a folder", "runs", "wanted a TOML file"),
     Mistake("run broken.toml", "not TOML", "broken.toml | line 2", "mend it", has=file("broken.toml", "rounds = 2\nmethod = \n")),

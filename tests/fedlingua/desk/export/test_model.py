@@ -200,7 +200,7 @@ def test_what_a_site_was_not_delivered_comes_from_its_clusters(run_of: RunOf, tm
     kept = tmp_path / "controllers"
     shutil.copytree(run_of("controllers"), kept)
     shutil.rmtree(kept / "sites")
-    with pytest.raises(RunError, match=r"what court trained lies with the site itself .*`fedlingua site export` there"):
+    with pytest.raises(RunError, match=r"court's model is at the site itself .*`fedlingua site export`"):
         RunModels(kept).of_site("court")
     with pytest.raises(RunError, match="only a part of what was trained is at the server"):
         RunModels(kept).of_direction(Direction("de", "fr"))
@@ -269,7 +269,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_a_whole_one(
 
     with monkeypatch.context() as patched:
         patched.setattr("fedlingua.desk.export.directories.write_tokenizer", full_disk)
-        with pytest.raises(RunError, match=r"cannot be written \(no space left on device\); nothing of it is left"):
+        with pytest.raises(RunError, match=r"cannot be written \(no space left on device\); nothing was left behind"):
             export_model(RunModels(run).of_site("hospital"), to, "peft", run, force=True)
     assert {file.name: file.read_bytes() for file in to.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

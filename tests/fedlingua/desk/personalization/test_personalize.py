@@ -144,9 +144,7 @@ def test_a_training_that_diverges_is_an_error_with_its_rate_and_leaves_what_was_
     folder = request.getfixturevalue(kind)
     go_on(folder, site)
     before = {path: path.read_bytes() for path in left(folder, site).iterdir()}
-    told = (
-        f"site {site}: its own model diverged at the learning rate {rate:g}, so it is discarded; give a smaller --learning-rate"
-    )
+    told = f"site {site}: its own model diverged at the learning rate {rate:g}, so nothing is kept of it; give a smaller --learning-rate"
     with pytest.raises(RunError, match=re.escape(told)):
         go_on(folder, site, learning_rate=rate)
     assert {path: path.read_bytes() for path in left(folder, site).iterdir()} == before

@@ -189,7 +189,7 @@ def test_when_too_many_wait_one_is_told_when_to_come_again(models: Models, monke
     refused = [answer for answer in answers if answer.status_code == 503]
     assert refused
     assert {answer.status_code for answer in answers} == {200, 503}
-    assert all(int(answer.headers["retry-after"]) >= 1 and "come again" in answer.json()["error"] for answer in refused)
+    assert all(int(answer.headers["retry-after"]) >= 1 and "try again" in answer.json()["error"] for answer in refused)
 
 
 def test_the_tensors_asked_for_lately_stay_in_memory_within_a_bound(finished_run: Path) -> None:

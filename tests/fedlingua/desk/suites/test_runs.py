@@ -173,7 +173,7 @@ def test_a_corpus_too_small_for_its_sizes_is_refused_before_anything_starts(file
 
 def test_clusters_that_cannot_be_made_are_refused_with_the_row(file: Path) -> None:
     file.write_text(file.read_text() + '[[row]]\nmethod = "adapter-random"\ncluster.number = 3\n')
-    with pytest.raises(ConfigError, match=r"row adapter-random: cluster.number = 3, and there are 2 sites"):
+    with pytest.raises(ConfigError, match=r"row adapter-random: cluster.number = 3, but there are 2 sites"):
         planned(file)
 
 

@@ -1,0 +1,26 @@
+"""What a loaded backbone and one that is read from its files alone have in common: their place, their codec, and their hash."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.convert import files_hash
+from fedlingua.backbones.published import KEPT
+
+
+@dataclass(kw_only=True)
+class BackboneFiles:
+    """Where a backbone's files lie, and its codec. drawn_with: seed of random weights; None: the directory's own."""
+
+    name: str
+    directory: Path
+    codec: Codec
+    drawn_with: int | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
+        endings = KEPT | ({".safetensors"} if self.drawn_with is None else set())
+        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in endings])
+        return files if self.drawn_with is None else f"{files}-{self.drawn_with}"
