@@ -32,7 +32,7 @@ MIB = 1 << 20
 def batch() -> PairBatch:
     drawn = torch.Generator().manual_seed(1)
     source, given, target = (torch.randint(4, VOCABULARY, (PAIRS, TOKENS), generator=drawn) for _ in range(3))
-    return PairBatch(source, torch.ones_like(source), given, target)
+    return PairBatch(source, torch.ones_like(source), target, given)
 
 
 def adapted(layers: int) -> M2M100ForConditionalGeneration:

@@ -79,6 +79,23 @@ def least_backbone(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory
     return directory
 
 
+@pytest.fixture(scope="session")
+def family_folder(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Builds the folder of a small model of a family, by its name in tests/families.py, when it is first asked for."""
+    from tests.families import ENCODERS, TRANSLATING
+
+    top = tmp_path_factory.mktemp("families")
+    sentences = [line for language in ("de", "fr", "es") for line in phrases[language][:100]]
+
+    def folder(name: str) -> Path:
+        if not (top / name).is_dir():
+            (top / name).mkdir()
+            {**TRANSLATING, **ENCODERS}[name](top / name, sentences)
+        return top / name
+
+    return folder
+
+
 @pytest.fixture
 def backbone(tiny_backbone: Path) -> Backbone:
     """The tiny backbone in memory of this test's own."""

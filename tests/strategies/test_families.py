@@ -28,21 +28,6 @@ QUICK = [
 OTHERS = [(name, each) for name in FAMILIES for each in SETS if (name, each) not in QUICK]
 
 
-@pytest.fixture(scope="session")
-def families(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Builds a family's folder when it is asked for."""
-    top = tmp_path_factory.mktemp("families")
-    sentences = [line for language in ("de", "fr", "es") for line in phrases[language][:100]]
-
-    def folder(name: str) -> Path:
-        if not (top / name).is_dir():
-            (top / name).mkdir()
-            {**TRANSLATING, **ENCODERS}[name](top / name, sentences)
-        return top / name
-
-    return folder
-
-
 def config_of(backbone: Path, tensor_set: str, folder: Path, is_encoder: bool) -> dict[str, Any]:
     (folder / "three.toml").write_text(THREE.replace('direction = "de-fr"', 'language = "de"') if is_encoder else THREE)
     config: dict[str, Any] = {**short_run_config(backbone), "federation": str(folder / "three.toml"), "deadline.phase-s": 120.0}
@@ -53,9 +38,9 @@ def config_of(backbone: Path, tensor_set: str, folder: Path, is_encoder: bool) -
     return {**config, **more, "tensor-set": tensor_set, "learning-rate": rate, "max-tokens": 48, "adapter.init": "zero"}
 
 
-def held(name: str, tensor_set: str, families: Callable[[str], Path], tmp_path: Path) -> Path:
+def held(name: str, tensor_set: str, family_folder: Callable[[str], Path], tmp_path: Path) -> Path:
     """Run a federation and hold what it says of itself."""
-    config = config_of(families(name), tensor_set, tmp_path, name in ENCODERS)
+    config = config_of(family_folder(name), tensor_set, tmp_path, name in ENCODERS)
     folder, _ = run(config, tmp_path / "run")
     losses = [line["dev_loss"] for line in rounds(folder)]
     assert len(losses) == 3  # of the backbone, and after each round
@@ -68,8 +53,8 @@ def held(name: str, tensor_set: str, families: Callable[[str], Path], tmp_path: 
 
 
 @pytest.mark.parametrize(("name", "tensor_set"), QUICK)
-def test_a_federation_of_three(name: str, tensor_set: str, families: Callable[[str], Path], tmp_path: Path) -> None:
-    directory = held(name, tensor_set, families, tmp_path)
+def test_a_federation_of_three(name: str, tensor_set: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    directory = held(name, tensor_set, family_folder, tmp_path)
     if name in TRANSLATING:
         own = Translator.of_site(directory, "hospital")
         assert any(own.translate(["ja", "Guten Morgen.", "der Arzt"]))
@@ -78,20 +63,20 @@ def test_a_federation_of_three(name: str, tensor_set: str, families: Callable[[s
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tensor_set"), OTHERS)
 def test_a_federation_of_three_with_other_sets(
-    name: str, tensor_set: str, families: Callable[[str], Path], tmp_path: Path
+    name: str, tensor_set: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    held(name, tensor_set, families, tmp_path)
+    held(name, tensor_set, family_folder, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["marian", "qwen3"])
-def test_what_is_exported_for_peft_is_what_the_site_uses(name: str, families: Callable[[str], Path], tmp_path: Path) -> None:
+def test_what_is_exported_for_peft_is_what_the_site_uses(name: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    directory = held(name, "lora", families, tmp_path)
+    directory = held(name, "lora", family_folder, tmp_path)
     export_model(RunModels(directory).of_site("hospital"), tmp_path / "out", "peft", directory)
     kind = AutoModelForCausalLM if name == "qwen3" else AutoModelForSeq2SeqLM
-    model = PeftModel.from_pretrained(kind.from_pretrained(families(name)), tmp_path / "out")
+    model = PeftModel.from_pretrained(kind.from_pretrained(family_folder(name)), tmp_path / "out")
     own = Translator.of_site(directory, "hospital")
     codec, sentence = own.trainable.backbone.codec, "Guten Morgen."
     (ids,) = codec.encode_source([sentence], RunModels(directory).of_site("hospital").direction, 48)

@@ -51,7 +51,7 @@ def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int 
     from fedlingua.desk.memory_store import Memory
     from fedlingua.desk.translator import Translator
     from fedlingua.evaluation.scores import bleu_score, score_sums
-    from fedlingua.training.translation import PairExample, encode_pairs
+    from fedlingua.training.translation import encode_pairs
 
     assert model.memory is not None, model
     dev = text.splits["dev"][:DEV_SENTENCES]
@@ -66,8 +66,7 @@ def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int 
         raise RunError(
             f"a memory is made with an M2M-100, NLLB or mBART-50, and the backbone is a {backbone.config.model_type}; go without one"
         )
-    encoded = (encode_pairs(pairs, model.direction, codec, translator.max_tokens) for pairs in (text.splits["train"], dev))
-    train, judged = ([example for example in examples if isinstance(example, PairExample)] for examples in encoded)
+    train, judged = (encode_pairs(pairs, model.direction, codec, translator.max_tokens) for pairs in (text.splits["train"], dev))
 
     def bleu(memory: Memory | None) -> float:
         translator.memory = memory

@@ -1,7 +1,9 @@
 """Examples to padded batches of like length, whatever the model is trained for."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Protocol, Self, TypeVar
 
 import torch
@@ -9,26 +11,45 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.training.head import WHOLE, HeadUse
+from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy, token_nlls
 
 IGNORED = -100
 """Label of a position that is never counted in a loss."""
 
 
-class Batch(Protocol):
-    """Padded examples, which know the loss that they are for."""
+@dataclass(frozen=True)
+class Batch(ABC):
+    """Padded examples, which know the loss that they are for.
+
+    input_ids, attention_mask: (batch, len) int64; labels: what is to be predicted, -100 elsewhere.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    labels: Tensor
+
+    @abstractmethod
+    def before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
+        """The head's last layer, what it takes where something is predicted, (tokens, d), and what stands there, row after row.
+
+        The head is about half of a step's cost with a large vocabulary, so it is asked for nothing that the loss would ignore.
+        """
 
     def to(self, device: torch.device) -> Self:
         """The same on another device."""
+        return type(self)(**{each.name: getattr(self, each.name).to(device) for each in fields(self)})
 
     def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
         """(nll_sum, number of predicted tokens): minus the log probability of what is to be predicted, in nats, not averaged.
 
         use: how the output head is gone through.
         """
+        head, hidden, targets = self.before_head(model)
+        return cross_entropy(head, hidden, targets, label_smoothing, use), int(targets.numel())
 
     def nlls(self, model: PreTrainedModel, use: HeadUse = WHOLE) -> tuple[Tensor, Tensor]:
         """(nll_sum, number of predicted tokens) of each example, both (batch,), over the whole vocabulary; no gradient."""
+        return summed_by_row(token_nlls(*self.before_head(model), use.chunk), self.labels != IGNORED)
 
 
 class Sized(Protocol):

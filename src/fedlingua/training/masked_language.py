@@ -6,7 +6,6 @@ as they are. Text that is measured has masks of its own, decided by the text alo
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Self
 
@@ -15,8 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec, TextCodec
-from fedlingua.training.batches import IGNORED, summed_by_row
-from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy, token_nlls
+from fedlingua.training.batches import IGNORED, Batch
+from fedlingua.training.head import Head
 from fedlingua.training.outputs import masked_head
 
 MASKED, REPLACED = 0.8, 0.1
@@ -25,41 +24,19 @@ MASKS_KEY = "fedlingua"
 """Decides the masks of text that is measured, with the text itself: under every method, seed and model the same."""
 
 
-@dataclass(frozen=True)
-class MaskedBatch:
-    """Padded masked sequences.
+class MaskedBatch(Batch):
+    """Padded masked sequences; a label where a piece is to be predicted."""
 
-    input_ids, attention_mask, labels: (batch, len) int64; labels -100 where nothing is predicted.
-    """
-
-    input_ids: Tensor
-    attention_mask: Tensor
-    labels: Tensor
-
-    def to(self, device: torch.device) -> Self:
-        return type(self)(self.input_ids.to(device), self.attention_mask.to(device), self.labels.to(device))
-
-    def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
-        head, hidden, targets = self._before_head(model)
-        return cross_entropy(head, hidden, targets, label_smoothing, use), int(targets.numel())
-
-    def nlls(self, model: PreTrainedModel, use: HeadUse = WHOLE) -> tuple[Tensor, Tensor]:
-        return summed_by_row(token_nlls(*self._before_head(model), use.chunk), self.labels != IGNORED)
-
-    def predicted(self, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
-        """Scores of the masked positions alone, (positions, vocabulary), and what stands there."""
-        head, hidden, targets = self._before_head(model)
-        return head.scores(hidden), targets
-
-    def _before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
-        """The head's last layer, what it takes at the masked positions alone, (positions, d), and what stands there.
-
-        The head is about half of a step's cost with a large vocabulary, so it is asked for nothing that the loss would ignore.
-        """
+    def before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
         hidden: Tensor = model.base_model(input_ids=self.input_ids, attention_mask=self.attention_mask).last_hidden_state
         asked = self.labels != IGNORED
         head, transformed = masked_head(model, hidden[asked])
         return head, transformed, self.labels[asked]
+
+    def predicted(self, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
+        """Scores of the masked positions alone, (positions, vocabulary), and what stands there."""
+        head, hidden, targets = self.before_head(model)
+        return head.scores(hidden), targets
 
 
 class MaskedExample(NamedTuple):

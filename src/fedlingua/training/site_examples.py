@@ -9,7 +9,7 @@ from fedlingua.corpora.texts import SiteText
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.masked_language import MASKS_KEY, MaskedExample, TextExample, encode_text
-from fedlingua.training.translation import JoinedExample, PairExample, encode_pairs
+from fedlingua.training.translation import PairExample, encode_pairs
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ExampleMaker:
     measured: Callable[[SiteText, Split, Codec, Settings], Sequence[Example]]
 
 
-def pairs_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> Sequence[PairExample | JoinedExample]:
+def pairs_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[PairExample]:
     """A pair an example."""
     return encode_pairs(text.splits[split], text.direction, codec, settings.max_tokens)
 

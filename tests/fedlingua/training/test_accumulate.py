@@ -11,7 +11,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import pad
 from fedlingua.training.process_group import ProcessGroup
-from fedlingua.training.translation import PairExample, translation_nll
+from fedlingua.training.translation import PairExample
 
 
 def memory_for(backbone: Backbone, most: int) -> list[int]:
@@ -49,7 +49,7 @@ def gradients(backbone: Backbone) -> dict[str, Tensor]:
 @pytest.fixture
 def wanted(trained: Backbone, step: list[list[PairExample]]) -> dict[str, Tensor]:
     """Of the mean over the tokens of all three batches, in one."""
-    nll, tokens = translation_nll(trained.model, pad([one for batch in step for one in batch], trained.codec))
+    nll, tokens = pad([one for batch in step for one in batch], trained.codec).nll(trained.model)
     (nll / tokens).backward()
     found = gradients(trained)
     trained.model.zero_grad(set_to_none=True)

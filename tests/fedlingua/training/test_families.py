@@ -23,24 +23,9 @@ DECODERS = ("llama", "qwen2", "qwen3", "gemma2", "gemma3")
 Loader = Callable[[str], Backbone]
 
 
-@pytest.fixture(scope="session")
-def folders(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Builds a family's folder when it is asked for."""
-    top = tmp_path_factory.mktemp("families")
-    sentences = [line for language in ("de", "fr", "es") for line in phrases[language][:100]]
-
-    def folder(name: str) -> Path:
-        if not (top / name).is_dir():
-            (top / name).mkdir()
-            {**TRANSLATING, **ENCODERS}[name](top / name, sentences)
-        return top / name
-
-    return folder
-
-
 @pytest.fixture
-def load(folders: Callable[[str], Path]) -> Loader:
-    return lambda name: load_backbone(folders(name), name)
+def load(family_folder: Callable[[str], Path]) -> Loader:
+    return lambda name: load_backbone(family_folder(name), name)
 
 
 @pytest.fixture

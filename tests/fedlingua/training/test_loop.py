@@ -20,7 +20,7 @@ from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import corpus_nll
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers
 from fedlingua.training.sampling import Sampling
-from fedlingua.training.translation import PairExample, translation_nll
+from fedlingua.training.translation import PairExample
 
 HOW = LocalTraining(batch_size=8, accumulation=1, epochs=1, learning_rate=1e-3, whole_steps=True, precision="fp32")
 
@@ -84,7 +84,7 @@ def test_one_step_is_adam_on_the_mean_over_the_steps_tokens(site: Site) -> None:
     parameters = {name: value for name, value in site.model.named_parameters() if name in site.initial}
     for parameter in parameters.values():
         parameter.requires_grad_(True)
-    nll, num_tokens = translation_nll(site.model, pad(examples, site.codec))
+    nll, num_tokens = pad(examples, site.codec).nll(site.model)
     (nll / num_tokens).backward()
     for name, parameter in parameters.items():
         assert parameter.grad is not None
@@ -219,7 +219,7 @@ def gradient(site: Site, examples: list[PairExample], label_smoothing: float = 0
     parameters = {name: value for name, value in site.model.named_parameters() if name in site.initial}
     for parameter in parameters.values():
         parameter.requires_grad_(True)
-    nll, tokens = translation_nll(site.model, pad(examples, site.codec), label_smoothing)
+    nll, tokens = pad(examples, site.codec).nll(site.model, label_smoothing)
     (nll / tokens).backward()
     found = {name: value.grad.numpy().copy() for name, value in parameters.items() if value.grad is not None}
     site.model.zero_grad(set_to_none=True)
@@ -462,7 +462,7 @@ def test_one_step_of_sgd_is_the_gradient_times_the_rate(site: Site) -> None:
     parameters = {name: value for name, value in site.model.named_parameters() if name in site.initial}
     for parameter in parameters.values():
         parameter.requires_grad_(True)
-    nll, num_tokens = translation_nll(site.model, pad(examples, site.codec))
+    nll, num_tokens = pad(examples, site.codec).nll(site.model)
     (nll / num_tokens).backward()
     for name, parameter in parameters.items():
         assert parameter.grad is not None
@@ -490,7 +490,7 @@ def test_a_kept_state_over_two_rounds_is_one_training(site: Site, optimizer: str
         rng = random.Random(f"1/a/{number}")
         rng.getrandbits(63)  # torch's own seed, for dropout
         ((batch,),) = optimiser_steps(site.examples, 21, 1, rng)
-        nll, tokens = translation_nll(site.model, pad(batch, site.codec))
+        nll, tokens = pad(batch, site.codec).nll(site.model)
         (nll / tokens).backward()
         one.step()
         one.zero_grad()

@@ -6,7 +6,7 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.training.batches import pad
 from fedlingua.training.head import HeadUse
 from fedlingua.training.objective import corpus_nll, evaluation_batches, examples_nll, nll_of_each
-from fedlingua.training.translation import PairBatch, PairExample, translation_nll
+from fedlingua.training.translation import PairBatch, PairExample
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_a_corpus_is_measured_without_dropout_and_the_mode_comes_back(backbone: 
     model = backbone.model
     wanted = corpus_nll(model, [batch])
     model.train()
-    assert float(translation_nll(model, batch)[0].detach()) != pytest.approx(wanted[0], rel=1e-6)
+    assert float(batch.nll(model)[0].detach()) != pytest.approx(wanted[0], rel=1e-6)
     assert corpus_nll(model, [batch]) == wanted
     assert model.training
     model.eval()

@@ -18,7 +18,6 @@ from fedlingua.training.signature import (
     random_projection,
     sample,
 )
-from fedlingua.training.translation import translation_nll
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ class NoNoise(Random):
 
 def loss(model, examples, codec):
     with torch.no_grad():
-        nll, tokens = translation_nll(model, pad(examples, codec))
+        nll, tokens = pad(examples, codec).nll(model)
     return float(nll.double()) / tokens
 
 

@@ -9,7 +9,7 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.training.batches import IGNORED, pad
-from fedlingua.training.translation import PairBatch, PairExample, encode_pairs, translation_nll
+from fedlingua.training.translation import PairBatch, PairExample, encode_pairs
 from tests.mbart import tiny_mbart
 
 
@@ -61,7 +61,7 @@ def test_the_loss_is_torchs_cross_entropy_over_all_logits(
     wanted = nn.functional.cross_entropy(
         logits.flatten(0, 1), batch.labels.flatten(), ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
     )
-    nll, num_tokens = translation_nll(model, batch, label_smoothing)
+    nll, num_tokens = batch.nll(model, label_smoothing)
     assert float(nll) == pytest.approx(float(wanted), rel=1e-5)
     assert num_tokens == int((batch.labels != -100).sum())
 
@@ -70,8 +70,8 @@ def test_the_loss_is_torchs_cross_entropy_over_all_logits(
 def test_padding_does_not_change_the_loss(backbone: Backbone, examples: list[PairExample]) -> None:
     short = min(examples, key=lambda example: len(example.source) + len(example.target))
     long = max(examples, key=lambda example: len(example.source) + len(example.target))
-    alone = [translation_nll(backbone.model, pad([example], backbone.codec)) for example in (short, long)]
-    together = translation_nll(backbone.model, pad([short, long], backbone.codec))
+    alone = [pad([example], backbone.codec).nll(backbone.model) for example in (short, long)]
+    together = pad([short, long], backbone.codec).nll(backbone.model)
     assert len(short.source) < len(long.source)
     assert len(short.target) < len(long.target)
     assert float(together[0]) == pytest.approx(float(alone[0][0] + alone[1][0]), rel=1e-5)
