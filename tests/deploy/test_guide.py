@@ -116,7 +116,7 @@ class Institution:
                 break
             if ("phase", "train") in {(event["event"], event.get("phase")) for event in events}:
                 # First the SuperExec, which puts another ClientApp in the place of one that is silent; and again, for what it had begun.
-                for name in ("flower-superexec", "fedlingua.desk.deployment.gate"):
+                for name in ("flower-superexec", "fedlingua.desk.deployment.worker"):
                     below = psutil.Process(self.running[-1].pid).children(recursive=True)
                     frozen |= {process for process in below if runs_as(name, process) and told_to("suspend", process)}
         for process in frozen:

@@ -31,6 +31,7 @@ from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, refused_bundles, supernode_command
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
+from fedlingua.desk.deployment.worker import worker_of
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, given_settings, read_experiment
@@ -215,7 +216,8 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     """Run the SuperNode until Ctrl-C or SIGTERM. It refuses bundles that the site has not approved.
 
     A SuperLink lets nobody join under a key that it believes to be there already, and it believes so for a minute after a SuperNode
-    that was killed: the SuperNode is started again until that minute is over.
+    that was killed: the SuperNode is started again until that minute is over. Messages are carried out by forks of a worker that has all
+    libraries loaded (Linux); one that ends is started anew, and messages start programs of their own meanwhile.
     """
     site = _site(file)
     if site.insecure:
@@ -224,26 +226,29 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
         say("no bundle is approved yet, so every run is refused; see `fedlingua site approve`")
     os.umask(0o077)  # what the site keeps, text among it, is for its owner alone
     programs = site.home / "programs"
-    write_programs(programs)
     environment = flower_environment(site.home)
     environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
     environment |= {APPROVALS: str(site.approvals), REFUSED: str(refused_bundles(site))}
     ends = time.monotonic() + FORGOTTEN_S
     node = Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True)
     running = "this site is already running here; end the other `fedlingua site start` first"
-    with RunFolder(site.state).held(running), node as supernode:
-        say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
-        while not supernode.stopped.wait(1.0):
-            if not supernode.ended:
-                continue
-            if not believed_there(supernode.printed()) or time.monotonic() > ends:
-                supernode.check()
-            say(
-                f"{site.address} believes that this site is there already, as it does for a minute after one that ended without a "
-                f"farewell; trying again in {AGAIN_S:g} s"
-            )
-            if not supernode.stopped.wait(AGAIN_S):
-                supernode.start()
+    with RunFolder(site.state).held(running), worker_of(environment, site.home) as worker:
+        write_programs(programs, worker.socket if worker else None)
+        with node as supernode:
+            say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
+            while not supernode.stopped.wait(1.0):
+                if worker and worker.service.ended:
+                    worker.service.start()
+                if not supernode.ended:
+                    continue
+                if not believed_there(supernode.printed()) or time.monotonic() > ends:
+                    supernode.check()
+                say(
+                    f"{site.address} believes that this site is there already, as it does for a minute after one that ended without a "
+                    f"farewell; trying again in {AGAIN_S:g} s"
+                )
+                if not supernode.stopped.wait(AGAIN_S):
+                    supernode.start()
     say("site stopped")
     return {"site": site.path, "status": "stopped"}
 

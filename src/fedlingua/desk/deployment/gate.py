@@ -64,8 +64,10 @@ def main() -> None:
     flwr_clientapp()
 
 
-def write_programs(folder: Path) -> None:
+def write_programs(folder: Path, worker: Path | None = None) -> None:
     """Put the gate into `folder` under the name that Flower starts; the folder goes first on the SuperNode's PATH.
+
+    worker: The socket of the process that carries messages out where one does; None: every message starts a program of its own.
 
     A SuperLink may name other kinds of task, whose programs would unpack a bundle without asking: each gets one that refuses.
     """
@@ -73,7 +75,11 @@ def write_programs(folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     refuse = '#!/bin/sh\necho "$0: this site runs ClientApps only" >&2\nexit 1\n'
-    gate = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fedlingua.desk.deployment.gate "$@"\n'
+    program = shlex.join([sys.executable, "-m", "fedlingua.desk.deployment.gate"])
+    if worker:
+        call = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("worker_call.py")), str(worker)])
+        program = f"{call} {program} --"
+    gate = f'#!/bin/sh\nexec {program} "$@"\n'
     for name in {*TASK_TYPE_TO_COMMAND.values(), CLIENT_APP}:
         aside = folder / f".{name}.{os.getpid()}"
         aside.write_text(gate if name == CLIENT_APP else refuse, encoding="utf-8")

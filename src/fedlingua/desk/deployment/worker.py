@@ -1,0 +1,237 @@
+"""A site's worker: a process with all libraries loaded, which forks for each message, so that no message waits for imports.
+
+Flower starts a program for each message. Here that program is `worker_call.py`, which takes milliseconds: it hands its arguments,
+environment and open files to the worker, whose fork then runs the gate as the program itself would. A message has a process of its own
+as before, which ends with it and gives memory and GPU back. The worker itself never holds anything of a bundle, of a model or of a
+site's text: it imports installed libraries alone, and it learns which from the messages' processes.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import sysconfig
+import tempfile
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlingua.desk.deployment.service import Service
+
+SOCKET = "FEDLINGUA_WORKER"
+"""Environment variable: the worker's socket. It lies in a folder that only its user can enter."""
+FIRST = ("flwr.supernode.cli.flwr_clientapp", "flwr.clientapp", "torch", "transformers", "safetensors.numpy", "sacrebleu")
+"""What is imported before the first message; what else messages need is imported after the message that needed it."""
+OURS = ("fedlingua", "clients", "strategies")
+"""Packages that a bundle brings itself."""
+LONGEST = 1 << 20
+"""Bytes of a call: arguments and environment."""
+LOOK_S = 1.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a message's program was started with; files: its standard input, output and error."""
+
+    arguments: list[str]
+    environment: Mapping[str, str]
+    folder: str
+    files: list[int]
+
+    @classmethod
+    def receive(cls, connection: socket.socket) -> "Call":
+        """Read a call: its length in four bytes with the three files, then JSON.
+
+        Raises:
+            ValueError: it is cut off, too long, or no JSON of this form.
+        """
+        head, files, _, _ = socket.recv_fds(connection, 4, 3)
+        length = int.from_bytes(head, "big")
+        try:
+            if len(head) != 4 or len(files) != 3 or length > LONGEST:
+                raise ValueError("no call")
+            with connection.makefile("rb") as stream:
+                content: dict[str, Any] = json.loads(stream.read(length))
+            return cls(content["arguments"], content["environment"], content["folder"], files)
+        except (ValueError, KeyError, TypeError) as error:
+            _close(files)
+            raise ValueError("no call") from error
+
+    def take_over(self) -> None:
+        """Make this process what the program would have been."""
+        for number, file in enumerate(self.files):
+            os.dup2(file, number)
+        _close(self.files)
+        os.environ.clear()
+        os.environ.update(self.environment)
+        os.chdir(self.folder)
+        sys.argv[:] = self.arguments
+
+
+def serve(path: Path, parent: int) -> None:
+    """Answer calls on a socket until the parent process ends or SIGTERM comes; every call is carried out by a fork.
+
+    path: Of the socket, in a folder of its own. parent: The process that `fedlingua site start` runs in.
+
+    A caller that is gone has its fork ended. Linux alone: a fork's end is seen through a pidfd.
+    """
+    import_all(FIRST)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    forks: dict[int, Fork] = {}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, selectors.DefaultSelector() as selector:
+        path.unlink(missing_ok=True)  # of a worker that was killed
+        listener.bind(str(path))
+        listener.listen(64)
+        selector.register(listener, selectors.EVENT_READ)
+        try:
+            while os.getppid() == parent:
+                for key, _ in selector.select(LOOK_S):
+                    if key.fileobj is listener:
+                        connection, _ = listener.accept()
+                        if fork := _forked(connection, path.parent, [listener.fileno(), *forks]):
+                            forks |= {fork.ended: fork, fork.caller: fork}
+                            for file in (fork.ended, fork.caller):
+                                selector.register(file, selectors.EVENT_READ)
+                        continue
+                    fork = forks.pop(key.fd)
+                    selector.unregister(key.fd)
+                    if key.fd == fork.caller:
+                        fork.stop()
+                        continue
+                    if forks.pop(fork.caller, None):
+                        selector.unregister(fork.caller)
+                    fork.finish()
+            shutil.rmtree(path.parent, ignore_errors=True)  # which a parent that was killed has left
+        finally:
+            for fork in forks.values():
+                fork.stop()
+
+
+@dataclass(frozen=True)
+class Fork:
+    """The process of one message. ended: a file that can be read once it has; caller: the connection to what Flower started, which can be
+    read once that is gone; imported: where the process says what it had to import."""
+
+    process: int
+    ended: int
+    caller: int
+    imported: Path
+
+    def finish(self) -> None:
+        """Tell the caller how it ended, and import what the next message will need, too."""
+        _, status = os.waitpid(self.process, 0)
+        with contextlib.suppress(OSError):  # the caller may be gone
+            os.write(self.caller, bytes([os.waitstatus_to_exitcode(status) % 256]))
+        _close([self.ended, self.caller])
+        with contextlib.suppress(OSError, ValueError):
+            import_all(json.loads(self.imported.read_bytes()))
+        self.imported.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """End it, since nobody waits for it any more."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process, signal.SIGTERM)
+
+
+def _forked(connection: socket.socket, folder: Path, files: Iterable[int]) -> Fork | None:
+    """Begin to carry out a call; None where there was none to be read. files: the worker's own, which the fork closes."""
+    connection.settimeout(LOOK_S)
+    try:
+        call = Call.receive(connection)
+    except (OSError, ValueError):
+        connection.close()
+        return None
+    if process := os.fork():
+        _close(call.files)
+        return Fork(process, os.pidfd_open(process), connection.detach(), folder / f"{process}.json")
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _close([*files, connection.fileno()])
+        before = set(sys.modules)
+        call.take_over()
+        code = _carried_out()
+        new = [name for name in installed_modules() if name not in before]
+        if new:
+            (folder / f"{os.getpid()}.json").write_text(json.dumps(new), encoding="utf-8")
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+def _carried_out() -> int:
+    """Run the gate as a program would, and give its exit status."""
+    from fedlingua.desk.deployment import gate
+
+    try:
+        gate.main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _close(files: Iterable[int]) -> None:
+    for file in files:
+        with contextlib.suppress(OSError):
+            os.close(file)
+
+
+def import_all(names: Iterable[str]) -> None:
+    """Import modules; one that cannot be is left to the message that asks for it."""
+    for name in names:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+
+
+def installed_modules() -> Iterator[str]:
+    """Modules of this process that came from installed packages or Python's library: nothing of a bundle."""
+    homes = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        origin = getattr(spec, "origin", None)
+        # A module that goes by another name than its own cannot be imported by it.
+        if spec and origin and spec.name == name and origin.startswith(homes) and name.partition(".")[0] not in OURS:
+            yield name
+
+
+def command() -> list[str]:
+    """Give the command line of a worker, without its parent's number."""
+    return [sys.executable, "-m", "fedlingua.desk.deployment.worker"]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A running worker."""
+
+    service: Service
+    socket: Path
+
+
+@contextmanager
+def worker_of(environment: Mapping[str, str], home: Path) -> Iterator[Worker | None]:
+    """Run a site's worker beside its SuperNode; None where the system cannot tell a fork's end (no Linux)."""
+    if not hasattr(os, "pidfd_open"):
+        yield None
+        return
+    # Its path is short, as a socket's has to be, and only its user can enter it.
+    with tempfile.TemporaryDirectory(prefix="fedlingua-") as folder:
+        path = Path(folder) / "worker"
+        with Service("the worker", [*command(), str(os.getpid())], {**environment, SOCKET: str(path)}, home) as worker:
+            yield Worker(worker, path)
+
+
+if __name__ == "__main__":
+    serve(Path(os.environ[SOCKET]), int(sys.argv[1]))

@@ -1,0 +1,170 @@
+"""A site's worker carries a message out as the program that Flower starts would, and outlives neither its site nor its callers."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedlingua.desk.deployment import gate, worker
+from fedlingua.desk.deployment.worker import Worker, worker_of
+
+CALL = Path(gate.__file__).with_name("worker_call.py")
+INSTEAD = [sys.executable, "-c", "import sys; print('instead', *sys.argv[1:]); sys.exit(7)"]
+ANSWER = """
+import os, sys, time
+import fedlingua.desk.deployment.gate as gate
+def main():
+    {body}
+gate.main = main
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[contextlib.ExitStack]:
+    """Workers whose gate does what `body` says and which import nothing at first."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def started(stack: contextlib.ExitStack, tmp_path: Path, body: str) -> Worker:
+    """A worker whose gate does this, in the place of Flower's client."""
+    source = Path(gate.__file__).parents[3]
+    program = (
+        f"import runpy, sys; sys.path.insert(0, {str(source)!r})\n{ANSWER.format(body=body)}\n"
+        "from fedlingua.desk.deployment import worker\nfrom pathlib import Path\n"
+        "worker.FIRST = ()\nworker.serve(Path(os.environ[worker.SOCKET]), int(sys.argv[1]))"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "command", lambda: [sys.executable, "-c", program])
+        found = stack.enter_context(worker_of(dict(os.environ), tmp_path))
+    assert found is not None
+    found.service.wait_until(found.socket.exists, "its socket", 30.0)
+    return found
+
+
+def call(path: Path, *arguments: str, **options: object) -> "subprocess.Popen[str]":
+    """What Flower starts for a message."""
+    command = [sys.executable, "-I", "-S", str(CALL), str(path), *INSTEAD, "--", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_message_has_the_callers_arguments_files_folder_environment_and_status(
+    start: contextlib.ExitStack, tmp_path: Path
+) -> None:
+    body = "print(sys.argv, os.getcwd(), os.environ['WHO'], sys.stdin.read()); print('oh', file=sys.stderr); sys.exit(5)"
+    path = started(start, tmp_path, body).socket
+    (tmp_path / "elsewhere").mkdir()
+    caller = call(path, "--token", "x y", cwd=tmp_path / "elsewhere", env={**os.environ, "WHO": "me"})
+    out, err = caller.communicate("token on stdin", timeout=60)
+    assert out == f"['flwr-clientapp', '--token', 'x y'] {tmp_path / 'elsewhere'} me token on stdin\n"
+    assert (err, caller.returncode) == ("oh\n", 5)
+
+
+def test_messages_side_by_side_have_processes_of_their_own_and_what_one_changes_the_next_does_not_see(
+    start: contextlib.ExitStack, tmp_path: Path
+) -> None:
+    body = "print(os.getpid(), getattr(sys, 'mark', 0)); sys.mark = 1"
+    path = started(start, tmp_path, body).socket
+    lines = [caller.communicate("", timeout=60)[0].split() for caller in [call(path) for _ in range(3)]]
+    assert len({process for process, _ in lines}) == 3
+    assert {mark for _, mark in lines} == {"0"}
+
+
+def test_what_a_message_imported_is_there_for_the_next_but_nothing_of_a_bundle(
+    start: contextlib.ExitStack, tmp_path: Path
+) -> None:
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "of_a_bundle.py").write_text("")
+    names = "'wave', 'of_a_bundle', 'fedlingua.corpora.split'"
+    body = f"print([name in sys.modules for name in ({names})]); sys.path.insert(0, 'bundle'); [__import__(name) for name in ({names})]"
+    path = started(start, tmp_path, body).socket
+    assert call(path, cwd=tmp_path).communicate("", timeout=60)[0] == "[False, False, False]\n"
+    ends = time.monotonic() + 30
+    while (line := call(path, cwd=tmp_path).communicate("", timeout=60)[0]) != "[True, False, False]\n":
+        assert time.monotonic() < ends, line
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_message_ends_with_its_caller(start: contextlib.ExitStack, tmp_path: Path) -> None:
+    path = started(start, tmp_path, "print(os.getpid(), flush=True); time.sleep(600)").socket
+    caller = call(path)
+    assert caller.stdout is not None
+    process = psutil.Process(int(caller.stdout.readline()))
+    caller.kill()
+    assert process.wait(timeout=30) is None or not process.is_running()
+
+
+def test_where_no_worker_answers_a_program_is_started_instead(tmp_path: Path) -> None:
+    caller = call(tmp_path / "nobody", "--token", "x")
+    assert caller.communicate("", timeout=60)[0] == "instead --token x\n"
+    assert caller.returncode == 7
+
+
+def test_an_error_ends_one_message_and_not_the_worker(start: contextlib.ExitStack, tmp_path: Path) -> None:
+    path = started(start, tmp_path, "raise RuntimeError('no such model')").socket
+    for _ in range(2):
+        caller = call(path)
+        _, err = caller.communicate("", timeout=60)
+        assert caller.returncode == 1
+        assert "RuntimeError: no such model" in err
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\0\4nots", b"\xff\xff\xff\xff" + b"x" * 100])
+def test_what_is_no_call_is_hung_up_on(start: contextlib.ExitStack, tmp_path: Path, content: bytes) -> None:
+    path = started(start, tmp_path, "print('here')").socket
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(str(path))
+        if content:
+            socket.send_fds(stranger, [content], [0, 1, 2])
+        stranger.shutdown(socket.SHUT_WR)
+        stranger.settimeout(30)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+    assert call(path).communicate("", timeout=60)[0] == "here\n"
+
+
+def test_only_its_user_can_reach_it_and_it_ends_with_its_site(start: contextlib.ExitStack, tmp_path: Path) -> None:
+    found = started(start, tmp_path, "print(os.getpid(), flush=True); time.sleep(600)")
+    assert found.socket.parent.stat().st_mode & 0o077 == 0
+    caller = call(found.socket)
+    assert caller.stdout is not None
+    of_message, of_worker = psutil.Process(int(caller.stdout.readline())), psutil.Process(found.service.pid)
+    start.close()
+    assert psutil.wait_procs([of_message, of_worker], timeout=30)[1] == []
+    assert not found.socket.parent.exists()
+    assert caller.wait(timeout=30) != 0
+
+
+def test_a_worker_whose_site_was_killed_ends_by_itself(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from fedlingua.desk.deployment.worker import worker_of\n"
+        f"with worker_of(dict(os.environ), Path({str(tmp_path)!r})) as found:\n"
+        "    print(found.service.pid, found.socket.parent, flush=True); sys.stdin.read()"
+    )
+    source = {"PYTHONPATH": str(Path(gate.__file__).parents[3])}
+    site = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **source}
+    )
+    assert site.stdout is not None
+    number, folder = site.stdout.readline().split()
+    process = psutil.Process(int(number))
+    site.send_signal(signal.SIGKILL)
+    site.wait()
+    assert psutil.wait_procs([process], timeout=60)[1] == []
+    assert not Path(folder).exists()
+
+
+def test_modules_under_another_name_or_of_a_bundle_are_not_told() -> None:
+    names = set(worker.installed_modules())
+    assert {"json", "psutil"} <= names
+    assert not {name for name in names if name.partition(".")[0] in worker.OURS}
+    assert json.loads(json.dumps(sorted(names))) == sorted(names)
