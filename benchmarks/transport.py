@@ -141,7 +141,7 @@ def set_up(folder: Path, fleet: int, ports: Mapping[str, int]) -> int:
         known = ("--name", site, "--direction", direction, "--server", f"127.0.0.1:{ports[site]}")
         fedlingua(folder, "site", "init", "--to", site, *known, *text)
         with (folder / site / "site.toml").open("a", encoding="utf-8") as file:
-            allowed = {"limits": {"max-adapter-dim": SHORT["adapter.dim"]}}
+            allowed = {"limits": {"max-adapter-dim": SHORT["adapter.dim"], "settings": "within-limits"}}
             file.write(tomli_w.dumps({**allowed, "backbones": {str(folder / "backbone"): str(folder / "backbone")}}))
         approve(read_site_file(folder / site / "site.toml").approvals, bundle_hash(bundle))
     fedlingua(folder, "server", "add", "server", *(f"{site}/{site}.join.toml" for site in SITES))
