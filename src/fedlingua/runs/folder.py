@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -254,13 +255,17 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
 
 def library_versions(*more: str) -> dict[str, str]:
     """Versions of the libraries that can change a result, and of `more`; `fedlingua` is absent where the app runs from a bundle."""
-    versions = {}
-    for library in (*LIBRARIES, *more):
-        try:
-            versions[library] = version(library)
-        except PackageNotFoundError:
-            continue
-    return versions
+    versions = {library: _version(library) for library in (*LIBRARIES, *more)}
+    return {library: number for library, number in versions.items() if number is not None}
+
+
+@cache
+def _version(library: str) -> str | None:
+    """That of the library which this process has loaded, or would load; None where it is not installed."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
 
 
 def git_revision() -> str | None:
@@ -273,12 +278,18 @@ def git_revision() -> str | None:
     return done.stdout.strip() or None
 
 
+@cache
 def code_hash() -> str:
-    """sha256 over the Python files that a bundle holds: equal on two nodes when both run the same code."""
+    """The hash of the code that this process runs, taken once: equal on two nodes when both run the same code."""
+    return hash_of_code(APP_DIR)
+
+
+def hash_of_code(app_dir: Path) -> str:
+    """sha256 over the Python files that a bundle holds."""
     digest = hashlib.sha256()
-    for file in bundled_files(APP_DIR):
+    for file in bundled_files(app_dir):
         if file.suffix == ".py":
-            digest.update(f"{file.relative_to(APP_DIR)}:{sha256(file)}\n".encode())
+            digest.update(f"{file.relative_to(app_dir)}:{sha256(file)}\n".encode())
     return digest.hexdigest()
 
 
