@@ -6,7 +6,7 @@ Whether reading them works is what tests of `load_backbone` say, which is left a
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.common.devices import computed_in
 from fedlingua.runs.folder import git_revision
@@ -46,7 +47,7 @@ class LoadedOnce:
         key = str(directory.resolve()), files, how
         if key not in self._loaded:
             read = load_backbone(directory, name, precision, device, random_weights)
-            read.codec.pieces = cut_once(read.codec.pieces)  # type: ignore[method-assign]
+            read.codec.pieces = CutOnce(read.codec)  # type: ignore[method-assign]
             if len(self._loaded) == MOST_BACKBONES:
                 self._loaded.pop(next(iter(self._loaded)))
             self._loaded[key] = read
@@ -55,13 +56,18 @@ class LoadedOnce:
         return given
 
 
-def cut_once(pieces: Callable[..., list[list[int]]]) -> Callable[..., list[list[int]]]:
-    """A codec's `pieces`, which remembers each sentence."""
-    known: dict[tuple[str, bool], list[int]] = {}
+class CutOnce:
+    """A codec's `pieces` that remembers each sentence; a copy, or what arrives in another process, begins anew."""
 
-    def remembered(sentences: Sequence[str], written: bool = False) -> list[list[int]]:
-        new = [sentence for sentence in dict.fromkeys(sentences) if (sentence, written) not in known]
-        known.update(((sentence, written), ids) for sentence, ids in zip(new, pieces(new, written), strict=True))
-        return [list(known[sentence, written]) for sentence in sentences]
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._known: dict[tuple[str, bool], list[int]] = {}
 
-    return remembered
+    def __call__(self, sentences: Sequence[str], written: bool = False) -> list[list[int]]:
+        new = [sentence for sentence in dict.fromkeys(sentences) if (sentence, written) not in self._known]
+        cut = type(self._codec).pieces(self._codec, new, written)
+        self._known.update(((sentence, written), ids) for sentence, ids in zip(new, cut, strict=True))
+        return [list(self._known[sentence, written]) for sentence in sentences]
+
+    def __reduce__(self) -> tuple[type["CutOnce"], tuple[Codec]]:
+        return CutOnce, (self._codec,)
