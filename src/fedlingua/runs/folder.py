@@ -26,6 +26,7 @@ from fedlingua.settings.experiment import config_of_run
 
 HOLD_TRIES = 5
 LIBRARIES = ("fedlingua", "flwr", "ray", "torch", "transformers", "numpy", "safetensors", "sentencepiece", "sacrebleu")
+_version = cache(version)
 
 
 def run_directory(settings: Settings, run_id: int) -> Path:
@@ -255,17 +256,11 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
 
 def library_versions(*more: str) -> dict[str, str]:
     """Versions of the libraries that can change a result, and of `more`; `fedlingua` is absent where the app runs from a bundle."""
-    versions = {library: _version(library) for library in (*LIBRARIES, *more)}
-    return {library: number for library, number in versions.items() if number is not None}
-
-
-@cache
-def _version(library: str) -> str | None:
-    """That of the library which this process has loaded, or would load; None where it is not installed."""
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return None
+    versions = {}
+    for library in (*LIBRARIES, *more):
+        with suppress(PackageNotFoundError):
+            versions[library] = _version(library)
+    return versions
 
 
 def git_revision() -> str | None:
@@ -279,18 +274,10 @@ def git_revision() -> str | None:
 
 
 @cache
-def code_hash() -> str:
-    """The hash of the code that this process runs, taken once: equal on two nodes when both run the same code."""
-    return hash_of_code(APP_DIR)
-
-
-def hash_of_code(app_dir: Path) -> str:
-    """sha256 over the Python files that a bundle holds."""
-    digest = hashlib.sha256()
-    for file in bundled_files(app_dir):
-        if file.suffix == ".py":
-            digest.update(f"{file.relative_to(app_dir)}:{sha256(file)}\n".encode())
-    return digest.hexdigest()
+def code_hash(app_dir: Path = APP_DIR) -> str:
+    """sha256 over the Python files that a bundle holds, read once in a process: equal on two nodes when both run the same code."""
+    lines = [f"{file.relative_to(app_dir)}:{sha256(file)}\n" for file in bundled_files(app_dir) if file.suffix == ".py"]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _now() -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.runs.folder import RunFolder, hash_of_code, library_versions, run_directory
+from fedlingua.runs.folder import RunFolder, code_hash, library_versions, run_directory
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
 
@@ -119,18 +119,18 @@ def test_the_code_hash_changes_with_code_and_with_nothing_else(tmp_path: Path) -
     for top in ("src/fedlingua", "strategies", "clients", "tests", "experiments"):
         (tmp_path / top).mkdir(parents=True)
         (tmp_path / top / "one.py").write_text("x = 1\n")
-    first = hash_of_code(tmp_path)
+    first = code_hash.__wrapped__(tmp_path)
     (tmp_path / "README.md").write_text("words")
     (tmp_path / "src/fedlingua/words.toml").write_text("a = 1")
     (tmp_path / "tests/one.py").write_text("x = 2\n")
     (tmp_path / "experiments/one.py").write_text("x = 2\n")
-    assert hash_of_code(tmp_path) == first
+    assert code_hash.__wrapped__(tmp_path) == first
     seen = {first}
     for top in ("src/fedlingua", "strategies", "clients"):
         (tmp_path / top / "one.py").write_text("x = 2\n")
-        seen.add(hash_of_code(tmp_path))
+        seen.add(code_hash.__wrapped__(tmp_path))
     (tmp_path / "clients/one.py").rename(tmp_path / "clients/two.py")
-    seen.add(hash_of_code(tmp_path))
+    seen.add(code_hash.__wrapped__(tmp_path))
     assert len(seen) == 5
 
 
