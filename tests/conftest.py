@@ -25,6 +25,7 @@ from fedlingua_demo import phrasebook
 from tests.browser import Browser, opened_browser
 from tests.encoders import WORDS, build_xlmr
 from tests.federations import FOUR_SITES, FOUR_TEXTS
+from tests.once import make_once
 
 if TYPE_CHECKING:
     from fedlingua.runs.folder import RunFolder
@@ -43,6 +44,14 @@ def _own_base_results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     folder = tmp_path_factory.mktemp("base-results")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("fedlingua.common.cache.base_results_dir", lambda: folder)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _made_once() -> Iterator[None]:
+    """Most of what hundreds of small runs have in common is made in the first of them: tests/once.py."""
+    with pytest.MonkeyPatch.context() as patched:
+        make_once(patched)
         yield
 
 

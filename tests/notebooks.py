@@ -26,7 +26,8 @@ class InProcessEngine:
         pass
 
     def submit(self, run_config: Mapping[str, Scalar], num_nodes: int) -> str:
-        short = {**run_config, "rounds": min(self.most_rounds, int(run_config["rounds"])), "keep.passes": 1}
+        fewer = {"rounds": min(self.most_rounds, int(run_config["rounds"])), "keep.passes": 1, "keep.rates": "0.5"}
+        short = {**run_config, **fewer, "max-decode-tokens": 8}
         in_process.run(short if self.most_rounds == 1 else dict(run_config), Path(str(run_config["run-dir"])), num_nodes)
         return "1"
 
@@ -35,6 +36,7 @@ class InProcessEngine:
 
 
 def in_this_process(most_rounds: int) -> None:
-    """From now on `fl.run` of this process trains in it. most_rounds: of a run, whatever it asks for; 1: also of its last training."""
+    """From now on `fl.run` of this process trains in it. most_rounds: of a run, whatever it asks for; 1: also of its last training, and in
+    translations of few words."""
     InProcessEngine.most_rounds = most_rounds
     run.Engine = InProcessEngine  # type: ignore[misc, assignment]

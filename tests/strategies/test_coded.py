@@ -280,7 +280,7 @@ def test_four_bits_learn_as_much_from_a_fraction_of_the_bytes(families, tiny_bac
 
 @pytest.mark.parametrize("way", CODES)
 def test_a_killed_run_ends_in_the_same_bytes_whatever_the_order_of_replies(families, tmp_path, way):
-    config = {**families, **CODES[way]}
+    config = {**families, **CODES[way], "rounds": 3}
     whole, _ = run(config, tmp_path / "whole")
     folder = resume(config, begin(config, tmp_path / "killed", number=3), shuffle_seed=3)
     assert final_bytes(folder) == final_bytes(whole)
@@ -324,7 +324,7 @@ class LateBank(InProcessGrid):
 
 
 def test_a_site_that_comes_late_is_given_a_copy_and_then_changes(families, tmp_path):
-    config = {**families, **FOUR, "quorum": 0.5, "run-dir": str(tmp_path / "run")}
+    config = {**families, **FOUR, "quorum": 0.5, "deadline.join-s": 1.0, "run-dir": str(tmp_path / "run")}
     grid = LateBank(config, 4)
     run_on(grid, config)
     asked = [message for message in grid.sent if message.content.config_records.get(protocol.TASK, {}).get("site") == "bank"]
@@ -346,7 +346,7 @@ def test_a_site_whose_reply_is_lost_goes_on_from_its_last_residual(families, tmp
                 return None
         return reply
 
-    config = {**families, **FOUR, "quorum": 0.5, "deadline.phase-s": 1.0}
+    config = {**families, **FOUR, "quorum": 0.5, "deadline.phase-s": 1.0, "rounds": 3}
     folder, _ = run(config, tmp_path / "run", tamper=tamper)
     assert [failure["site"] for failure in rounds(folder)[2]["failures"]][:1] == ["court"]
     assert stages[:2] == [[0, 0], [1, 1]]
@@ -369,7 +369,7 @@ def test_a_payload_that_is_none_is_refused_by_name(families, tmp_path, change):
             reply.content.array_records[protocol.ARRAYS] = to_record(arrays)
         return reply
 
-    folder, _ = run({**families, **FOUR, "quorum": 0.5}, tmp_path / "run", tamper=tamper)
+    folder, _ = run({**families, **FOUR, "quorum": 0.5, "rounds": 3}, tmp_path / "run", tamper=tamper)
     refused = [failure for failure in rounds(folder)[2]["failures"] if failure["kind"] == "refused"]
     assert {failure["site"] for failure in refused} == {"court"}
     assert all("bad reply: " in failure["reason"] for failure in refused)

@@ -1,10 +1,12 @@
 """Whole federations whose sites train with options: same seed, same bytes, and what an option is of all rounds is of all rounds."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fedlingua.runs.folder import RunFolder
 from tests.in_process import checkpoint_bytes, rounds, run
 
 OPTIONS = {
@@ -28,23 +30,34 @@ def config(request: pytest.FixtureRequest, four_sites: dict[str, Any]) -> dict[s
     return {**request.getfixturevalue("four_texts"), "method": "model-fed"}
 
 
-def test_a_run_with_all_options_is_the_same_again_whatever_the_number_of_nodes(config, tmp_path):
+@pytest.fixture(scope="module")
+def made() -> dict[str, RunFolder]:
+    return {}
+
+
+@pytest.fixture
+def plain(config: dict[str, Any], tmp_path: Path, made: dict[str, RunFolder]) -> RunFolder:
+    """The task's run without an option; tests only read it."""
+    if config["task"] not in made:
+        made[config["task"]], _ = run(config, tmp_path / "plain")
+    return made[config["task"]]
+
+
+def test_a_run_with_all_options_is_the_same_again_whatever_the_number_of_nodes(config, plain, tmp_path):
     first, _ = run({**config, **OPTIONS}, tmp_path / "first", num_nodes=2)
     again, _ = run({**config, **OPTIONS}, tmp_path / "again", num_nodes=4, shuffle_seed=3)
-    plain, _ = run(config, tmp_path / "plain")
     assert checkpoint_bytes(first) == checkpoint_bytes(again) != checkpoint_bytes(plain)
     assert first.read("run.json")["config_hash"] == again.read("run.json")["config_hash"]
     assert first.read("run.json")["config_hash"] != plain.read("run.json")["config_hash"]
 
 
-def test_layers_computed_again_leave_a_run_bit_for_bit(config, tmp_path):
-    plain, _ = run(config, tmp_path / "plain")
+def test_layers_computed_again_leave_a_run_bit_for_bit(config, plain, tmp_path):
     again, _ = run({**config, "memory.gradient-checkpointing": True}, tmp_path / "again")
     assert checkpoint_bytes(again) == checkpoint_bytes(plain)
 
 
-def test_a_head_in_chunks_leaves_the_losses(config, tmp_path):
-    plain, chunks = (run({**config, **keys}, tmp_path / str(len(keys)))[0] for keys in ({}, {"memory.head-chunk": 7}))
+def test_a_head_in_chunks_leaves_the_losses(config, plain, tmp_path):
+    chunks, _ = run({**config, "memory.head-chunk": 7}, tmp_path / "chunks")
     for one, other in zip(rounds(plain), rounds(chunks), strict=True):
         assert one["dev_loss"] == pytest.approx(other["dev_loss"], rel=1e-4)
 

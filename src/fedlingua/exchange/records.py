@@ -16,6 +16,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     InflatableObject,
     get_object_body,
     get_object_children_ids_from_object_content,
+    no_object_id_recompute,
 )
 from numpy.lib import format as npy
 
@@ -171,14 +172,15 @@ def message_bytes(message: Message) -> int:
     Objects of equal content (two zero biases of one shape, say) are one object on the wire and count once. An array is hashed the first
     time only, and its numbers are never copied, so what many messages share costs next to nothing from the second one on.
     """
-    tree, lengths = ObjectTree(object_id=message.object_id), dict[str, int]()
-    pending: list[tuple[ObjectTree, InflatableObject]] = [(tree, message)]
-    while pending:
-        place, item = pending.pop()
-        if isinstance(item, ArrayChunk):  # an empty one's length, which says 0, and its own
-            length = len(item.data)
-            lengths[place.object_id] = len(ArrayChunk(memoryview(b"")).deflate()) - len("0") + len(str(length)) + length
-        else:
-            lengths[place.object_id] = len(item.deflate())
-        pending += [(place.children.add(object_id=number), child) for number, child in (item.children or {}).items()]
+    with no_object_id_recompute():  # else everything is serialized and hashed anew for each level above it
+        tree, lengths = ObjectTree(object_id=message.object_id), dict[str, int]()
+        pending: list[tuple[ObjectTree, InflatableObject]] = [(tree, message)]
+        while pending:
+            place, item = pending.pop()
+            if isinstance(item, ArrayChunk):  # an empty one's length, which says 0, and its own
+                length = len(item.data)
+                lengths[place.object_id] = len(ArrayChunk(memoryview(b"")).deflate()) - len("0") + len(str(length)) + length
+            else:
+                lengths[place.object_id] = len(item.deflate())
+            pending += [(place.children.add(object_id=number), child) for number, child in (item.children or {}).items()]
     return int(tree.ByteSize()) + sum(lengths.values())

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fedlingua.settings.experiment import config_of_run
 
 HOLD_TRIES = 5
 LIBRARIES = ("fedlingua", "flwr", "ray", "torch", "transformers", "numpy", "safetensors", "sentencepiece", "sacrebleu")
+_version = cache(version)
 
 
 def run_directory(settings: Settings, run_id: int) -> Path:
@@ -256,10 +258,8 @@ def library_versions(*more: str) -> dict[str, str]:
     """Versions of the libraries that can change a result, and of `more`; `fedlingua` is absent where the app runs from a bundle."""
     versions = {}
     for library in (*LIBRARIES, *more):
-        try:
-            versions[library] = version(library)
-        except PackageNotFoundError:
-            continue
+        with suppress(PackageNotFoundError):
+            versions[library] = _version(library)
     return versions
 
 
@@ -273,13 +273,11 @@ def git_revision() -> str | None:
     return done.stdout.strip() or None
 
 
-def code_hash() -> str:
-    """sha256 over the Python files that a bundle holds: equal on two nodes when both run the same code."""
-    digest = hashlib.sha256()
-    for file in bundled_files(APP_DIR):
-        if file.suffix == ".py":
-            digest.update(f"{file.relative_to(APP_DIR)}:{sha256(file)}\n".encode())
-    return digest.hexdigest()
+@cache
+def code_hash(app_dir: Path = APP_DIR) -> str:
+    """sha256 over the Python files that a bundle holds, read once in a process: equal on two nodes when both run the same code."""
+    lines = [f"{file.relative_to(app_dir)}:{sha256(file)}\n" for file in bundled_files(app_dir) if file.suffix == ".py"]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _now() -> str:

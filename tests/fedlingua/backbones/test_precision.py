@@ -54,7 +54,7 @@ def how(tensor_set: str, precision: str, **changes: Any) -> LocalTraining:
     return dataclasses.replace(LocalTraining(16, 1, 1, RATES[tensor_set], True, precision), **changes)
 
 
-def three_rounds(trainable: Trainable, training: LocalTraining, sentences: int) -> tuple[list[Tensors], float]:
+def two_rounds(trainable: Trainable, training: LocalTraining, sentences: int) -> tuple[list[Tensors], float]:
     """Two sites whose updates are averaged: (what each of them did in the first round, the last mean's dev loss).
 
     sentences: of each site's training text, which the demo backbone has not seen; 64 are for dev.
@@ -66,7 +66,7 @@ def three_rounds(trainable: Trainable, training: LocalTraining, sentences: int) 
         pairs = [Pair(*both) for both in zip(phrases[source], phrases["fr"], strict=True)]
         texts.append(encode_pairs(pairs, Direction(source, "fr"), codec, 64))
     mean, first = dict(trainable.initial), []
-    for number in range(3):
+    for number in range(2):
         updates = []
         for site, text in enumerate(texts):
             write_tensors(model, mean)
@@ -96,10 +96,10 @@ def test_the_demo_in_half_precision_learns_what_it_learns_in_fp32(
 ) -> None:
     half = stored_as(fedlingua_demo.BACKBONE, torch.bfloat16, tmp_path / "half")
     in_fp32 = built(run_config, fedlingua_demo.BACKBONE, tensor_set, "fp32")
-    wanted, wanted_loss = three_rounds(in_fp32, how(tensor_set, "fp32"), sentences)
+    wanted, wanted_loss = two_rounds(in_fp32, how(tensor_set, "fp32"), sentences)
     for precision in precisions:
         trainable = built(run_config, half, tensor_set, precision)
-        got, loss = three_rounds(trainable, how(tensor_set, precision), sentences)
+        got, loss = two_rounds(trainable, how(tensor_set, precision), sentences)
         for update, of_fp32 in zip(got, wanted, strict=True):
             moved = np.concatenate([(array != 0).ravel() for array in of_fp32.values()])
             also = np.concatenate([(array != 0).ravel() for array in update.values()])

@@ -115,23 +115,22 @@ def test_a_run_dir_is_taken_as_given_and_else_every_run_has_its_own(
     assert run_directory(settings, 1) == tmp_path / "fedlingua" / "runs" / "1"
 
 
-def test_the_code_hash_changes_with_code_and_with_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedlingua.runs.folder.APP_DIR", tmp_path)
+def test_the_code_hash_changes_with_code_and_with_nothing_else(tmp_path: Path) -> None:
     for top in ("src/fedlingua", "strategies", "clients", "tests", "experiments"):
         (tmp_path / top).mkdir(parents=True)
         (tmp_path / top / "one.py").write_text("x = 1\n")
-    first = code_hash()
+    first = code_hash.__wrapped__(tmp_path)
     (tmp_path / "README.md").write_text("words")
     (tmp_path / "src/fedlingua/words.toml").write_text("a = 1")
     (tmp_path / "tests/one.py").write_text("x = 2\n")
     (tmp_path / "experiments/one.py").write_text("x = 2\n")
-    assert code_hash() == first
+    assert code_hash.__wrapped__(tmp_path) == first
     seen = {first}
     for top in ("src/fedlingua", "strategies", "clients"):
         (tmp_path / top / "one.py").write_text("x = 2\n")
-        seen.add(code_hash())
+        seen.add(code_hash.__wrapped__(tmp_path))
     (tmp_path / "clients/one.py").rename(tmp_path / "clients/two.py")
-    seen.add(code_hash())
+    seen.add(code_hash.__wrapped__(tmp_path))
     assert len(seen) == 5
 
 

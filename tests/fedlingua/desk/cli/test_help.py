@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fedlingua.desk.cli.app import app
 from fedlingua.settings.table import OPTIONS
 from tests.commands import leaf_commands
-from tests.workspace import fedlingua, make_workspace
+from tests.workspace import make_workspace
 
 COMMANDS = leaf_commands(app)
 MARK = "Example: "
@@ -108,22 +108,29 @@ def test_every_example_is_run_or_has_a_reason_not_to_be() -> None:
     assert set(COMMANDS) == set(RUN) | set(NOT_RUN), "a new command has a line in RUN, or a reason in NOT_RUN"
 
 
-def test_the_examples_run(tmp_path: Path) -> None:
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process: a start takes most of a second, and tests/fedlingua/desk/cli/test_mistakes.py starts every command."""
     folder = make_workspace(tmp_path / "w")
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    for name in ("CACHE", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / "home" / name))
+    monkeypatch.chdir(folder)
     pairs = [line.split("\t") for line in (folder / "de-fr.tsv").read_text().splitlines()]
     for number, name in enumerate(("de.txt", "fr.txt")):
         (folder / name).write_text("".join(f"{pair[number]}\n" for pair in pairs))
-    converted = fedlingua(shlex.split("corpus convert de-fr.tsv --direction de-fr --to memory.tmx"), folder)
-    assert converted.code == 0, converted.told
+    given("corpus convert de-fr.tsv --direction de-fr --to memory.tmx")
     for name, names in RUN.items():
         if name == "server add":  # it takes what a site has sent
             sent = "site init --name hospital --direction de-fr --server x:1 --tsv de-fr.tsv --authority server/certificates/ca.crt --to s"
-            assert fedlingua(shlex.split(sent), folder).code == 0
+            given(sent)
             shutil.copy(folder / "s" / "hospital.join.toml", folder)
         for example in examples(name):
-            words = [names.get(word, word) for word in shlex.split(example)[1:]]
-            answered = fedlingua(words, folder)
-            assert answered.code == 0, f"{example}: {answered.told}"
+            given(shlex.join(names.get(word, word) for word in shlex.split(example)[1:]))
+
+
+def given(line: str) -> None:
+    answered = CliRunner().invoke(app, shlex.split(line))
+    assert answered.exit_code == 0, f"{line}: {answered.output} {answered.exception!r}"
 
 
 def test_the_version_is_the_packages() -> None:

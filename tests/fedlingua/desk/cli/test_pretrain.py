@@ -150,7 +150,7 @@ def watched(recipe):
     """The recipe with a checkpoint after every step, steps enough to be killed between two of them, and the best weights kept."""
     watching = '[watching]\nevaluate-every = 10\ndev-sentences = 2\nkeep = "best"\ncheckpoint-minutes = 1e-9\n'
     recipe.write_text(
-        RECIPE.replace("steps = 12", "steps = 60\nsampling-temperature = 2").replace("[model]", watching + "[model]")
+        RECIPE.replace("steps = 12", "steps = 40\nsampling-temperature = 2").replace("[model]", watching + "[model]")
     )
     return recipe
 

@@ -1,0 +1,73 @@
+"""What costs most in a small run and says the same each time, made once in a process of tests.
+
+The files of a backbone are read and its sentences cut into pieces the first time; later runs get a copy of the model as it was read.
+Whether reading them works is what tests of `load_backbone` say, which is left as it is.
+"""
+
+import copy
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.common.devices import computed_in
+from fedlingua.runs.folder import git_revision
+
+MOST_BACKBONES = 8
+
+
+def make_once(patched: pytest.MonkeyPatch) -> None:
+    """As long as `patched` lasts: backbones are read once, the commit is asked for once, and no file is waited for until it is on disk:
+    what tests write need not outlive a power cut.
+    """
+    patched.setattr("fedlingua.exchange.trainable.load_backbone", LoadedOnce())
+    patched.setattr("fedlingua.runs.folder.git_revision", cache(git_revision))
+    patched.setattr(os, "fsync", lambda descriptor: None)
+
+
+class LoadedOnce:
+    """`load_backbone`, with a copy of what it gave the last time for the same files and settings."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[Any, ...], Backbone] = {}
+
+    def __call__(
+        self, directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu", random_weights: int | None = None
+    ) -> Backbone:
+        if device != "cpu" or not directory.is_dir():
+            return load_backbone(directory, name, precision, device, random_weights)
+        files = tuple((file.name, (of := file.stat()).st_size, of.st_mtime_ns) for file in sorted(directory.iterdir()))
+        how = name, computed_in(precision, device), precision, random_weights, torch.get_default_dtype()
+        key = str(directory.resolve()), files, how
+        if key not in self._loaded:
+            read = load_backbone(directory, name, precision, device, random_weights)
+            read.codec.pieces = CutOnce(read.codec)  # type: ignore[method-assign]
+            if len(self._loaded) == MOST_BACKBONES:
+                self._loaded.pop(next(iter(self._loaded)))
+            self._loaded[key] = read
+        given = copy.copy(self._loaded[key])  # with its fingerprint, once somebody has asked for it
+        given.model = copy.deepcopy(given.model)
+        return given
+
+
+class CutOnce:
+    """A codec's `pieces` that remembers each sentence; a copy, or what arrives in another process, begins anew."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._known: dict[tuple[str, bool], list[int]] = {}
+
+    def __call__(self, sentences: Sequence[str], written: bool = False) -> list[list[int]]:
+        new = [sentence for sentence in dict.fromkeys(sentences) if (sentence, written) not in self._known]
+        cut = type(self._codec).pieces(self._codec, new, written)
+        self._known.update(((sentence, written), ids) for sentence, ids in zip(new, cut, strict=True))
+        return [list(self._known[sentence, written]) for sentence in sentences]
+
+    def __reduce__(self) -> tuple[type["CutOnce"], tuple[Codec]]:
+        return CutOnce, (self._codec,)
