@@ -5,7 +5,7 @@
 `identical_batches`: both are given the very same batches of 16 in one order, and come to the same loss; `ours` is a run's defaults,
 `ours_cut` takes each batch in pieces of like length (`memory.micro-tokens`). `own_batching`: 16 sentences of like length, the Trainer's
 `group_by_length` with padding to a batch's longest, against a run's defaults, 16 sentences at random, and against a budget of tokens as
-large (`tokens-per-batch`); losses differ by a few steps' order. Adam at a constant rate, no clipping, no dropout, fp32 on one core, turn about in one process;
+large (`tokens-per-batch`); losses differ by a few steps' order. Times are a core's, whoever else uses the machine. Adam at a constant rate, no clipping, no dropout, fp32 on one core, turn about in one process;
 the Trainer does not log, evaluate or save.
 
 With `--data`, which holds tatoeba/de-en.tsv.gz, real sentences with their lengths, else the phrasebook's. The tiny model takes a minute,
@@ -15,6 +15,7 @@ M2M-100's size (random weights, 484 M parameters, a vocabulary of 128,112) half 
 import argparse
 import random
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -179,7 +180,7 @@ def batches_of(site: Site, how: LocalTraining) -> list[dict[str, torch.Tensor]]:
 
 def compared(site: Site, ways: Mapping[str, Way], repeats: int) -> dict[str, Any]:
     """All with their losses after the same epoch; one of them is the trainer."""
-    times = turn_about(ways, repeats)
+    times = turn_about(ways, repeats, time.process_time)
     found = figures(times)
     return {
         **found,

@@ -12,6 +12,7 @@ experiments/backbones/tatoeba_half.toml`); without, the phrasebook's by the demo
 
 import argparse
 import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def measured(
     ways = {"ours": Ours(backbone, sentences, direction, beam), "generate": Generate(backbone, sentences, direction, beam)}
     if other:
         ways["ctranslate2"] = CTranslate2(backbone, sentences, direction, beam, other)
-    times = turn_about(ways, repeats)
+    times = turn_about(ways, repeats, time.process_time)
     found = figures(times)
     others = {way: sum(map(str.__ne__, ways["ours"].written, each.written)) for way, each in ways.items() if way != "ours"}
     return {

@@ -255,14 +255,10 @@ def test_both_ways_of_decoding_translate_every_sentence_in_its_place(
 
 def test_a_dry_run_on_a_gpus_benchmark_gives_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     module = benchmark("gpu", monkeypatch)
-    result = module.measured(module.DRY, "cpu", 2)
-    assert [key for key in result if "," in key] == [
-        f"{name}, {what}" for name in ("mbart-50", "nllb-600m") for what in ("adapters", "lora", "decoding")
-    ]
-    for name in ("mbart-50", "nllb-600m"):
-        assert result[f"{name}, decoding"]["other_text"] == 0
-        assert result[f"{name}, lora"]["trained"] < result[f"{name}, adapters"]["trained"]
-        assert set(result[f"{name}, adapters"]["pairs_a_second"]) == {"ours", "ours_in_chunks", "trainer"}
+    result = module.measured(dataclasses.replace(module.DRY, vocabularies={"mbart-50": 120}, layers=1), "cpu", 2)
+    assert [key for key in result if "," in key] == [f"mbart-50, {what}" for what in ("adapters", "lora", "decoding")]
+    assert result["mbart-50, decoding"]["other_text"] == 0
+    assert set(result["mbart-50, adapters"]["pairs_a_second"]) == {"ours", "ours_in_chunks", "trainer"}
     assert result["sites"]["sites"] == 8
     seen = {"mbart-50, adapters": {"mfu": {"ours": 0.4}, "trainer_over_ours": {"of_medians": 1.9}}}
     short = module.short_of({**seen, "sites": {"sites_over_steps": {"of_medians": 1.3}}})
