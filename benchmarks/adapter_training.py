@@ -5,8 +5,8 @@
 `identical_batches`: both are given the very same batches of 16 in one order, and come to the same loss; `ours` is a run's defaults,
 `ours_cut` takes each batch in pieces of like length (`memory.micro-tokens`). `own_batching`: 16 sentences of like length, the Trainer's
 `group_by_length` with padding to a batch's longest, against a run's defaults, 16 sentences at random, and against a budget of tokens as
-large (`tokens-per-batch`); losses differ by a few steps' order. Times are a core's, whoever else uses the machine. Adam at a constant rate, no clipping, no dropout, fp32 on one core, turn about in one process;
-the Trainer does not log, evaluate or save.
+large (`tokens-per-batch`); losses differ by a few steps' order. Adam at a constant rate, no clipping, no dropout, fp32 on one core, turn
+about in one process, timed by the core's time; the Trainer does not log, evaluate or save.
 
 With `--data`, which holds tatoeba/de-en.tsv.gz, real sentences with their lengths, else the phrasebook's. The tiny model takes a minute,
 M2M-100's size (random weights, 484 M parameters, a vocabulary of 128,112) half an hour and 5 GB. `--small` tries it with less text.
