@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, help="write the figures here as JSON")
     chosen = parser.parse_args()
     layers = 2 if chosen.small else 12
-    ways = {"without_head": None, "whole": HeadUse(), "in_chunks": HeadUse(chunk=CHUNK)}
+    ways = {"without_head": None, "whole": HeadUse(-1), "in_chunks": HeadUse(chunk=CHUNK)}
     found = {way: measured(layers, use) for way, use in ways.items()}
     result: dict[str, Any] = {
         "layers": [layers, layers],

@@ -20,7 +20,7 @@ from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
 from fedlingua.training.batches import pad
 from fedlingua.training.loop import train_locally
-from fedlingua.training.translation import PairBatch
+from fedlingua.training.translation import PairBatch, PairExample
 
 ROOT = Path(__file__).parents[1]
 
@@ -222,6 +222,11 @@ def test_a_site_and_the_trainer_come_to_the_same_tensors_by_the_same_batches(
     site = module.site_of(size, None, 20, tmp_path / "tokenizer")
     found = module.identical_batches(site, site.model(), 2, tmp_path / "trainer")
     assert found["steps"] == {"ours": 2, "ours_cut": 2, "trainer": 2}
+    assert module.too_slow({"a": found}, {"a": {"ours": 0.0, "ours_cut": 1e9}}) == [
+        f"a, ours_cut: the Trainer takes {found['trainer_over_ours_cut']['of_medians']} times as long; wanted 1000000000.0"
+    ]
+    of_length = module.own_batching(site, site.model(), 2, tmp_path / "trainer")
+    assert of_length["steps"]["ours"] == of_length["steps"]["trainer"] == 2
     assert found["loss"]["ours"] == pytest.approx(found["loss"]["trainer"], abs=2e-5)
     assert found["loss"]["ours_cut"] == pytest.approx(found["loss"]["trainer"], abs=2e-5)
     how = module.LocalTraining(8, 1, 1, 0.0, False, "fp32")
@@ -246,6 +251,32 @@ def test_both_ways_of_decoding_translate_every_sentence_in_its_place(
     found = module.measured(backbone, sentences, module.Direction("de", "fr"), 2, 2)
     assert found["other_text"] == 0
     assert found["sentences_a_second"]["ours"] > 0
+
+
+def test_a_dry_run_on_a_gpus_benchmark_gives_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = benchmark("gpu", monkeypatch)
+    result = module.measured(dataclasses.replace(module.DRY, vocabularies={"mbart-50": 120}, layers=1), "cpu", 2)
+    assert [key for key in result if "," in key] == [f"mbart-50, {what}" for what in ("adapters", "lora", "decoding")]
+    assert result["mbart-50, decoding"]["other_text"] == 0
+    assert set(result["mbart-50, adapters"]["pairs_a_second"]) == {"ours", "ours_in_chunks", "trainer"}
+    assert result["sites"]["sites"] == 8
+    seen = {"mbart-50, adapters": {"mfu": {"ours": 0.4}, "trainer_over_ours": {"of_medians": 1.9}}}
+    short = module.short_of({**seen, "sites": {"sites_over_steps": {"of_medians": 1.3}}})
+    assert short == ["trainer_over_ours is 1.9; wanted at least 2.0", "sites_over_steps is 1.3; wanted at most 1.2"]
+
+
+def test_a_frozen_weight_takes_four_flops_a_token_and_one_that_trains_six(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand, for one pair of 5 and 7 tokens; cross-attention's keys and values are of the source."""
+    module = benchmark("gpu", monkeypatch)
+    size = dataclasses.replace(module.DRY, layers=1)
+    model = module.model_of(size, "nllb-600m", "adapters", "cpu")
+    names = module.tensor_set(model, "adapters").names
+    d, ffn, adapter, vocabulary = size.d_model, size.ffn_dim, size.adapter_dim, size.vocabularies["nllb-600m"]
+    encoder = 4 * (4 * d * d + 2 * d * ffn) + 6 * 2 * (2 * d * adapter)
+    of_source, of_target = 4 * 2 * d * d, 4 * (6 * d * d + 2 * d * ffn) + 6 * 3 * (2 * d * adapter)
+    attention = 12 * d * (5 * 5 + 7 * 7 + 5 * 7)
+    wanted = 5 * (encoder + of_source) + 7 * (of_target + 4 * vocabulary * d) + attention
+    assert module.flops(model, names, [PairExample([3] * 5, [3] * 7)]) == wanted
 
 
 # --- Serving -------------------------------------------------------------------------------------------------------------------------

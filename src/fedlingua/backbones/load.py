@@ -56,8 +56,9 @@ def load_backbone(
 ) -> Backbone:
     """Load and freeze the model in `directory`. Safetensors are mapped, not read: processes on one machine share them.
 
-    precision, device: what it is to compute in, and where; `backbones.precision.hold` takes it there. For fp32 its weights are fp32, else
-    they keep the dtype they are stored in. random_weights: a seed by which the weights are drawn anew, as before any training.
+    precision, device: what it is to compute in, and where; `backbones.precision.hold` takes it there. For bf16 its weights
+    keep the dtype they are stored in, else they are fp32. random_weights: a seed by which the weights are drawn anew, as before
+    any training.
 
     No code that comes with a model is run: weights are read from safetensors alone, and a pytorch_model.bin without any is
     converted into the cache first.
@@ -74,7 +75,7 @@ def load_backbone(
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
         check_type(config.model_type, name)
         tokenizer = _tokenizer(directory, name)
-        dtype: Any = torch.float32 if computed_in(precision, device) == "fp32" else "auto"
+        dtype: Any = torch.float32 if computed_in(precision, device) != "bf16" else "auto"
         kind = MODELS[FAMILIES[config.model_type].shape]
         how: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
         model, loaded = kind.from_pretrained(directory, dtype=dtype, **how)

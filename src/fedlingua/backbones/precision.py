@@ -19,6 +19,12 @@ def autocast(model: PreTrainedModel, precision: str) -> Any:
     return torch.autocast(model.device.type, torch.bfloat16) if half else nullcontext()
 
 
+def allow_tf32(precision: str, device: str) -> None:
+    """Let a GPU's fp32 products round what they multiply to TF32's 10 bits, or no longer; a CPU's stay what they are."""
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+
+
 def hold(model: PreTrainedModel, trained: Collection[str], precision: str, device: str) -> None:
     """Put the model on its device: the trained parameters in fp32, frozen ones in bf16 where the run computes in it.
 

@@ -39,10 +39,8 @@ def cpu_flags() -> frozenset[str]:
 
 
 def computed_in(precision: str, device: str, say: Callable[[str], None] = lambda note: None) -> str:
-    """The precision that `device` computes in: fp32 on a CPU without native bf16, which is several times slower; `say` is
-    told.
-    """
-    if device != "cpu" or precision == "fp32" or NATIVE_BF16 & cpu_flags():
+    """The precision that `device` computes in: fp32 on a CPU for what it has not, which bf16 is often, and tf32 always; `say` is told."""
+    if device != "cpu" or precision == "fp32" or (precision == "bf16" and NATIVE_BF16 & cpu_flags()):
         return precision
-    say(f"precision = {precision!r}: this CPU has no native bf16 and computes in fp32")
+    say(f"precision = {precision!r}: this CPU has no {'native bf16' if precision == 'bf16' else 'TF32'} and computes in fp32")
     return "fp32"

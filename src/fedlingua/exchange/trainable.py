@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.directories import backbone_directory, check_fits
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.load import Backbone, load_backbone
-from fedlingua.backbones.precision import hold
+from fedlingua.backbones.precision import allow_tf32, hold
 from fedlingua.backbones.pruning import private_layers
 from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.companions import is_companion, with_companions
@@ -92,6 +92,7 @@ def build_trainable(settings: Settings) -> Trainable:
     adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
     hold(backbone.model, trained.names, precision, settings.device)
+    allow_tf32(settings.precision, settings.device)
     travels = travelling(
         trained, private := private_layers(layout_of(backbone.model).sizes(backbone.model.config), settings.private_layers)
     )

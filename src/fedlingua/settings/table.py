@@ -108,9 +108,10 @@ class Run:
     """Processes that a site trains in. Each takes a share of every batch and, with device = "cuda", a GPU of
     its own. The steps are the same except for the last bits and dropout. A site's file may set another
     number."""
-    precision: str = option("fp32", choices=("fp32", "bf16"))
-    """Precision of the arithmetic. What trains, its optimizer and all that travels are fp32 in both. A CPU
-    without native bf16 (avx512_bf16, amx_bf16, ARM's bf16) computes in fp32 and says so."""
+    precision: str = option("fp32", choices=("fp32", "bf16", "tf32"))
+    """Precision of the arithmetic; tf32: matrix products of a GPU on fp32 numbers. What trains, its optimizer
+    and all that travels are fp32 in all. A CPU computes in fp32 for tf32, and for bf16 if it has none of its
+    own (avx512_bf16, amx_bf16, ARM's bf16), and says so."""
     device: str = option("cpu", choices=("cpu", "cuda"))
     """The device that clients compute on."""
     overlap: str = option("off", choices=("off", "report", "remove"), off=("off", "report"))
@@ -189,12 +190,14 @@ class Training:
     sample_replacement: bool = option(True, when=DRAWS, off=(True,))
     """false: draws go through the whole text in a random order that continues from round to round, so that
     every example comes once an epoch (the centralized row of Manoel et al., with whole-steps = false)."""
-    micro_tokens: int = option(0, key="memory.micro-tokens", least=0, off=(0,))
+    micro_tokens: int = option(0, key="memory.micro-tokens", least=-1, off=(0,))
     """Compute a step in batches of similar length with at most this many tokens, padding included; a longer
-    sentence is a batch by itself. The step is the same, with less padding; 0: off."""
-    head_chunk: int = option(0, key="memory.head-chunk", least=0, off=(0,))
+    sentence is a batch by itself. The step is the same, with less padding. 0: on a CPU a model of 50 million
+    parameters or more cuts each batch where that saves padding; -1: never cut."""
+    head_chunk: int = option(0, key="memory.head-chunk", least=-1, off=(0,))
     """How many predicted tokens the output head scores at a time, in training and for the dev loss. The loss
-    and gradient are the same; 0: a whole batch."""
+    and gradient are the same. 0: on a CPU 128 if the head is frozen and has 16.8 million numbers or more,
+    otherwise a whole batch; -1: a whole batch."""
     gradient_checkpointing: bool = option(False, key="memory.gradient-checkpointing", off=(False,))
     """Compute layers again in the backward pass instead of storing them: slower, with the same numbers."""
 

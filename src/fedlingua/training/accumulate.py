@@ -1,6 +1,6 @@
 """The gradient of one step of the optimiser, batch after batch, in pieces that fit into memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from transformers import PreTrainedModel
@@ -10,6 +10,7 @@ from fedlingua.backbones.precision import autocast
 from fedlingua.common.errors import RunError
 from fedlingua.training.batches import Example, pad
 from fedlingua.training.head import WHOLE, HeadUse
+from fedlingua.training.pieces import cut
 from fedlingua.training.process_group import ALONE, ProcessGroup, Sums
 
 Step = Sequence[Sequence[Example]]
@@ -18,7 +19,8 @@ Step = Sequence[Sequence[Example]]
 
 class StepGradient:
     """Adds the gradient of a step's mean loss to the parameters: the mean over the tokens of the whole step, however its batches are cut,
-    and however they are shared among a group.
+    and however they are shared among a group. pass_tokens: what a pass through the model costs besides its tokens, by which batches are
+    cut into pieces of like length; 0: they stay as they are.
 
     A batch that runs out of memory is halved, and the step begun anew: it stays the step that it was, but for dropout, drawn again. From
     then on no batch has more padded tokens than that half.
@@ -32,13 +34,14 @@ class StepGradient:
         label_smoothing: float = 0.0,
         use: HeadUse = WHOLE,
         group: ProcessGroup = ALONE,
+        pass_tokens: int = 0,
     ) -> None:
         self.model, self.codec, self.precision = model, codec, precision
-        self.label_smoothing, self.use, self.group = label_smoothing, use, group
+        self.label_smoothing, self.use, self.group, self.pass_tokens = label_smoothing, use, group, pass_tokens
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:
-        """Return every batch's sums; of a group, which adds up, those of the step.
+        """Return the sums of every batch or piece; of a group, which adds up, those of the step. On a GPU the nll stays there.
 
         Raises:
             RunError: a single example does not fit.
@@ -62,7 +65,8 @@ class StepGradient:
         with autocast(self.model, self.precision):
             nll, tokens = pad(batch, self.codec).to(self.model.device).nll(self.model, self.label_smoothing, self.use)
         (nll / tokens_of_step).backward()
-        return float(nll.detach()), tokens, len(batch)
+        # A number asked of a GPU would wait for it, batch after batch.
+        return nll.detach().double() if nll.device.type == "cuda" else float(nll.detach()), tokens, len(batch)
 
     def _halve(self, batch: Sequence[Example]) -> None:
         longest = _longest(batch)
@@ -77,10 +81,16 @@ class StepGradient:
             torch.cuda.empty_cache()
 
     def _cut(self, step: Step) -> Iterator[Sequence[Example]]:
-        for batch in filter(None, map(self.group.share, step)):
+        shares = filter(None, map(self.group.share, step))
+        for batch in self._pieces(shares) if self.pass_tokens else shares:
             size = len(batch) if self.most_tokens is None else max(1, self.most_tokens // _longest(batch))
             for first in range(0, len(batch), size):
                 yield batch[first : first + size]
+
+    def _pieces(self, batches: Iterable[Sequence[Example]]) -> Iterator[Sequence[Example]]:
+        for batch in batches:
+            for piece in cut([example.length[0] for example in batch], self.pass_tokens):
+                yield batch[piece]
 
 
 def _longest(batch: Sequence[Example]) -> int:

@@ -36,8 +36,11 @@ class Batch(ABC):
         """
 
     def to(self, device: torch.device) -> Self:
-        """The same on another device."""
-        return type(self)(**{each.name: getattr(self, each.name).to(device) for each in fields(self)})
+        """The same on another device; a GPU fetches it while it computes."""
+        tensors = {each.name: getattr(self, each.name) for each in fields(self)}
+        if device.type == "cuda":
+            tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+        return type(self)(**{name: tensor.to(device, non_blocking=device.type == "cuda") for name, tensor in tensors.items()})
 
     def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
         """(nll_sum, number of predicted tokens): minus the log probability of what is to be predicted, in nats, not averaged.
@@ -49,7 +52,7 @@ class Batch(ABC):
 
     def nlls(self, model: PreTrainedModel, use: HeadUse = WHOLE) -> tuple[Tensor, Tensor]:
         """(nll_sum, number of predicted tokens) of each example, both (batch,), over the whole vocabulary; no gradient."""
-        return summed_by_row(token_nlls(*self.before_head(model), use.chunk), self.labels != IGNORED)
+        return summed_by_row(token_nlls(*self.before_head(model), use), self.labels != IGNORED)
 
 
 class Sized(Protocol):

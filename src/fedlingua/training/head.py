@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedlingua.training.pieces import chunk_size
+
 
 @dataclass(frozen=True)
 class Head:
@@ -38,16 +40,21 @@ class Head:
 
 @dataclass(frozen=True)
 class HeadUse:
-    """chunk: predicted tokens whose scores are there at a time; 0: those of a whole batch. vocabulary: ids that probability is spread over,
+    """chunk: predicted tokens whose scores are there at a time, as in `memory.head-chunk`. vocabulary: ids that probability is spread over,
     (rows,) int64, ascending, with all that is to be predicted among them; None: all there are.
     """
 
     chunk: int = 0
     vocabulary: Tensor | None = None
 
+    def size(self, head: Head) -> int:
+        """Predicted tokens of a chunk of this head; 0: of a whole batch."""
+        weight = head.layer.weight
+        return chunk_size(self.chunk, weight.numel(), not weight.requires_grad, weight.device.type)
+
 
 WHOLE = HeadUse()
-"""All scores at once: what a loss is measured by."""
+"""The whole vocabulary: what a loss is measured by."""
 
 
 def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> Tensor:
@@ -57,11 +64,12 @@ def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: 
     """
     if use.vocabulary is not None:
         targets = torch.searchsorted(use.vocabulary, targets)
-    if use.chunk and head.cap is None:
+    size = use.size(head)
+    if size and head.cap is None:
         operands = (hidden, *head.rows(use.vocabulary))
         if not torch.is_grad_enabled():
             operands = tuple(None if operand is None else operand.detach() for operand in operands)  # type: ignore[assignment]
-        nll: Tensor = _InChunks.apply(*operands, targets, use.chunk, label_smoothing)  # type: ignore[no-untyped-call]
+        nll: Tensor = _InChunks.apply(*operands, targets, size, label_smoothing)  # type: ignore[no-untyped-call]
         return nll
     if use.vocabulary is not None and head.cap is None:
         scores = nn.functional.linear(hidden, *head.rows(use.vocabulary))
@@ -71,9 +79,9 @@ def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: 
 
 
 @torch.no_grad()
-def token_nlls(head: Head, hidden: Tensor, targets: Tensor, chunk: int = 0) -> Tensor:
-    """Minus the log probability of each of `targets`, (tokens,) float32, in nats. hidden: (tokens, d); chunk: as in `HeadUse`."""
-    size = chunk or max(1, len(targets))
+def token_nlls(head: Head, hidden: Tensor, targets: Tensor, use: HeadUse = WHOLE) -> Tensor:
+    """Minus the log probability of each of `targets`, (tokens,) float32, in nats, over the whole vocabulary. hidden: (tokens, d)."""
+    size = use.size(head) or max(1, len(targets))
     parts = zip(hidden.split(size), targets.split(size), strict=True)
     return torch.cat([nn.functional.cross_entropy(head.scores(h).float(), t, reduction="none") for h, t in parts])
 

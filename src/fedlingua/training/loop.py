@@ -20,6 +20,7 @@ from fedlingua.training.controls import Controls
 from fedlingua.training.head import HeadUse
 from fedlingua.training.movement import Movement
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
+from fedlingua.training.pieces import pass_tokens
 from fedlingua.training.process_group import ALONE, ProcessGroup
 from fedlingua.training.sampling import Sampling
 
@@ -72,9 +73,18 @@ class LocalTraining:
             steps = list(steps_by_tokens(drawn, self.tokens_per_batch, self.accumulation, rng))
         else:
             steps = list(optimiser_steps(_usable(drawn, self, rng), self.batch_size, self.accumulation, rng))
-        if not self.micro_tokens:
+        if self.micro_tokens <= 0:
             return steps
         return [list(by_tokens([example for batch in step for example in batch], self.micro_tokens, rng)) for step in steps]
+
+    def gradient(
+        self, model: PreTrainedModel, codec: Codec, texts: Sequence[Sequence[TrainingExample]], group: ProcessGroup = ALONE
+    ) -> StepGradient:
+        """What adds up the gradient of a step on such text, in this precision and with this loss."""
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        cost = pass_tokens(self.micro_tokens, parameters, model.device.type)
+        use = self.head_use(texts, model.device)
+        return StepGradient(model, codec, self.precision, self.label_smoothing, use, group, cost)
 
     def head_use(self, texts: Sequence[Sequence[TrainingExample]], device: torch.device) -> HeadUse:
         """Decide how the output head is gone through, on such text."""
@@ -143,8 +153,9 @@ def train_locally(
     if state:
         restore_optimizer(optimizer, trained, state)
     center = _center(trained, towards) if how.proximal_mu else {}
-    add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device), group)
-    nll_sum, num_tokens, num_examples, num_steps = 0.0, 0, 0, 0
+    add_gradient = how.gradient(model, codec, texts, group)
+    nll_sum: float | Tensor = 0.0
+    num_tokens, num_examples, num_steps = 0, 0, 0
     model.train()
     with _checkpointing(model, how.gradient_checkpointing):
         for epoch in range(how.epochs):
@@ -173,7 +184,7 @@ def train_locally(
         state.update(optimizer_state(optimizer, trained))
     model.eval()
     model.requires_grad_(False)
-    return LocalResult(nll_sum, num_tokens, num_examples, num_steps, time.monotonic() - started)
+    return LocalResult(float(nll_sum), num_tokens, num_examples, num_steps, time.monotonic() - started)
 
 
 def _place(step: int, steps: int, epoch: int, epochs: int, this_round: tuple[int, int]) -> tuple[int, int]:

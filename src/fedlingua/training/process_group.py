@@ -17,8 +17,8 @@ from torch import Tensor, distributed, nn
 from fedlingua.common.errors import RunError
 
 T = TypeVar("T")
-Sums = tuple[float, int, int]
-"""(nll_sum, predicted tokens, examples) of one batch."""
+Sums = tuple[float | Tensor, int, int]
+"""(nll_sum, predicted tokens, examples) of one batch; on a GPU the first is a number there, float64."""
 AT_ONCE = 2**24
 """Numbers that are added up in one message, 64 MiB: more would only take memory."""
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import fedlingua_demo
 from fedlingua.backbones.load import load_backbone
-from fedlingua.backbones.precision import autocast, hold
+from fedlingua.backbones.precision import allow_tf32, autocast, hold
 from fedlingua.common import devices
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
@@ -205,6 +205,7 @@ def test_stored_fp32_stays_fp32_on_a_cpu(run_config: dict[str, Scalar], tiny_bac
         ({"amx_bf16"}, "bf16", True),
         ({"asimd", "bf16"}, "bf16", True),
         ({"avx512_bf16"}, "fp32", False),
+        ({"avx512_bf16"}, "tf32", False),
     ],
 )
 def test_a_cpu_without_native_bf16_computes_in_fp32_and_says_so(
@@ -216,10 +217,21 @@ def test_a_cpu_without_native_bf16_computes_in_fp32_and_says_so(
         assert model.lm_head(torch.zeros(1, 32)).dtype == (torch.bfloat16 if native else torch.float32)
     told: list[str] = []
     assert devices.computed_in(precision, "cpu", told.append) == ("bf16" if native else "fp32")
-    wanted = [] if native or precision == "fp32" else ["precision = 'bf16': this CPU has no native bf16 and computes in fp32"]
+    lacks = {"bf16": "native bf16", "tf32": "TF32"}.get(precision)
+    wanted = [] if native or not lacks else [f"precision = {precision!r}: this CPU has no {lacks} and computes in fp32"]
     assert told == wanted
     assert devices.computed_in(precision, "cuda", told.append) == precision
     assert told == wanted
+
+
+@pytest.mark.parametrize(("precision", "asked"), [("tf32", "high"), ("fp32", "highest"), ("bf16", "highest")])
+def test_tf32_is_asked_of_a_gpu_alone(monkeypatch: pytest.MonkeyPatch, precision: str, asked: str) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", seen.append)
+    allow_tf32(precision, "cpu")
+    assert seen == []
+    allow_tf32(precision, "cuda")
+    assert seen == [asked]
 
 
 def test_without_native_bf16_a_half_backbone_trains_to_the_bytes_of_fp32(

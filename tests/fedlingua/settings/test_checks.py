@@ -133,8 +133,8 @@ def test_every_method_is_a_choice(run_config: dict[str, Any], method: str) -> No
         ("clip-norm", -0.1, 0.0),
         ("label-smoothing", -0.1, 0.0),
         ("tokens-per-batch", -1, 0),
-        ("memory.micro-tokens", -1, 0),
-        ("memory.head-chunk", -1, 0),
+        ("memory.micro-tokens", -2, -1),
+        ("memory.head-chunk", -2, -1),
         ("evaluate-every", 0, 1),
     ],
 )

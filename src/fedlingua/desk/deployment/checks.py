@@ -36,6 +36,7 @@ from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.outline import Outline, outline_of
 from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.config import Settings
+from fedlingua.training.pieces import chunk_size
 
 KNOCK_S = 60.0
 """For the server, another machine, to let a SuperNode in that has started; one that it refuses ends by itself."""
@@ -244,7 +245,9 @@ def memory_estimate(settings: Settings, outline: Outline) -> dict[str, int]:
     width = 2 if computed_in(settings.precision, settings.device) == "bf16" else 4
     stored = backbone.item_bytes if width == 2 and settings.trained_set not in ("full", "controllers") else 4
     tokens = _tokens_at_once(settings)
-    scored = min(tokens, settings.head_chunk or tokens)
+    frozen = settings.trained_set not in ("full", "controllers")
+    chunk = chunk_size(settings.head_chunk, config.vocab_size * config.hidden_size, frozen, settings.device)
+    scored = min(tokens, chunk or tokens)
     trained = outline.trained.num_parameters if settings.how.trains else 0
     controllers = settings.controllers if settings.trained_set == "controllers" else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
@@ -266,7 +269,7 @@ def memory_estimate(settings: Settings, outline: Outline) -> dict[str, int]:
 def _tokens_at_once(settings: Settings) -> int:
     """Most padded tokens of what goes through the model at once in training: a batch, or what `memory.micro-tokens` makes of a step's."""
     batch = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
-    if settings.micro_tokens:
+    if settings.micro_tokens > 0:
         longest = max(settings.micro_tokens, settings.max_tokens)  # a longer sentence is a batch by itself
         batch = min(settings.accumulation * batch, longest)
     return batch if settings.processes == 1 else max(math.ceil(batch / settings.processes), settings.max_tokens)

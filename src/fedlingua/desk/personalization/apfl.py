@@ -18,7 +18,6 @@ from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.interpolation import interpolated
-from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import TrainingExample
 from fedlingua.training.loop import LocalTraining
 from fedlingua.training.objective import Gradients
@@ -77,9 +76,7 @@ def learn_in_mixture(
     mixed = {name: parameter for name, parameter in model.named_parameters() if name in names}
     own = {name: nn.Parameter(parameter.detach().clone()) for name, parameter in mixed.items()}
     optimizer = OPTIMIZERS[how.optimizer](list(own.values()), how.learning_rate, how.weight_decay, how.epsilon)
-    add_gradient = StepGradient(
-        model, trainable.backbone.codec, how.precision, how.label_smoothing, how.head_use(texts, model.device)
-    )
+    add_gradient = how.gradient(model, trainable.backbone.codec, texts)
     path = [START]
     model.train()
     for epoch in range(how.epochs):

@@ -25,6 +25,7 @@ from fedlingua.exchange.outline import outline_of
 from fedlingua.exchange.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
+from fedlingua.training import pieces
 
 
 @pytest.fixture
@@ -289,10 +290,24 @@ def test_a_budget_of_tokens_and_a_head_in_chunks_are_reckoned_with(settings: Set
     assert parts["output layer"] == 2 * 10 * vocabulary * 4
 
 
+def test_a_large_frozen_head_is_reckoned_with_by_its_own_chunks(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "LARGE_HEAD", 1)
+    asked = dataclasses.replace(settings, tokens_per_batch=500)
+    outline = outline_of(asked)
+    of_a_token = 2 * outline.backbone.config.vocab_size * 4
+    for changes, tokens in (
+        ({}, pieces.CHUNK),
+        ({"head_chunk": -1}, 500),
+        ({"tensor_set": "full"}, 500),
+        ({"device": "cuda"}, 500),
+    ):
+        assert memory_estimate(dataclasses.replace(asked, **changes), outline)["output layer"] == tokens * of_a_token
+
+
 @pytest.mark.parametrize(
     ("micro_tokens", "accumulation", "tokens"),
     # Batches are of 8 x 32 tokens; a sentence may have 32, and a step has no more than its batches.
-    [(0, 4, 256), (100, 4, 100), (10, 4, 32), (600, 4, 600), (5000, 4, 1024), (600, 1, 256)],
+    [(0, 4, 256), (-1, 4, 256), (100, 4, 100), (10, 4, 32), (600, 4, 600), (5000, 4, 1024), (600, 1, 256)],
 )
 def test_micro_tokens_say_how_much_goes_through_at_once(
     settings: Settings, micro_tokens: int, accumulation: int, tokens: int
