@@ -29,10 +29,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import random_mbart
 import torch
 from decoding import Generate
 from kept import keep
 from paired import figures, ratio, turn_about
+from random_mbart import Shape, config_of
 from trainer import plain_arguments
 from transformers import (
     M2M100Config,
@@ -67,10 +69,7 @@ class Size:
     """tokens: padded tokens of a batch, on the longer side; length, most: mean tokens of a sentence, and the longest."""
 
     vocabularies: Mapping[str, int]
-    d_model: int
-    layers: int
-    heads: int
-    ffn_dim: int
+    shape: Shape
     adapter_dim: int
     pairs: int
     tokens: int
@@ -80,8 +79,8 @@ class Size:
     new_tokens: int
 
 
-PUBLISHED = Size({"mbart-50": 250054, "nllb-600m": 256206}, 1024, 12, 16, 4096, 64, 8192, 8192, 25, 128, 512, 32)
-DRY = Size({"mbart-50": 120, "nllb-600m": 130}, 32, 2, 2, 64, 4, 24, 64, 6, 12, 6, 4)
+PUBLISHED = Size({"mbart-50": 250054, "nllb-600m": 256206}, random_mbart.PUBLISHED, 64, 8192, 8192, 25, 128, 512, 32)
+DRY = Size({"mbart-50": 120, "nllb-600m": 130}, random_mbart.TINY, 4, 24, 64, 6, 12, 6, 4)
 
 
 class NumberCodec:
@@ -117,21 +116,9 @@ def text_of(size: Size, name: str, number: int) -> list[PairExample]:
 def model_of(size: Size, name: str, tensors: str, device: str) -> Any:
     """With what trains attached to it, and the rest frozen in half precision."""
     mbart = name == "mbart-50"
-    config = (MBartConfig if mbart else M2M100Config)(
-        vocab_size=size.vocabularies[name],
-        d_model=size.d_model,
-        encoder_layers=size.layers,
-        decoder_layers=size.layers,
-        encoder_attention_heads=size.heads,
-        decoder_attention_heads=size.heads,
-        encoder_ffn_dim=size.ffn_dim,
-        decoder_ffn_dim=size.ffn_dim,
-        dropout=0.1,
-        encoder_layerdrop=0.0,
-        decoder_layerdrop=0.0,
-        max_position_embeddings=1024,
-        decoder_start_token_id=END,
-    )
+    shape = replace(size.shape, vocab_size=size.vocabularies[name])
+    more = {"dropout": 0.1, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "decoder_start_token_id": END}
+    config = config_of(MBartConfig if mbart else M2M100Config, shape, **more)
     torch.manual_seed(0)
     with torch.device(device):
         model: Any = (MBartForConditionalGeneration if mbart else M2M100ForConditionalGeneration)(config)

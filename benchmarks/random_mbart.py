@@ -2,12 +2,15 @@
 
 import multiprocessing
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
-from transformers import MBart50Tokenizer, MBartConfig, MBartForConditionalGeneration
+from transformers import MBart50Tokenizer, MBartConfig, MBartForConditionalGeneration, PretrainedConfig
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
+
+Config = TypeVar("Config", bound=PretrainedConfig)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,22 @@ class Shape:
 
 PUBLISHED = Shape(d_model=1024, layers=12, heads=16, ffn_dim=4096, vocab_size=250054)
 TINY = Shape(d_model=32, layers=2, heads=2, ffn_dim=64, vocab_size=0)
+
+
+def config_of(kind: type[Config], shape: Shape, **more: Any) -> Config:
+    """A configuration of this shape, encoder and decoder alike, for 1,024 positions. more: what else is not transformers' default."""
+    return kind(
+        vocab_size=shape.vocab_size,
+        d_model=shape.d_model,
+        encoder_layers=shape.layers,
+        decoder_layers=shape.layers,
+        encoder_attention_heads=shape.heads,
+        decoder_attention_heads=shape.heads,
+        encoder_ffn_dim=shape.ffn_dim,
+        decoder_ffn_dim=shape.ffn_dim,
+        max_position_embeddings=1024,
+        **more,
+    )
 
 
 def make_backbone(directory: Path, words: Iterable[str], shape: Shape = PUBLISHED) -> None:
@@ -45,19 +64,7 @@ def _make(directory: Path, words: list[str], shape: Shape) -> None:
     ]
     tokenizer = MBart50Tokenizer(vocab=vocab, src_lang=FAIRSEQ_LANGUAGE_CODES[0])
     tokenizer.save_pretrained(directory)
-    config = MBartConfig(
-        vocab_size=shape.vocab_size or len(tokenizer),
-        d_model=shape.d_model,
-        encoder_layers=shape.layers,
-        decoder_layers=shape.layers,
-        encoder_attention_heads=shape.heads,
-        decoder_attention_heads=shape.heads,
-        encoder_ffn_dim=shape.ffn_dim,
-        decoder_ffn_dim=shape.ffn_dim,
-        activation_function="relu",
-        scale_embedding=True,
-        max_position_embeddings=1024,
-        decoder_start_token_id=2,
-    )
+    shape = replace(shape, vocab_size=shape.vocab_size or len(tokenizer))
+    config = config_of(MBartConfig, shape, activation_function="relu", scale_embedding=True, decoder_start_token_id=2)
     torch.manual_seed(0)
     MBartForConditionalGeneration(config).save_pretrained(directory)

@@ -237,8 +237,8 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
         with node as supernode:
             say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
             while not supernode.stopped.wait(1.0):
-                if worker and worker.service.ended:
-                    worker.service.start()
+                if worker:
+                    worker.keep()
                 if not supernode.ended:
                     continue
                 if not believed_there(supernode.printed()) or time.monotonic() > ends:

@@ -93,22 +93,24 @@ def serve(path: Path, parent: int) -> None:
         selector.register(listener, selectors.EVENT_READ)
         try:
             while os.getppid() == parent:
-                for key, _ in selector.select(LOOK_S):
+                # One at a time: what is done for one may close another's file, whose number the next call then gets.
+                for key, _ in selector.select(LOOK_S)[:1]:
                     if key.fileobj is listener:
                         connection, _ = listener.accept()
                         if fork := _forked(connection, path.parent, [listener.fileno(), *forks]):
-                            forks |= {fork.ended: fork, fork.caller: fork}
                             for file in (fork.ended, fork.caller):
+                                forks[file] = fork
                                 selector.register(file, selectors.EVENT_READ)
                         continue
-                    fork = forks.pop(key.fd)
-                    selector.unregister(key.fd)
-                    if key.fd == fork.caller:
+                    fork = forks[key.fd]
+                    over = [fork.caller] if key.fd == fork.caller else [file for file, each in forks.items() if each is fork]
+                    for file in over:
+                        selector.unregister(file)
+                        del forks[file]
+                    if key.fd == fork.ended:
+                        fork.finish()
+                    else:
                         fork.stop()
-                        continue
-                    if forks.pop(fork.caller, None):
-                        selector.unregister(fork.caller)
-                    fork.finish()
             shutil.rmtree(path.parent, ignore_errors=True)  # which a parent that was killed has left
         finally:
             for fork in forks.values():
@@ -157,8 +159,7 @@ def _forked(connection: socket.socket, folder: Path, files: Iterable[int]) -> Fo
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _close([*files, connection.fileno()])
         before = set(sys.modules)
-        call.take_over()
-        code = _carried_out()
+        code = _carried_out(call)
         new = [name for name in installed_modules() if name not in before]
         if new:
             (folder / f"{os.getpid()}.json").write_text(json.dumps(new), encoding="utf-8")
@@ -169,11 +170,12 @@ def _forked(connection: socket.socket, folder: Path, files: Iterable[int]) -> Fo
         os._exit(code)
 
 
-def _carried_out() -> int:
+def _carried_out(call: Call) -> int:
     """Run the gate as a program would, and give its exit status."""
     from fedlingua.desk.deployment import gate
 
     try:
+        call.take_over()
         gate.main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -218,6 +220,11 @@ class Worker:
 
     service: Service
     socket: Path
+
+    def keep(self) -> None:
+        """Start it anew if it has ended; messages start programs of their own until it answers."""
+        if self.service.ended:
+            self.service.start()
 
 
 @contextmanager

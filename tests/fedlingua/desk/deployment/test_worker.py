@@ -163,6 +163,59 @@ def test_a_worker_whose_site_was_killed_ends_by_itself(tmp_path: Path) -> None:
     assert not Path(folder).exists()
 
 
+def test_a_message_and_its_caller_that_end_at_once_leave_the_worker_whole(start: contextlib.ExitStack, tmp_path: Path) -> None:
+    found = started(start, tmp_path, "print(os.getpid(), flush=True); time.sleep(600 * (len(sys.argv) > 1))")
+    of_worker = psutil.Process(found.service.pid)
+    for _ in range(6):  # which of the two the worker sees first is not told
+        caller = call(found.socket, "long")
+        assert caller.stdout is not None
+        of_message = psutil.Process(int(caller.stdout.readline()))
+        of_worker.suspend()
+        for process in (of_message, caller):
+            process.kill()
+        caller.wait(timeout=30)
+        of_worker.resume()
+    assert call(found.socket).communicate("", timeout=60)[0].strip().isdigit()
+    assert not found.service.ended
+
+
+def test_a_worker_that_was_killed_is_started_anew(start: contextlib.ExitStack, tmp_path: Path) -> None:
+    found = started(start, tmp_path, "print('here')")
+    found.keep()
+    first = found.service.pid
+    os.kill(first, signal.SIGKILL)
+    ends = time.monotonic() + 30
+    while not found.service.ended:
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    assert call(found.socket).communicate("", timeout=60)[0].startswith("instead")
+    found.keep()
+    while (line := call(found.socket).communicate("", timeout=60)[0]) != "here\n":
+        assert time.monotonic() < ends, line
+    assert found.service.pid != first
+
+
+def test_a_folder_that_is_not_there_any_more_ends_one_message(start: contextlib.ExitStack, tmp_path: Path) -> None:
+    path = started(start, tmp_path, "print('here')").socket
+    (tmp_path / "gone").mkdir()
+    program = (
+        f"import os, runpy, sys; os.rmdir(os.getcwd()); os.getcwd = lambda: {str(tmp_path / 'gone')!r}; sys.argv = sys.argv[1:]; "
+    )
+    command = [
+        sys.executable,
+        "-c",
+        program + "runpy.run_path(sys.argv[0], run_name='__main__')",
+        str(CALL),
+        str(path),
+        *INSTEAD,
+        "--",
+    ]
+    done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "FileNotFoundError" in done.stderr
+    assert call(path).communicate("", timeout=60)[0] == "here\n"
+
+
 def test_modules_under_another_name_or_of_a_bundle_are_not_told() -> None:
     names = set(worker.installed_modules())
     assert {"json", "psutil"} <= names
