@@ -255,7 +255,8 @@ def test_both_ways_of_decoding_translate_every_sentence_in_its_place(
 
 def test_a_dry_run_on_a_gpus_benchmark_gives_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     module = benchmark("gpu", monkeypatch)
-    result = module.measured(dataclasses.replace(module.DRY, vocabularies={"mbart-50": 120}, layers=1), "cpu", 2)
+    shape = dataclasses.replace(module.DRY.shape, layers=1)
+    result = module.measured(dataclasses.replace(module.DRY, vocabularies={"mbart-50": 120}, shape=shape), "cpu", 2)
     assert [key for key in result if "," in key] == [f"mbart-50, {what}" for what in ("adapters", "lora", "decoding")]
     assert result["mbart-50, decoding"]["other_text"] == 0
     assert set(result["mbart-50, adapters"]["pairs_a_second"]) == {"ours", "ours_in_chunks", "trainer"}
@@ -268,10 +269,10 @@ def test_a_dry_run_on_a_gpus_benchmark_gives_every_figure(monkeypatch: pytest.Mo
 def test_a_frozen_weight_takes_four_flops_a_token_and_one_that_trains_six(monkeypatch: pytest.MonkeyPatch) -> None:
     """By hand, for one pair of 5 and 7 tokens; cross-attention's keys and values are of the source."""
     module = benchmark("gpu", monkeypatch)
-    size = dataclasses.replace(module.DRY, layers=1)
+    size = dataclasses.replace(module.DRY, shape=dataclasses.replace(module.DRY.shape, layers=1))
     model = module.model_of(size, "nllb-600m", "adapters", "cpu")
     names = module.tensor_set(model, "adapters").names
-    d, ffn, adapter, vocabulary = size.d_model, size.ffn_dim, size.adapter_dim, size.vocabularies["nllb-600m"]
+    d, ffn, adapter, vocabulary = size.shape.d_model, size.shape.ffn_dim, size.adapter_dim, size.vocabularies["nllb-600m"]
     encoder = 4 * (4 * d * d + 2 * d * ffn) + 6 * 2 * (2 * d * adapter)
     of_source, of_target = 4 * 2 * d * d, 4 * (6 * d * d + 2 * d * ffn) + 6 * 3 * (2 * d * adapter)
     attention = 12 * d * (5 * 5 + 7 * 7 + 5 * 7)
