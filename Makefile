@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$p && break; done)
 TORCH = $(shell grep '^torch==' constraints.txt)
 BIN = .venv/bin
+# Where this is set, as images for containers often do, every process would compile all of torch, transformers and Flower again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-slow lint options docs deploy-demo deploy-demo-newest clean
 
