@@ -9,6 +9,8 @@ from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction, kinship, known_as, nearest, normal_code, plain_code
 
 _WITH_SCRIPT = re.compile("[a-z]{3}_[A-Z][a-z]{3}")
+_REMEMBERED = 50_000
+"""Sentences whose ids a codec remembers, some 50 MB: a process that trains the same sites round after round cuts their text once."""
 
 
 class Codec:
@@ -36,6 +38,7 @@ class Codec:
         self.pad_id = self.end_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
         self.start_id = self.end_id if start_id is None else start_id
         self.reads, self.writes = set(self.language_ids), set(self.language_ids)
+        self._remembered: dict[tuple[str, bool], list[int]] = {}
 
     @staticmethod
     def codes_of(tokenizer: Any) -> dict[str, tuple[str, int]]:
@@ -91,10 +94,18 @@ class Codec:
         return sentence
 
     def pieces(self, sentences: Sequence[str], written: bool = False) -> list[list[int]]:
-        """Ids of each sentence, nothing added. written: as a translation, which some tokenizers cut otherwise."""
-        if not sentences:
-            return []
-        ids: list[list[int]] = self.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
+        """Return the ids of each sentence, nothing added. written: as a translation, which some tokenizers cut otherwise."""
+        known = self._remembered
+        new = list(dict.fromkeys(sentence for sentence in sentences if (sentence, written) not in known))
+        if not new:
+            return [known[sentence, written] for sentence in sentences]
+        cut = dict(zip(new, self._cut(new, written), strict=True))
+        known |= {(sentence, written): cut[sentence] for sentence in new[: _REMEMBERED - len(known)]}
+        return [cut[sentence] if sentence in cut else known[sentence, written] for sentence in sentences]
+
+    def _cut(self, sentences: list[str], written: bool) -> list[list[int]]:
+        """Return what the tokenizer makes of sentences, of which there is at least one."""
+        ids: list[list[int]] = self.tokenizer(sentences, add_special_tokens=False)["input_ids"]
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:

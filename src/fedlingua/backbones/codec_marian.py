@@ -40,9 +40,7 @@ class MarianCodec(Codec):
     def as_text(self, sentence: str, direction: Direction) -> str:
         return f"{self.language_code(direction.target)}{sentence}" if self.language_ids else sentence
 
-    def pieces(self, sentences: Sequence[str], written: bool = False) -> list[list[int]]:
-        if not sentences:
-            return []
+    def _cut(self, sentences: list[str], written: bool) -> list[list[int]]:
         # Without the end: of Marian's tokenizer add_special_tokens=False says so for the source alone.
-        given = {"text_target": list(sentences)} if written else {"text": list(sentences)}
+        given = {"text_target" if written else "text": sentences}
         return [ids[:-1] for ids in self.tokenizer(**given)["input_ids"]]
