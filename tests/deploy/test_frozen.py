@@ -13,7 +13,7 @@ import pytest
 
 from fedlingua.common.processes import free_port
 from fedlingua.desk.cli.progress import read_events
-from tests.deploy.test_guide import SITES, Institution, commands, each, told_to, write_text
+from tests.deploy.test_guide import SITES, Institution, commands, each, introduce, told_to
 
 FREEZES_S = (30.0, 90.0)
 """In the training of round 1, 2, and so on."""
@@ -59,18 +59,7 @@ def test_a_site_that_was_frozen_is_asked_again_and_misses_no_round(tmp_path: Pat
         file.write_text(file.read_text().replace("0.0.0.0:9092", f"127.0.0.1:{fleet}").replace(":9093", f":{control}"))
         server.give(start)
         server.wait_for("serving")
-        for name, site in sites.items():
-            write_text(name, site.folder)
-            (site.folder / "ca.crt").write_bytes((server.folder / "server" / "certificates" / "ca.crt").read_bytes())
-        each(sites, own_init)
-        for name, site in sites.items():
-            (server.folder / f"{name}.join.toml").write_bytes((site.folder / "site" / f"{name}.join.toml").read_bytes())
-        server.give(add)
-        for name, site in sites.items():
-            server.wait_for(f"site {name} may join")
-            (site.folder / "federation.toml").write_bytes((server.folder / "server" / "federation.toml").read_bytes())
-            with (site.folder / "site" / "site.toml").open("a") as lines:
-                lines.write("[limits]\nmin-dev = 10\nmin-test = 10\n")
+        introduce(server, sites, (own_init,), add)
         each(sites, approve)
         each(sites, own_start)
         thread.start()

@@ -165,6 +165,23 @@ def write_text(site: str, folder: Path) -> None:
     (folder / "letters.txt").write_text("\n".join(text[source][:2]) + "\n", encoding="utf-8")
 
 
+def introduce(server: Institution, sites: dict[str, Institution], own: tuple[str, ...], add: str) -> None:
+    """Each site has its text and sets itself up; the files that the guide has sent around are sent around. own: the sites' commands."""
+    for name, site in sites.items():
+        write_text(name, site.folder)
+        (site.folder / "ca.crt").write_bytes((server.folder / "server" / "certificates" / "ca.crt").read_bytes())
+    for command in own:
+        each(sites, command)
+    for name, site in sites.items():
+        (server.folder / f"{name}.join.toml").write_bytes((site.folder / "site" / f"{name}.join.toml").read_bytes())
+    server.give(add)
+    for name, site in sites.items():
+        server.wait_for(f"site {name} may join")
+        (site.folder / "federation.toml").write_bytes((server.folder / "server" / "federation.toml").read_bytes())
+        with (site.folder / "site" / "site.toml").open("a") as file:
+            file.write("[limits]\nmin-dev = 10\nmin-test = 10\n")  # fewer than an institution has
+
+
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     """The institutions after all of the guide's commands: the server, and the sites by name."""
@@ -199,19 +216,7 @@ def deployment(tmp_path_factory):
         server.wait_for("serving")
         server.deadline_s = max(LEAST_DEADLINE_S, round(STARTS * (time.monotonic() - began), 1))
         experiment.write_text("\n".join(lines) + CHANGES.format(train_s=server.deadline_s))
-        for name, site in sites.items():
-            write_text(name, site.folder)
-            (site.folder / "ca.crt").write_bytes((server.folder / "server" / "certificates" / "ca.crt").read_bytes())
-        each(sites, look)
-        each(sites, own_init)
-        for name, site in sites.items():
-            (server.folder / f"{name}.join.toml").write_bytes((site.folder / "site" / f"{name}.join.toml").read_bytes())
-        server.give(add)
-        for name, site in sites.items():
-            server.wait_for(f"site {name} may join")
-            (site.folder / "federation.toml").write_bytes((server.folder / "server" / "federation.toml").read_bytes())
-            with (site.folder / "site" / "site.toml").open("a") as file:
-                file.write("[limits]\nmin-dev = 10\nmin-test = 10\n")  # fewer than an institution has
+        introduce(server, sites, (look, own_init), add)
         checks, *_ = [each(sites, command) for command in own_rest]
         with sites["school"].hanging(server.folder / "server" / "runs"):
             server.printed = server.give(run, timeout_s=1200)

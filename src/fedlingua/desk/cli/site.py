@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
+from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, DeploymentError, RunError
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.languages import parse_written
 from fedlingua.common.processes import flower_environment, free_port
+from fedlingua.common.terminal import one_line
 from fedlingua.consent.audit import read_head, verify
 from fedlingua.consent.bundle import approve, approved, bundle_hash
 from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
@@ -25,7 +25,7 @@ from fedlingua.corpora.texts import SiteText, read_text
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.memory import MostKeys, say_made
 from fedlingua.desk.cli.options import ExportOptions, SearchOptions, TranslateOptions
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say, show_result
+from fedlingua.desk.cli.output import Answer, Commands, example, say, show_result
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, refused_bundles, supernode_command
@@ -184,17 +184,29 @@ def site_log(
     """Show what the server asked and what left this site, and verify the log. The exit code is 1 if the log was changed."""
     state = _site(file).state
     lines, broken = verify(state)
-    keys = ("line", "time", "run", "round", "site", "asked", "sentences", "tensors", "bytes", "refused")
-    shown = Table(*keys)
+    run = None
     for line in lines[-last:]:
-        words = (str(line.get(key, "")) for key in keys)
-        shown.add_row(*("".join(c if c.isprintable() else "?" for c in escape(word)) for word in words))
-    console().print(shown)
+        if (of := str(line.get("run", ""))) and of != run:
+            say(f"run {of}", style="bold")
+            run = of
+        say(f"{line['line']:>5}  {str(line.get('time', ''))[:19].replace('T', ' ')}  {one_line(_in_words(line))}")
     answer = {"lines": lines[-last:], "number": len(lines), "last": read_head(state)["hash"], "broken": broken or None}
     if broken:
         raise DeploymentError(f"the audit log in {state}: {broken}", answer=answer)
     say(f"{len(lines)} lines, whole; hash of the last, to be noted elsewhere: {answer['last']}")
     return answer
+
+
+def _in_words(line: Mapping[str, Any]) -> str:
+    """Say what a line of the audit log holds: who was asked, for what, and what left the site."""
+    asked = [str(line.get("site", "")), f"round {line['round']}" if line.get("round") else "", str(line.get("asked", ""))]
+    told = ", ".join(filter(None, asked))
+    if line.get("refused"):
+        return f"{told}: refused: {line['refused']}"
+    sentences = ", ".join(f"{count} {split} sentences" for split, count in dict(line.get("sentences") or {}).items() if count)
+    tensors = f"{line['tensors']} tensors" if line.get("tensors") else "no tensors"
+    again = " (answered before)" if line.get("repeated") else ""
+    return f"{told}: {', '.join(filter(None, [sentences, tensors]))}; {units.data(line.get('bytes', 0))} sent{again}"
 
 
 @commands.command("overlap-key", epilog=example("fedlingua site overlap-key keys/overlap.key"))

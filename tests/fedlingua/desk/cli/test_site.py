@@ -206,11 +206,21 @@ def test_settings_beyond_the_sites_limits_are_not_even_shown(folder: Path, exper
 
 def test_the_log_is_shown_and_the_first_broken_line_is_an_error(folder: Path) -> None:
     for number in range(3):
-        append(folder / "state", {"asked": "train", "round": str(number), "refused": "[red]no\x1b[0m" if number else ""})
-    shown = CliRunner().invoke(app, ["site", "log", str(folder)], env={"COLUMNS": "200"})
+        entry = {
+            "run": "7a",
+            "site": "hospital",
+            "asked": "train",
+            "round": str(number),
+            "sentences": {"train": 220},
+            "tensors": 96,
+        }
+        append(folder / "state", {**entry, "bytes": 34_500, "refused": "[red]no\x1b[0m" if number else ""})
+    shown = CliRunner().invoke(app, ["site", "log", str(folder)], env={"COLUMNS": "80"})
     assert shown.exit_code == 0, shown.output
     assert "3 lines, whole; hash of the last" in shown.output
-    assert "[red]no?[0m" in shown.output
+    assert "hospital, round 0, train: 220 train sentences, 96 tensors; 34.50 kB sent" in shown.output
+    assert "hospital, round 2, train: refused: [red]no\n" in shown.output
+    assert shown.output.count("run 7a\n") == 1
     told = json.loads(CliRunner().invoke(app, ["site", "log", str(folder), "--last", "1", "--format", "json"]).stdout)
     assert ([line["line"] for line in told["lines"]], told["number"], told["broken"]) == ([3], 3, None)
     log = folder / "state" / "audit.jsonl"
