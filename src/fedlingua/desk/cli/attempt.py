@@ -42,7 +42,7 @@ class Attempt:
         return str((self.folder.read("run.json") or {}).get("reason"))
 
     def close(self) -> None:
-        """Record the revision at the start, and tell the trackers how the run ended; to be called once run.json says so."""
+        """Record the revision that the run began with, and tell the trackers how it ended; to be called once run.json says so."""
         if self.folder.read("run.json"):  # the server ran from an unpacked bundle, which is no checkout
             self.folder.update(git_revision=self._revision)
         self._tracking.close()
