@@ -1,4 +1,4 @@
-"""The fedlingua command. Each command is a module of this package, which is loaded once it is called: --help and completion stay fast."""
+"""The fedlingua command. A command's module is imported only when it is called, so that --help and completion stay fast."""
 
 import sys
 from importlib import import_module, metadata
@@ -34,11 +34,11 @@ COMMANDS = {
     "server": "The server of a federation across machines.",
     "site": "One site of a federation across machines.",
 }
-"""Command, as its module here is called -> its help, which a test compares with the module's."""
+"""Name of a command and of its module -> its help, which a test compares with the module's."""
 
 
 def load_command(name: str) -> click.Command:
-    """Import a command's module and make the command, or the group of commands, that it holds."""
+    """Import a command's module and return the command, or the group of commands, that it holds."""
     module = import_module(f"fedlingua.desk.cli.{name}")
     command = typer.main.get_command(module.commands)
     command.name = name
@@ -46,14 +46,14 @@ def load_command(name: str) -> click.Command:
 
 
 class LazyCommands(TyperGroup):
-    """The commands by name and help; the real one is loaded where a command line names it."""
+    """A group that lists commands by name and help, and imports a command's module only when a command line names it."""
 
     def __init__(self, **options: object) -> None:
         commands = {name: TyperCommand(name, help=text) for name, text in COMMANDS.items()}
         super().__init__(**{**options, "commands": commands})  # type: ignore[arg-type]
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with the real command."""
+        """Resolve a command as click does, and import its module."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if name and command else command, rest
 

@@ -1,4 +1,4 @@
-"""One attempt of a run: handed to an engine, watched, and closed so that its folder says how it ended."""
+"""One attempt of a run: submitted to an engine, watched, and closed so that its run folder says how it ended."""
 
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.engine import Engine, RunStatus
@@ -12,10 +12,10 @@ STOPPED = "stopped by the user"
 
 
 class Attempt:
-    """A run that an engine has taken. log: the last lines of its log, where the run itself could not say why it failed.
+    """A run that was submitted to an engine. log: the last lines of its log, if the run itself could not say why it failed.
 
     Args:
-        nodes: Of a simulation; None: one for each site. The one site of a centralized method needs one.
+        nodes: Number of simulated nodes; None: one for each site. A centralized method, which has one site, always gets one.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Attempt:
         self.watch = Watch(folder.directory, lambda: engine.status(self._run_id), view, skip=before)
 
     def end(self, status: RunStatus) -> str:
-        """See that run.json says how the run ended; why it failed, or "" of a completed one."""
+        """Make run.json say how the run ended; return why it failed, or "" if it completed."""
         if status.outcome == "completed":
             return ""
         if not (self.folder.read("run.json") or {}).get("reason"):
@@ -42,16 +42,16 @@ class Attempt:
         return str((self.folder.read("run.json") or {}).get("reason"))
 
     def close(self) -> None:
-        """Enter the checkout's revision at the start, and tell the trackers how the run ended; after run.json says so."""
+        """Record the revision that the run began with, and tell the trackers how it ended; to be called once run.json says so."""
         if self.folder.read("run.json"):  # the server ran from an unpacked bundle, which is no checkout
             self.folder.update(git_revision=self._revision)
         self._tracking.close()
 
 
 def close_run(folder: RunFolder, status: str, reason: str) -> None:
-    """Set the status of a run whose server is gone, unless the server has set its last one itself."""
+    """Set the status of a run whose server is gone, unless the server has set a final one itself."""
     run = folder.read("run.json") or {"name": folder.directory.name}
-    # Of a run that is being stopped, the server may still say that it failed: who stopped it knows better.
+    # The server of a run that is being stopped may still record a failure; "interrupted" replaces it.
     if run.get("status") != "completed" and (status == "interrupted" or run.get("status") != "failed"):
         folder.write("run.json", run)
         folder.close(status, reason)

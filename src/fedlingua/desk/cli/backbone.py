@@ -1,4 +1,4 @@
-"""`fedlingua backbone`: what a model is, and what of it would train and travel."""
+"""`fedlingua backbone`: show what a model has, and what of it would train and travel."""
 
 from dataclasses import replace
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_
 
 commands = Commands(help="Backbones: what a model has, and what runs could train of it.")
 SHOWN = 12
-"""Languages named in a line."""
+"""Most languages named in a line."""
 
 
 @commands.callback()
@@ -58,14 +58,14 @@ def show(
 
 
 def tensor_sets() -> list[str]:
-    """Their names."""
+    """Return the names of the tensor sets."""
     from fedlingua.exchange.tensor_sets import TENSOR_SETS
 
     return list(TENSOR_SETS)
 
 
 def described(backbone: Any) -> dict[str, Any]:
-    """A backbone's family, languages and stacks."""
+    """Return a backbone's family, languages and stacks."""
     layout, sizes = backbone.layout, backbone.layout.sizes(backbone.config)
     return {
         "backbone": backbone.name,
@@ -84,7 +84,7 @@ def described(backbone: Any) -> dict[str, Any]:
 
 
 def of_set(settings: Any, name: str) -> dict[str, Any]:
-    """What of the backbone a tensor set trains and sends, in numbers, and the memory that a process takes to train it, a guess."""
+    """Return how many numbers a tensor set trains and sends, and an estimate of the memory in which a process trains it."""
     from fedlingua.common.errors import BackboneError
     from fedlingua.desk.deployment.checks import memory_estimate
     from fedlingua.exchange.outline import outline_of

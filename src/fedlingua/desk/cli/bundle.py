@@ -1,4 +1,4 @@
-"""`fedlingua bundle`: the hash of what a run carries to its nodes."""
+"""`fedlingua bundle`: show the hash of the bundle that a run sends to its nodes."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`fedlingua compare`: runs beside each other, as tables or as JSON."""
+"""`fedlingua compare`: compare runs side by side, as tables or as JSON."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from fedlingua.desk.cli.corpus_input import CorpusInput
 from fedlingua.desk.cli.options import CometModel
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say
 
-if TYPE_CHECKING:  # what draws pages takes a while to load, and completion does without
+if TYPE_CHECKING:  # what draws pages is slow to import, and completion does not need it
     from fedlingua.desk.comparison.compare import Comparison
     from fedlingua.desk.comparison.runs import ComparedRun
     from fedlingua.evaluation.bootstrap import Difference
@@ -41,16 +41,16 @@ class PublicText:
     model: CometModel = "wmt22-comet-da"
 
     def translated(self, folders: Sequence[Path], metric: str) -> "list[ComparedRun]":
-        """The runs with their translations of this text, which are made here. A test set is left as its publisher made it.
+        """Translate this text with each run and return the runs with the results. The text is used as published, uncleaned.
 
         Raises:
-            ConfigError: no direction, or a kind that is not known. CorpusError: it cannot be read.
+            ConfigError: no direction, or an unknown kind. CorpusError: the text cannot be read.
         """
         if not self.direction:
             raise ConfigError("--public needs --direction, such as de-fr, once for each direction to compare")
         corpora = [CorpusInput(str(self.public), each, self.kind, self.option) for each in self.direction]
         text = {corpus.parsed: list(islice(corpus.read(), self.limit or None)) for corpus in corpora}
-        from fedlingua.desk.comparison.public import on_public_text  # loads models, which other comparisons do without
+        from fedlingua.desk.comparison.public import on_public_text  # loads models, which other comparisons do not need
 
         with progress_bar() as report:
             return on_public_text(folders, text, metric, self.model, report)
@@ -112,7 +112,7 @@ def compare(
 
 
 def _answer(comparison: "Comparison") -> dict[str, Any]:
-    """All of it, for programs."""
+    """Return the whole comparison, for programs."""
     return {
         "metric": comparison.metric.key,
         "runs": [{"name": run.name, "method": run.method, "seed": run.seed, **run.costs} for run in comparison.runs],
@@ -137,12 +137,12 @@ def _object(each: "Difference") -> dict[str, float | None]:
 
 
 def _numbered(comparison: "Comparison") -> dict[str, "ComparedRun"]:
-    """By what the tables call them, so that no name is cut."""
+    """Return the runs by the short names that the tables give them, so that no name is cut."""
     return {f"run {number}": run for number, run in enumerate(comparison.runs, start=1)}
 
 
 def _scores_tables(comparison: "Comparison") -> Iterator[Table]:
-    """Of every run but the first a table, a line a site: both scores, the difference, its 95 % interval and p."""
+    """Yield a table for every run but the first, a line a site: both scores, the difference, its 95 % interval and p."""
     first, *others = _numbered(comparison)
     for name, each in zip(others, comparison.beside, strict=True):
         sampled = each.macro.p is not None
@@ -169,7 +169,7 @@ def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[
 
 
 def _costs_table(comparison: "Comparison") -> Table:
-    """A line a run: what it cost (bytes of a site up and down in the whole run), and how its sites fare; columns that any run fills."""
+    """Return a line a run: its cost (a site's bytes up and down in the whole run) and how its sites fare; no empty columns."""
     headers = ("run", "bytes", "rounds", "time", "worst site", "its score", "spread", "gain of joining", "left behind")
     rows = []
     for (name, run), fair in zip(_numbered(comparison).items(), comparison.fairness, strict=True):

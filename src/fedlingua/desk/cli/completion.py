@@ -1,7 +1,7 @@
-"""What a shell offers where TAB is pressed: files of the right kind, runs, sites, keys, values. Light: somebody waits for each answer.
+"""Shell completion of files of the right kind, runs, sites, keys and values. Imports little, since the user waits at each TAB.
 
-click asks these functions, each the `shell_complete` of the options in fedlingua.desk.cli.options; the shells' scripts are typer's. Own is
-only what values there are, which no library can know, and `mend_words`, since neither typer nor click puts bash's words together again.
+click calls these functions, each the `shell_complete` of options in fedlingua.desk.cli.options; typer makes the shells' scripts.
+This module adds only the values, which no library can know, and `mend_words`, since neither typer nor click rejoins bash's words.
 """
 
 import json
@@ -15,12 +15,12 @@ import click
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 VARIABLE = "_FEDLINGUA_COMPLETE"
-"""Set by the shell's script, to what is asked for."""
+"""Environment variable that the shell's script sets to the request, such as "complete_bash"."""
 _SPLIT = "_FEDLINGUA_SPLIT"
 
 
 def toml_files(kind: str) -> Complete:
-    """Complete to TOML files of a kind of fedlingua.settings.kinds, and to folders on the way to them."""
+    """Return a completion to TOML files of a kind in fedlingua.settings.kinds, and to folders on the way to them."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         from fedlingua.settings.kinds import kind_of
@@ -32,7 +32,7 @@ def toml_files(kind: str) -> Complete:
             elif path.suffix == ".toml":
                 try:
                     is_kind = kind_of(tomllib.loads(path.read_text(encoding="utf-8"))) == kind
-                except (OSError, ValueError):  # one that does not read may still be meant
+                except (OSError, ValueError):  # an unreadable file may still be the one meant
                     is_kind = True
                 matching += [str(path)] if is_kind else []
         return matching
@@ -41,13 +41,13 @@ def toml_files(kind: str) -> Complete:
 
 
 def run_folders(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Run folders below what is typed, or below ./runs; folders on the way to them."""
+    """Complete to run folders below what is typed, or below ./runs, and to folders on the way to them."""
     folders = [path for path in _beginning_with(incomplete or "runs/") if path.is_dir()]
     return [str(path) if (path / "run.json").is_file() else f"{path}/" for path in folders]
 
 
 def sites_of_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Sites of the run that --run names."""
+    """Complete to the sites of the run that --run names."""
     run = ctx.params.get("run")
     try:
         known = json.loads((Path(run) / "sites.json").read_text(encoding="utf-8")) if run else {}
@@ -63,7 +63,7 @@ def metrics(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> 
 
 
 def profiles(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Places to run, as pyproject-flwr.toml has them."""
+    """Complete to the profiles in pyproject-flwr.toml."""
     from fedlingua.common.files import APP_DIR
     from fedlingua.desk.cli.profile import PROFILES_FILE
 
@@ -72,7 +72,7 @@ def profiles(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 
 def settings(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Keys of a run config, as `rounds=`; behind one of those, the values that it may have."""
+    """Complete to keys of a run config, such as `rounds=`, and after the equals sign to the values that the key may have."""
     from fedlingua.settings.checks import choices_of
     from fedlingua.settings.table import OPTIONS
 
@@ -84,7 +84,7 @@ def settings(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 
 def mend_words(environment: MutableMapping[str, str]) -> None:
-    """Rejoin `key=value`, which bash splits into three words; completion then offers what follows the equals sign."""
+    """Rejoin `key=value`, which bash splits into three words, so that completion offers what follows the equals sign."""
     if environment.get(VARIABLE) != "complete_bash" or "=" not in environment.get("COMP_WORDS", "").split():
         return
     words, at = environment["COMP_WORDS"].split(), int(environment["COMP_CWORD"])
@@ -99,7 +99,7 @@ def mend_words(environment: MutableMapping[str, str]) -> None:
 
 
 def _beginning_with(incomplete: str) -> list[Path]:
-    """Entries of the typed folder that begin with the rest; hidden ones only if a dot is typed."""
+    """Return the entries of the typed folder whose names begin with the rest; hidden ones only if a dot is typed."""
     folder, _, name = incomplete.rpartition("/")
     place = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".").expanduser()
     try:

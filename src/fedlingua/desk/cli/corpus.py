@@ -1,4 +1,4 @@
-"""`fedlingua corpus`: text for the sites of a federation. What it shows of text is for the corpus's owner."""
+"""`fedlingua corpus`: prepare, check, convert and split the text of sites. Any text that it shows is for the corpus's owner."""
 
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from fedlingua.desk.corpora.write import target_of, write_pairs
 
 commands = Commands(help="Check, convert and split the text of a federation's sites.")
 _WIDTH = 60
-"""Characters of a sample that a terminal is shown."""
+"""Most characters of a sample shown on a terminal."""
 
 
 @commands.command("prepare", epilog=example("fedlingua corpus prepare ted2020 --from downloads --to data"))
@@ -208,13 +208,13 @@ def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
 
 
 def _clipped(sentence: str) -> Text:
-    """A sentence's beginning, without what a terminal would act on."""
+    """Return the beginning of a sentence, with a dot for each unprintable character."""
     shown = "".join(letter if letter.isprintable() else "·" for letter in sentence[:_WIDTH])
     return Text(f"{shown}…" if len(sentence) > _WIDTH else shown)
 
 
 def _splits_table(prepared: Prepared) -> Table:
-    """The account of every direction."""
+    """Return a table with the account of every direction."""
     table = plain_table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train", caption=prepared.note)
     for direction, account in prepared.account["directions"].items():
         leaks = [str(account["also_in_train"][split]["same_site"]) for split in ("dev", "test")]

@@ -1,4 +1,4 @@
-"""A corpus and cleaning rules as commands are given them."""
+"""The options by which commands are given a corpus and cleaning rules."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from fedlingua.settings.experiment import parse_override
 
 @dataclass(frozen=True)
 class CorpusInput:
-    """One corpus, of a given kind or of the kind that its ending implies."""
+    """One corpus, of the given kind or of the kind that its name implies."""
 
     corpus: Annotated[
         str,
@@ -43,10 +43,10 @@ class CorpusInput:
 
     @cached_property
     def parsed(self) -> Direction:
-        """The direction.
+        """The direction, parsed.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: it is not a direction.
         """
         return parse_direction(self.direction, "--direction")
 
@@ -55,7 +55,7 @@ class CorpusInput:
         """The corpus, opened by its kind.
 
         Raises:
-            ConfigError: a kind that is not known or cannot be told, or an option that it has not.
+            ConfigError: the kind is unknown or cannot be inferred, or does not have an option that is given.
         """
         kind = self.kind or _kind(self.corpus, self.parsed)
         if kind not in FILE_FORMATS:
@@ -65,25 +65,26 @@ class CorpusInput:
         return corpus_of({kind: self.corpus, **values}, self.parsed, self.corpus, Path(), FILE_FORMATS)
 
     def read(self) -> Iterator[Pair]:
-        """The raw pairs; a terminal shows a count while they are read."""
+        """Return the raw pairs; a terminal shows a count while they are read."""
         return _watched(self.files.read(), self.corpus)
 
 
 @dataclass(frozen=True)
 class CleaningOptions:
-    """The rules of a file's [cleaning], a federation's or a recipe's, or the defaults; with changes before both."""
+    """Cleaning rules: [cleaning] of a federation file or a recipe, or the defaults, each with the changes of --set."""
 
     rules: Annotated[Path | None, typer.Option("--rules", help="Take [cleaning] from this federation file or recipe.")] = None
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override a key of [cleaning]: KEY=VALUE; repeatable.")] = None
     strict: Annotated[bool, typer.Option("--strict", help="Fail if any pair would be dropped.")] = False
 
     def read(self) -> CleaningRules:
-        """
+        """Return the cleaning rules.
+
         Raises:
-            ConfigError: a file that is not there, or a key or value that is no rule.
+            ConfigError: a missing file, or an invalid key or value.
         """
         raw = table(read_toml(self.rules), "cleaning", str(self.rules)) if self.rules else {}
-        read_cleaning(raw, f"{self.rules} [cleaning]")  # by itself, so that --set is not blamed for what stands in the file
+        read_cleaning(raw, f"{self.rules} [cleaning]")  # checked alone, so that --set is not blamed for what is in the file
         changes = dict(parse_override(text, "--set", "min-words=1") for text in self.set_ or ())
         rules = read_cleaning({**raw, **changes}, "--set")
         return dataclasses.replace(rules, strict=rules.strict or self.strict)
@@ -104,7 +105,7 @@ def _kind(name: str, direction: Direction) -> str:
 
 
 def _watched(pairs: Iterable[Pair], name: str) -> Iterator[Pair]:
-    """The same pairs, with a bar on standard error, where it is in no answer's way, if that is a terminal."""
+    """Yield the same pairs, with a progress bar on standard error if that is a terminal; the answer goes to standard output."""
     console = AnsweringConsole(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} pairs"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -1,4 +1,4 @@
-"""`fedlingua corpus overlap`: sentences that several sites have. Shows counts, never text."""
+"""`fedlingua corpus overlap`: find sentences that several sites have. Shows counts, never text."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ from fedlingua.desk.corpora.prepared import has_tab, without_tabs
 from fedlingua.runs.folder import RunFolder, run_about
 
 Overlap = Mapping[str, Mapping[str, Any]]
-"""site -> `languages`, as fedlingua.corpora.overlap.figures has them, and `leaks`: pairs of dev and test."""
+"""site -> `languages`, as from fedlingua.corpora.overlap.shared_sentences, and `leaks`: number of pairs in dev and test."""
 MOST_COLUMNS = 12
-"""Sites that a table of pairs has room for."""
+"""Most sites for which the table of pairs has room."""
 
 
 def overlap_of_run(run_dir: Path) -> Overlap:
-    """What a run's sites were found to have in common.
+    """Return the overlap that a run found between its sites.
 
     Raises:
-        RunError: no run, or one that compared nothing.
+        RunError: no run, or one that did not compare its sites.
     """
     run_about(run_dir)
     overlap = RunFolder(run_dir).read("overlap.json")
@@ -44,12 +44,12 @@ def overlap_of_run(run_dir: Path) -> Overlap:
 
 
 def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -> Overlap:
-    """What a federation file's sites have in common, all of them read here; with `to`, their text is written without what leaks.
+    """Return the overlap between a federation file's sites, which are all read here.
 
-    whole: all of their cleaned text; else what a run uses of it, as each site holds it.
+    whole: compare all of their cleaned text; else what a run uses of it, as each site holds it. to: where to write it without leaks.
 
     Raises:
-        ConfigError, CorpusError: what is wrong with the file or the text, one site alone, or text that cannot be written as splits.
+        ConfigError, CorpusError: the file or text is faulty, there is only one site, or the text cannot be written as splits.
     """
     data_dir = str(data) if data else ""
     federation = read_federation(file, Path(data_dir).expanduser())
@@ -109,7 +109,7 @@ def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> N
 
 
 def show_overlap(overlaps: Overlap, to: Path | None) -> dict[str, Any]:
-    """Print tables of it; returns it for programs."""
+    """Print tables of the overlap and return it for programs."""
     console().print(_sites_table(overlaps))
     if len(overlaps) <= MOST_COLUMNS:
         console().print(_pairs_table(overlaps))
@@ -151,7 +151,7 @@ def _pairs_table(overlaps: Overlap) -> Table:
 
 
 def _common(overlap: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The languages that another site has, too."""
+    """Return the languages that another site has, too."""
     return [(language, of) for language, of in overlap["languages"].items() if of["at"]]
 
 

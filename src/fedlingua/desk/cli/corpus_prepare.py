@@ -1,4 +1,4 @@
-"""The papers' splits from the corpora's downloads, with their account beside them."""
+"""Make the papers' splits from downloaded corpora, and write them with their account."""
 
 import dataclasses
 import gzip
@@ -21,23 +21,23 @@ from fedlingua.desk.corpora.prepared import Prepared, Report
 from fedlingua.desk.corpora.uncorpus import prepare_uncorpus
 
 Preparing = Callable[[Path, str, bool, Report], Prepared]
-"""(folder of the downloads, key, no_leaks, report) -> what is written."""
+"""(folder of the downloads, key, no_leaks, report) -> the splits and account to write."""
 CORPORA: dict[str, Preparing] = {
     **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
     "mtnt": prepare_mtnt,
     "uncorpus": lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report),
 }
 WITHOUT_LEAKS = ("uncorpus",)
-"""Corpora that are only ever prepared without them."""
+"""Corpora whose splits never have leaks, and which so have no --no-leaks."""
 
 
 def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: bool, key: str) -> tuple[Path, Prepared]:
-    """Write TO/<name>/<direction>.<split>.tsv.gz and account.json, all at once or not at all; returns that folder and what it holds.
+    """Write TO/<name>/<direction>.<split>.tsv.gz and account.json, whole or not at all; return that folder and its content.
 
     The folder is called <name>, <name>-uniform, <name>-no-leaks or <name>-uniform-no-leaks. Same downloads and key, same bytes.
 
     Raises:
-        ConfigError: a corpus that is not known, an option that it has not, or a folder that is there already. CorpusError: as `prepare`.
+        ConfigError: the corpus is unknown or lacks the option, or the folder exists already. CorpusError: as in `prepare`.
     """
     if name not in CORPORA:
         raise ConfigError(f"corpus {name!r} is not known{nearest(name, CORPORA)}; choose one of {', '.join(CORPORA)}")
@@ -59,7 +59,7 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
 
 
 def write_splits(named: Mapping[Any, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
-    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all. named: by site or direction."""
+    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all. named: splits by site or direction."""
 
     def write(aside: Path) -> None:
         for name, splits in named.items():

@@ -1,4 +1,4 @@
-"""`fedlingua doctor`: everything that can be looked at on this machine in a moment, a line each, and what to do."""
+"""`fedlingua doctor`: check this machine's requirements in a moment; a line for each check, and what to do if it fails."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,7 +29,7 @@ def doctor() -> Answer:
 
 
 def check_machine() -> Iterator[CheckResult]:
-    """One check after the other; nothing is changed, and nothing but loopback is opened."""
+    """Yield the results of all checks in turn; nothing is changed, and nothing but loopback is opened."""
     try:
         wanted = requirements.Wanted.of_checkout(APP_DIR)
     except FedlinguaError as error:

@@ -1,8 +1,8 @@
 """One Flower engine: starts or finds a SuperLink, submits runs to it, reports their status, and leaves no process behind.
 
-Flower's own way of an address ":local:" starts one SuperLink for a user at a fixed port and leaves it there for good, with all that runs
-beneath it: two commands would share it, and a Ctrl-C would end neither it nor the run. `flwr run --stream` prints a run's log, and says at
-its end neither how the run ended nor why. So the SuperLink here is the command's own; everything else is asked of the `flwr` command.
+For an address ":local:" Flower starts one SuperLink for a user at a fixed port and leaves it running, with all its processes: two
+commands would share it, and a Ctrl-C would end neither it nor the run. `flwr run --stream` prints a run's log, but at its end it
+says neither how the run ended nor why. So an engine starts a SuperLink of its own, and leaves all else to the `flwr` command.
 """
 
 import atexit
@@ -33,16 +33,16 @@ from fedlingua.desk.pace import Pace, to_stderr
 from fedlingua.settings.config import Scalar
 
 MARK = "FEDLINGUA_ENGINE"
-"""Environment variable with which every process beneath an engine can be told from all others, whatever session it moved to."""
+"""Environment variable that marks every process started under an engine, whatever session it has moved to."""
 
 _START_TRIES = 3
-_STOP_S = 60.0  # for telling a server, at the end, that a run is to stop: it can be stopped there too, and leaving is not to hang
-_GRACE_S = 4.0  # between SIGTERM and SIGKILL: what runs here is in memory, and has nothing to save
+_STOP_S = 60.0  # limit for asking a server to stop a run when the engine closes, which must not hang; it can be stopped there too
+_GRACE_S = 4.0  # between SIGTERM and SIGKILL: the processes keep all in memory and have nothing to save
 _STATUS_TRIES = 3
-_SHORT_TEMP = 26  # bytes; below it Ray makes sockets about 80 bytes deeper, and the path of a socket ends at 107
+_SHORT_TEMP = 26  # bytes; the paths of Ray's sockets are about 80 bytes longer, and may have 107 at most
 _ACCESS = "[uvicorn.access]"
 LOG_LINES = 40
-"""Of a log, for an error message."""
+"""Lines from the end of a log that an error message quotes."""
 
 State = Literal["pending", "starting", "running", "finished"]
 Outcome = Literal["completed", "failed", "stopped", ""]
@@ -50,7 +50,7 @@ Outcome = Literal["completed", "failed", "stopped", ""]
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What Flower says of a run: `outcome` is "" until it has finished."""
+    """A run's status according to Flower; `outcome` is "" until the run has finished."""
 
     state: State
     outcome: Outcome
@@ -62,11 +62,11 @@ class RunStatus:
 
 
 class Engine:
-    """Carries out runs of one app on one profile, as a context manager.
+    """A context manager that carries out runs of one app on one profile.
 
     Args:
-        home: FLWR_HOME of every process below, one engine at a time, so that the user's own ~/.flwr is neither read nor written;
-            without one a temporary directory, which is gone at the end.
+        home: FLWR_HOME of all its processes, used by one engine at a time, so that the user's own ~/.flwr is neither read nor
+            written; default: a temporary directory, which is removed at the end.
     """
 
     def __init__(self, app_dir: Path, home: Path | None = None, profile: Profile | str = "simulation") -> None:
@@ -84,7 +84,7 @@ class Engine:
         self._old_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        # A Ctrl-C in here never reaches __exit__, and SIGTERM would end Python without it.
+        # A Ctrl-C in here does not lead to __exit__, and SIGTERM would end Python without calling it.
         try:
             atexit.register(self.close)
             if threading.current_thread() is threading.main_thread():
@@ -104,7 +104,7 @@ class Engine:
         self.close()
 
     def submit(self, run_config: Mapping[str, Scalar], num_nodes: int) -> str:
-        """Start a run and return Flower's id of it; a deployment has its own nodes."""
+        """Start a run and return Flower's id of it. num_nodes: of a simulation; a deployment has its own nodes."""
         # A file, because Flower's pairs on the command line cannot hold a value with both kinds of quotes.
         config_file = self.home / "run-config.toml"
         config_file.write_bytes(tomli_w.dumps(dict(run_config)).encode())
@@ -121,7 +121,7 @@ class Engine:
         return run_id
 
     def status(self, run_id: str) -> RunStatus:
-        """The run's status; takes about a second, so ask sparingly."""
+        """Return the run's status; this takes about a second, so call it sparingly."""
         # `flwr ls` costs a process (0.8 s of one core). Flower's importable client would be cheaper, but it is private, and login
         # and TLS are done around it, not in it; the command's JSON is documented and the same from 1.39 on.
         command = ["ls", self.profile.name, "--run-id", run_id]
@@ -143,7 +143,7 @@ class Engine:
         return status
 
     def register(self, public_key_file: Path, name: str) -> bool:
-        """Let the node with this key join, under a name for people; False where the key is registered already."""
+        """Let the node with this public key join, under a name for people; return False if the key is already registered."""
         try:
             self._ask(["supernode", "register", str(public_key_file), self.profile.name, "--name", name])
         except RunError as error:
@@ -153,7 +153,7 @@ class Engine:
         return True
 
     def log_tail(self, run_id: str = "") -> str:
-        """The last lines that the SuperLink and a run's ServerApp printed, for an error message; the last run's unless told."""
+        """Return the last lines printed by the SuperLink and a run's ServerApp (default: the last run's), for an error message."""
         parts = []
         if self.profile.local:
             parts.append("SuperLink:\n" + self._superlink_tail())
@@ -164,21 +164,21 @@ class Engine:
         return "\n".join(parts)
 
     def close(self) -> None:
-        """Stop what is still going and end every process that this engine started; a second Ctrl-C only makes it quicker."""
+        """Stop unfinished runs and end every process that this engine started; a second Ctrl-C only hastens this."""
         with processes.signals_held() as hurry:
-            # With a SuperLink of our own the runs end with it: it keeps them in memory, and stopping them there ends nothing.
+            # Runs of our own SuperLink end with it: it keeps them in memory, and stopping them through it would end no process.
             for run_id in [] if self.profile.local else sorted(self._going):
                 if not hurry.is_set():
                     with contextlib.suppress(RunError, subprocess.TimeoutExpired):  # it may have finished by itself
                         self._ask(["stop", run_id, self.profile.name], _STOP_S)
-            # All processes of this engine, gathered while the family tree still stands.
+            # All processes of this engine, collected while parents still know their children.
             family = set(processes.marked(MARK, self._mark))
             if self._superlink is not None and self._superlink.poll() is None:
                 with contextlib.suppress(psutil.Error):
                     top = psutil.Process(self._superlink.pid)
                     family |= {top, *top.children(recursive=True)}
             processes.end(family, _GRACE_S, hurry)
-            # What was being started while the others ended: a few looks, until there is nothing.
+            # Processes that were being started while the others ended: look again until there are none.
             for _ in range(10):
                 if not (left := processes.marked(MARK, self._mark)):
                     break
@@ -222,7 +222,7 @@ class Engine:
 
     def _start_superlink(self) -> None:
         command = [processes.program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"]
-        # Between our look for a free port and the SuperLink's taking it, somebody else may take it: try again on another.
+        # Another process may take the free port before the SuperLink does: then try again on another port.
         for _ in range(_START_TRIES):
             port = processes.free_port()
             self.address = f"{processes.HOST}:{port}"
@@ -249,12 +249,12 @@ class Engine:
     # --- Asking Flower ---
 
     def _flwr(self, arguments: list[str], timeout_s: float | None = None) -> str:
-        """What the `flwr` command printed; in a session of its own, so that a Ctrl-C meant for us does not end it midway.
+        """Run the `flwr` command and return what it printed; in its own session, so that a Ctrl-C meant for us does not end it.
 
-        It gives up by itself, after 30 s, a server that does not answer; a busy machine takes as long as it takes.
+        It gives up by itself, after 30 s, on a server that does not answer; on a busy machine it may take as long as it needs.
         """
         waiting = Pace(to_stderr(f"`flwr {arguments[0]}`"), before=f"waiting for {self.address}")
-        # A run is asked after again and again, and shows by itself where it stands.
+        # `flwr ls` is called again and again, and the run shows its own progress.
         with contextlib.nullcontext() if arguments[0] == "ls" else waiting:
             done = subprocess.run(
                 [processes.program("flwr"), *arguments],
@@ -269,7 +269,7 @@ class Engine:
         return processes.COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
 
     def _ask(self, arguments: list[str], timeout_s: float | None = None) -> dict[str, Any]:
-        """The JSON answer of a `flwr` command. Its exit status says nothing: it is 0 for a refusal, too."""
+        """Return the JSON answer of a `flwr` command. Its exit status says nothing: it is 0 for a refusal, too."""
         if self._superlink is not None and self._superlink.poll() is not None:
             code = self._superlink.returncode
             raise RunError(f"The SuperLink has ended (exit status {code}). Its log ends with:\n{self._superlink_tail()}")
@@ -278,7 +278,7 @@ class Engine:
         if answer is None or not answer.get("success"):
             words = str(answer["error-message"]) if answer and "error-message" in answer else printed
             reason = "\n".join(line for line in words.splitlines() if line.strip() and not line.startswith("Using SuperLink:"))
-            if self.profile.local:  # its last line of error names what the command's answer leaves out
+            if self.profile.local:  # its last error line has details that the command's answer lacks
                 errors = [line for line in self._superlink_tail(10).split("\n") if line.startswith("ERROR")]
                 reason += f"\nSuperLink: {errors[-1].partition(':')[2].strip()}" if errors else ""
             raise RunError(f"`flwr {arguments[0]}` was refused:\n{reason}")
@@ -293,7 +293,7 @@ class Engine:
 
 
 def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables with which loopback goes to no proxy, to which Flower's HTTP client would send even that."""
+    """Return variables that keep loopback traffic off proxies, through which Flower's HTTP client would send even that."""
     names = ("NO_PROXY", "no_proxy")
     return {name: ",".join(filter(None, [environment.get(name), processes.HOST, "localhost"])) for name in names}
 

@@ -1,4 +1,4 @@
-"""`fedlingua export`: take what was trained away."""
+"""`fedlingua export`: write a run's model to a folder for use elsewhere."""
 
 from pathlib import Path
 from typing import Annotated
@@ -37,13 +37,13 @@ def export(
 
 
 def take_away(model: TrainedModel, how: ExportOptions, run: Path | None = None, backbone: str = "") -> Answer:
-    """Export a model, and say where it went and what it still needs; the same as an answer for programs.
+    """Export a model; say where it is and what it still needs, and return the same for programs.
 
     Args:
-        run: The run's folder; None: at a site, which has none.
-        backbone: What the run calls it, where the model's settings hold a path.
+        run: The run's folder; None at a site, which has none.
+        backbone: The run's name for the backbone, where the model's settings hold a path.
     """
-    from fedlingua.desk.export.model import export_model  # an unknown form, or a folder that is there, is told without torch
+    from fedlingua.desk.export.model import export_model  # an unknown form, or an existing folder, is refused without torch
 
     done = export_model(model, how.to, how.form, run, how.force, how.quantization, backbone)
     files = sorted(done.directory.iterdir())

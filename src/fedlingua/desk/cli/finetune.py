@@ -1,4 +1,4 @@
-"""`fedlingua finetune`: an encoder learns to tag or to label, with its progress and a table of scores."""
+"""`fedlingua finetune`: fine-tune an encoder for tagging or classification; shows its progress and a table of scores."""
 
 import math
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.finetuning.settings import FineTuning, encoder_run, read_annotated
 from fedlingua.desk.pretraining.demo import make_built_in
 
-if TYPE_CHECKING:  # a mistake is told without torch
+if TYPE_CHECKING:  # mistakes are reported without importing torch
     from fedlingua.desk.finetuning.loop import Epoch
 
 commands = Commands(help="Fine-tune a pre-trained encoder for tagging or classification, and score it.")
@@ -75,7 +75,7 @@ def finetune_pairs(
 
 
 def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning, layout: str = "iob") -> Answer:
-    """Fine-tune, show the epochs and the scores, and return them with the folder."""
+    """Fine-tune, show the epochs and the scores, and return the scores with the folder."""
     if not 0 < training.learning_rate < math.inf:
         raise ConfigError(f"--learning-rate {training.learning_rate}: wanted a number above 0, for example 5e-5")
     precision: Any = computed_in(training.precision, how.device, console().print)
@@ -84,7 +84,7 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
         raise ConfigError(f"got {'--encoder and --run' if how.run else 'no encoder'}; wanted one of --encoder and --run")
     name = (how.run or Path(how.encoder or "")).resolve().name
     folder = how.to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{training.seed}"
-    # What can be seen to be wrong is refused before torch is loaded, or an encoder made ready; text is read for it.
+    # Mistakes are refused before torch is imported or an encoder prepared; the text is read for that.
     check_new_folder(folder, "--to")
     if how.run:
         encoder_run(how.run, how.site)
@@ -124,7 +124,7 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
 
 
 def _score_tables(result: dict[str, Any]) -> list[Table]:
-    """F1 of dev and test in every reckoning, and test's by label."""
+    """Return a table of every F1 and the accuracy on dev and test, and one of the scores on test by label."""
     names = [name for name in result["test"] if name.endswith("_f1") or name == "accuracy"]
     overall = plain_table("split", *(name.removesuffix("_f1") for name in names), title=f"{result['data']}: F1, 0 to 1")
     for split in ("dev", "test"):

@@ -1,4 +1,4 @@
-"""`fedlingua memory`: the training text of a run's sites as datastores, which translate and serve then look at."""
+"""`fedlingua memory`: build datastores from the training text of a run's sites, which translate and serve then use."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ def memory(run: RunOption, how: SearchOptions, data: Data = None, site: SitesOpt
 
 
 def say_made(about: dict[str, Any]) -> dict[str, Any]:
-    """Tell what was chosen, and give it back."""
+    """Print what a memory holds and the settings chosen for it, and return `about`."""
     bleu = ", ".join(f"{weight} {score:.2f}" for weight, score in about["dev"].items())
     say(f"{about['site']}: {about['keys']:,} tokens of {about['sentences']:,} sentences; BLEU of dev by lambda: {bleu}")
     used = (

@@ -22,12 +22,12 @@ SitesOption = Annotated[
 
 @dataclass(frozen=True)
 class Threads:
-    """On how many threads a command computes."""
+    """The number of threads on which a command computes."""
 
     threads: Annotated[int, typer.Option(min=0, help="Torch threads; 0: one per core. Small models are faster with 1.")] = 0
 
     def set_threads(self) -> None:
-        """Give torch so many threads; it is imported here, since that takes seconds."""
+        """Set torch's number of threads; torch is imported here, since that takes seconds."""
         if self.threads:
             import torch
 
@@ -36,17 +36,17 @@ class Threads:
 
 @dataclass(frozen=True)
 class SearchOptions(Threads, Search):
-    """How to translate, with nothing but the model."""
+    """Options for translating with the model alone, without memory or glossary."""
 
 
 @dataclass(frozen=True)
 class DecodingOptions(Threads, Decoding):
-    """How to translate."""
+    """Options for translating with the model, a site's memory and a glossary."""
 
 
 @dataclass(frozen=True)
 class TranslateOptions(DecodingOptions):
-    """What is translated, and where it goes. file: None is standard input; to: None is standard output."""
+    """What is translated, and where it goes. text: None is standard input; to: None is standard output."""
 
     text: Annotated[
         Path | None,
@@ -74,10 +74,7 @@ class ExportOptions:
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False
 
     def check(self) -> None:
-        """
-        Raises:
-            ConfigError: an unknown form, or a folder that is not to be written.
-        """
+        """Refuse an unknown form, and a folder that must not be written, by a ConfigError."""
         from fedlingua.desk.export.forms import check_form, check_place
 
         check_form(self.form, self.quantization)

@@ -1,7 +1,7 @@
-"""How every command answers: in words and tables, or with `--format json` as one JSON document on standard output.
+"""The output of every command: words and tables, or with `--format json` one JSON document on standard output.
 
-Exit codes: 0, done; 1, something that the message says how to mend, for which commands raise FedlinguaError; 2, the command line itself is
-wrong; 70, a fault of fedlingua's own, with a traceback; 130, ended by Ctrl-C; 141, nobody reads the output any more (as `| head` ends it).
+Exit codes: 0, success; 1, an error whose message says how to fix it, for which commands raise FedlinguaError; 2, a wrong command
+line; 70, a fault of fedlingua itself, with a traceback; 130, ended by Ctrl-C; 141, the output's reader is gone (as with `| head`).
 """
 
 import errno
@@ -36,15 +36,15 @@ from fedlingua.desk.cli.completion import mend_words
 
 FAILED, USAGE, FAULT, INTERRUPTED, UNREAD = 1, 2, 70, 130, 141
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""What a write can fail with that names no file."""
+"""Codes of failed writes that name no file."""
 TEXT, JSON = "text", "json"
 Answer = Any
-"""What a command tells programs: what JSON holds, and paths."""
+"""A command's answer for programs: values that JSON holds, and paths."""
 _META = "fedlingua.format"
 
 
 class AnsweringCommand(TyperCommand):
-    """A command with `--format`. What its function returns is its answer for programs."""
+    """A command with `--format`; its function returns the answer for programs."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -58,11 +58,11 @@ class AnsweringCommand(TyperCommand):
                 each.help = next((info.help for info in infos if isinstance(info, ArgumentInfo)), each.help)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's; explains how to give a run's key that was given as an option."""
+        """Parse as click does; for a run's key that was given as an option, explain how to give it."""
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from fedlingua.settings.table import OLD_NAMES, OPTIONS  # only once something is wrong
+            from fedlingua.settings.table import OLD_NAMES, OPTIONS  # imported only after a mistake
 
             name = error.option_name.lstrip("-")
             key = OLD_NAMES.get(name, name)
@@ -81,15 +81,13 @@ class AnsweringCommand(TyperCommand):
             if ctx.meta.get(_META) == JSON:
                 print_json(answer)
             sys.stdout.flush()
-        except BrokenPipeError:  # before typer sees it, for whom it is a 1
+        except BrokenPipeError:  # before typer sees it, which would exit with 1
             _unread()
         return None
 
 
 class AnsweringConsole(Console):
-    """The console of every command: prints text without markup or control characters, and ends with its own exit code if the
-    reader is gone.
-    """
+    """The console of every command: prints without markup or control characters, and exits with 141 if the reader is gone."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, markup=False, emoji=False, highlight=False)
@@ -98,12 +96,12 @@ class AnsweringConsole(Console):
         return super().render_str(printable(text), **options)  # before a line or a table is laid out
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """All that is printed, also what was no string; a control is rich's own."""
+        """Remove control characters from all that is printed, also from what was no string; rich's own controls stay."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def on_broken_pipe(self) -> None:
-        """In the place of rich's, which ends with 1."""
+        """Exit with 141, where rich's own method exits with 1."""
         _unread()
 
 
@@ -114,7 +112,7 @@ class Commands(typer.Typer):
         super().__init__(**{"no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False, **options})
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
-        """As typer's; the command takes `--format` too, and its help is the first paragraph of its docstring."""
+        """Register a command as typer does; it also takes `--format`, and its help is the first paragraph of its docstring."""
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
             text = (inspect.getdoc(function) or "").partition("\n\n")[0]
@@ -125,7 +123,7 @@ class Commands(typer.Typer):
 
 
 def _with_grouped_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace each parameter that is a dataclass by an option for each of its fields, so that commands can share them."""
+    """Replace each parameter that is a dataclass by one option for each of its fields, so that commands can share options."""
     signature = inspect.signature(function, eval_str=True)
     annotations = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     groups: dict[str, Any] = {name: kind for name, kind in annotations.items() if is_dataclass(kind)}
@@ -147,22 +145,22 @@ def _with_grouped_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def example(*lines: str) -> str:
-    """How a command's help ends: command lines that a user can begin with. Every command has one, and a test tries each."""
+    """Return the end of a command's help: command lines to start with. Every command has one, and a test tries each."""
     return "\n\n".join(f"Example: {line}" for line in lines)
 
 
 def console() -> Console:
-    """Where a command says what it does: standard output, or standard error where that is left to the answer."""
+    """Return the console for a command's messages: standard output, or standard error if standard output is for JSON."""
     return AnsweringConsole(stderr=asks_json())
 
 
 def say(text: str, **style: Any) -> None:
-    """Print a line where a command says what it does; it is not broken, however narrow the terminal."""
+    """Print a line on `console()`, without wrapping it, however narrow the terminal."""
     console().print(text, soft_wrap=True, **style)
 
 
 def sayer() -> Callable[[str], None]:
-    """`say` for other threads, which do not know the output format."""
+    """Return `say` for other threads, which do not know the output format."""
     return functools.partial(console().print, soft_wrap=True)
 
 
@@ -173,14 +171,14 @@ def warn(text: str, style: str = "bold red") -> None:
 
 @contextmanager
 def progress_bar(description: str = "", **options: Any) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error that is gone at the end; yields what moves it: (description, steps done, all steps)."""
+    """Show a bar on standard error until the end; yield the function that updates it: (description, steps done, all steps)."""
     with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
         bar = progress.add_task(description, **options)
         yield lambda what, done, total: progress.update(bar, description=what, completed=done, total=total)
 
 
 def plain_table(*headers: str, title: str = "", left: Collection[str] = (), **options: Any) -> Table:
-    """A table without an outer border. Columns after the first are aligned right, except those of text in `left`."""
+    """Return a table without an outer border. Columns after the first are aligned right, except those of text in `left`."""
     table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **options)
     for place, header in enumerate(headers):
         table.add_column(Text(header), justify="right" if place and header not in left else "left", no_wrap=not place)
@@ -188,35 +186,33 @@ def plain_table(*headers: str, title: str = "", left: Collection[str] = (), **op
 
 
 def show_result(result: CheckResult) -> dict[str, Any]:
-    """Print the result of a check, its mark first; as programs read it."""
+    """Print the result of a check, its mark first, and return it for programs."""
     mark, style = ("note", "yellow") if result.remark else ("ok", "green") if result.good else ("wrong", "bold red")
     console().print(Text.assemble((f"{mark:5}", style), f" {result.what}: {result.text}"), soft_wrap=True)
     return {"what": result.what, "good": result.good, "note": result.remark, "told": result.text}
 
 
 def asks_json() -> bool:
-    """Whether the current command prints JSON."""
+    """Return whether the current command prints JSON."""
     ctx = click.get_current_context(silent=True)
     return ctx is not None and ctx.meta.get(_META) == JSON
 
 
 def print_json(answer: Answer) -> None:
-    """One document on standard output; NaN and infinity, which JSON has not, as null."""
+    """Print one JSON document on standard output, with null for NaN and infinity, which JSON lacks."""
     print(printable_json(json.dumps(_plain(answer), ensure_ascii=False, indent=2, allow_nan=False)), flush=True)
 
 
 def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
-    """Run a command line and end with its exit code; an error is printed without a traceback, and as JSON with `--format
-    json`.
-    """
-    # Where a mistake is told has to be known before the command line is read, which may not even be one.
+    """Run a command line and end with its exit code; errors are printed without traceback, and as JSON with `--format json`."""
+    # Whether errors are JSON must be known before the command line is parsed, since parsing may fail.
     as_json = f"--format={JSON}" in arguments or ("--format", JSON) in itertools.pairwise(arguments)
     mend_words(os.environ)
     try:
         code = app(list(arguments), standalone_mode=not as_json)
     except FedlinguaError as error:
         _end(as_json, FAILED, type(error).__name__, str(error), error.answer)
-    except click.ClickException as error:  # of a JSON answer alone: typer shows the others
+    except click.ClickException as error:  # only with --format json: otherwise typer shows them
         _end(as_json, error.exit_code, "UsageError", error.format_message())
     except BrokenPipeError:
         _unread()
@@ -226,7 +222,7 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
             message = f"{error.filename}: {error.strerror}; {advice}"
         elif error.errno in OF_THE_DISK:
             message = f"{error.strerror}; make room, or check the disk that is written to, then run the command again"
-        else:  # of no file that a user could look at
+        else:  # names no file that a user could check
             _fault(as_json, error)
         _end(as_json, FAILED, type(error).__name__, message)
     except Exception as error:
@@ -241,7 +237,7 @@ def _fault(as_json: bool, error: Exception) -> NoReturn:
 
 
 def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:
-    with suppress(OSError):  # the exit code tells it where nothing can be written
+    with suppress(OSError):  # if nothing can be written, the exit code alone reports it
         AnsweringConsole(stderr=True).print(f"error: {message}", style="bold red", highlight=False, soft_wrap=True)
     try:
         if as_json:
@@ -254,13 +250,13 @@ def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) 
 
 
 def _unread() -> NoReturn:
-    """The reader is gone: end as after SIGPIPE, without a word."""
+    """End silently as after SIGPIPE, since the reader is gone."""
     _drop_output()
     sys.exit(UNREAD)
 
 
 def _drop_output() -> None:
-    """What is still to be written cannot be, and would be complained of when Python ends."""
+    """Discard what is still to be written: it cannot be, and Python would complain of that at its end."""
     with suppress(OSError, ValueError):
         out = sys.stdout.fileno()
         os.dup2(os.open(os.devnull, os.O_WRONLY), out)

@@ -1,4 +1,4 @@
-"""`fedlingua personalize`: each site trains on from a round's model; writes files, a page, and a table over sites."""
+"""`fedlingua personalize`: train each site's model on from a round's; writes files, a page, and a table over sites."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ def personalize(
     how = Personalizing(epochs, learning_rate, alpha_rate, seed)
     how.check()
     start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")
-    # What loads torch comes after all that can be refused without it.
+    # These import torch, so they come after all that can be refused without it.
     from fedlingua.desk.personalization.personalize import FOLDER, personalize, store
     from fedlingua.desk.report.personal_page import write_personal_page
 

@@ -1,4 +1,4 @@
-"""`fedlingua pretrain`: a backbone from a recipe, with its model card and the account of its text beside it."""
+"""`fedlingua pretrain`: train a backbone from a recipe, and write its model card and the account of its text beside it."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ from fedlingua.settings.experiment import parse_override
 from fedlingua.settings.kinds import RECIPE
 from fedlingua.settings.pretraining import EncoderSettings
 
-if TYPE_CHECKING:  # a recipe that is wrong is told without torch
+if TYPE_CHECKING:  # a faulty recipe is refused without importing torch
     from transformers import PreTrainedModel
 
     from fedlingua.backbones.codec import Codec
@@ -69,13 +69,13 @@ def pretrain(
 
 
 def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str]) -> Path:
-    """Train, or resume an interrupted training; returns the model's folder."""
+    """Train, or resume an interrupted training; return the model's folder."""
     recipe = read_recipe(recipe_file, data, dict(map(parse_override, overrides)))
     if to is not None:
         check_new_folder(to, "--to")
     check_device(recipe.training.device)
     precision: Any = computed_in(recipe.training.precision, recipe.training.device, console().print)
-    training = dataclasses.replace(recipe.training, precision=precision)  # as the card says it
+    training = dataclasses.replace(recipe.training, precision=precision)  # as the model card says it
     recipe = dataclasses.replace(recipe, training=training)
     directory = (to or cache_dir() / "backbones" / recipe.name).resolve()
     translates = isinstance(recipe.model, ModelSize) and recipe.watching.dev_sentences > 0
@@ -122,7 +122,7 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
 
 
 def about(recipe: Recipe, text: BaseText, outcome: "Outcome") -> dict[str, Any]:
-    """What pretraining.json holds: recipe, figures of the weights kept and on the way to them, text and versions."""
+    """Return the content of pretraining.json: recipe, figures of the kept weights and during training, text and versions."""
     import torch
 
     last, chosen = outcome.looks[-1], outcome.chosen
@@ -152,12 +152,12 @@ def about(recipe: Recipe, text: BaseText, outcome: "Outcome") -> dict[str, Any]:
 
 
 def first(corpora: "Corpora", number: int) -> "Corpora":
-    """Of every text so many pairs, from its beginning."""
+    """Return the first `number` pairs of every text."""
     return {direction: pairs[:number] for direction, pairs in corpora.items()}
 
 
 def dev_bleu(model: "PreTrainedModel", codec: "Codec", pairs: "Corpora", max_tokens: int) -> dict[str, float]:
-    """BLEU (0-100) by direction, of greedy translations."""
+    """Return BLEU (0-100) of greedy translations, by direction."""
     from fedlingua.evaluation.decode import translate
 
     scores = {}

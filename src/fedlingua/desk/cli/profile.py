@@ -1,4 +1,4 @@
-"""Places to run: pyproject-flwr.toml, checked."""
+"""Read and check the profiles in pyproject-flwr.toml, the places where runs are carried out."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,12 +23,12 @@ class Profile:
 
     @property
     def local(self) -> bool:
-        """True where the SuperLink is ours to start and to end; Flower writes such an address as ":local:"."""
+        """Whether the engine starts and ends the SuperLink itself; Flower writes such an address as ":local:"."""
         return self.address.startswith(":local")
 
     @classmethod
     def read(cls, file: Path, name: str) -> Self:
-        """The profile of that name; ConfigError where the file or the profile does not hold."""
+        """Return the profile of that name; raise ConfigError if it is missing or invalid."""
         tables = read_toml(file)
         links = {key: table for key, table in tables.get("superlink", {}).items() if isinstance(table, dict)}
         if name not in links:
@@ -41,7 +41,7 @@ class Profile:
         if certificates:  # Flower wants it absolute
             certificates = str((file.resolve().parent / certificates).resolve())
         cpus, gpus = share.get("cpus-per-node", 1), share.get("gpus-per-node", 0.0)
-        # Flower's field is an integer, and it dies of 1.0 with words that name nothing.
+        # Flower's field is an integer, and for 1.0 it fails with a message that does not name the field.
         if isinstance(cpus, bool) or not isinstance(cpus, int | float) or cpus != int(cpus) or cpus < 0:
             raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {cpus!r}.")
         if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not 0 <= gpus < 1000:
@@ -49,7 +49,8 @@ class Profile:
         return cls(name, address, insecure, certificates, int(cpus), float(gpus))
 
     def side_by_side(self, runs: int, cores: int) -> Self:
-        """The same place for so many simulations at once: each has its part of the cores, so that no more clients work than there are
-        cores. A client that finds another waiting beside it would only have loaded a model more.
+        """Return the profile for `runs` simulations at once, each with its part of the cores.
+
+        So no more clients work than there are cores: a client that had to wait for another would only load one more model.
         """
         return replace(self, cpus_per_node=max(self.cpus_per_node, min(runs * self.cpus_per_node, cores)))

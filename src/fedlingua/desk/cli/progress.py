@@ -1,7 +1,7 @@
-"""Follows the progress.jsonl that a run's server writes: a bar on a terminal, a line in a notebook, else one for each event.
+"""Follow the progress.jsonl that a run's server writes: a bar on a terminal, a line in a notebook, else a line for each event.
 
-The bar is rich's `Progress`, the view of `fedlingua watch` its `Live` and `Table`. Own is what no library knows: what the events add up
-to, how often to ask Flower, and the lines for logs and pipes.
+The bar is rich's `Progress`; the view of `fedlingua watch` uses its `Live` and `Table`. This module adds what no library knows:
+what the events add up to, how often to ask Flower, and the lines for logs and pipes.
 """
 
 import time
@@ -32,7 +32,7 @@ Event = dict[str, Any]
 
 
 def read_events(file: Path, start: int = 0) -> tuple[list[Event], int]:
-    """The whole lines of a run's progress from byte `start` on, and where the next one will begin."""
+    """Return the events in complete lines of a run's progress from byte `start` on, and the byte where the next line begins."""
     try:
         with file.open("rb") as stream:
             stream.seek(start)
@@ -48,7 +48,7 @@ def read_events(file: Path, start: int = 0) -> tuple[list[Event], int]:
 
 @dataclass
 class SiteStatus:
-    """What the run has heard of one site. seen: seconds since the epoch, 0 for never; uplink_bytes: in all rounds so far."""
+    """What the run has heard from one site. seen: seconds since the epoch, 0 for never; uplink_bytes: in all rounds so far."""
 
     round: int = 0
     phase: str = ""
@@ -60,8 +60,9 @@ class SiteStatus:
 
 @dataclass
 class Tally:
-    """What the events so far add up to. asked, answered: sites in this phase; sent: bytes of all replies; working: what a site said last of
-    its work after the last round.
+    """What the events so far add up to.
+
+    asked, answered: sites in this phase. sent: bytes of all replies. working: a site's latest report of its work after the rounds.
     """
 
     rounds: int = 0
@@ -77,7 +78,7 @@ class Tally:
     working: str = ""
 
     def add(self, event: Event) -> bool:
-        """Take an event in; False where its kind is unknown, or it is of another version's server."""
+        """Add an event; return False if its kind is unknown or it is malformed, as from another version's server."""
         with suppress(KeyError, TypeError, ValueError):
             return self._add(event)
         return False
@@ -105,7 +106,7 @@ class Tally:
                 self.round, self.rounds = int(event["round"]), int(event["rounds"])
                 self.dev_loss = self.dev_loss if dev_loss is None else float(dev_loss)
                 self.seconds.append(seconds)
-            case "measured":  # an earlier round, in the one that is at work
+            case "measured":  # of an earlier round, measured during the current one
                 self.dev_loss = float(event["dev_loss"])
                 return isinstance(event["round"], int)
             case "site":
@@ -118,13 +119,13 @@ class Tally:
 
     @property
     def left_s(self) -> float | None:
-        """Time left for the rounds, from the latest ones: the first holds the start of everything."""
+        """Estimated seconds for the remaining rounds, from the latest ones without the first, which includes all start-up."""
         latest = self.seconds[-5:] if len(self.seconds) == 1 else self.seconds[1:][-5:]
         return sum(latest) / len(latest) * (self.rounds - self.round) if latest else None
 
 
 def tally(events: Iterable[Event], sites: Iterable[str]) -> tuple[Tally, list[Event]]:
-    """Add events up, and return those that are known too. sites: named first, heard of or not."""
+    """Return the tally of events, and those of them that are known. sites: listed first, with or without events."""
     total = Tally(sites={name: SiteStatus() for name in sites})
     return total, [event for event in events if total.add(event)]
 
@@ -133,10 +134,10 @@ def tally(events: Iterable[Event], sites: Iterable[str]) -> tuple[Tally, list[Ev
 
 
 class PlainView:
-    """One line for each round, failure and note, after `prefix`: for logs and pipes, without control characters."""
+    """A view of one line for each round, failure and note, after `prefix`: for logs and pipes, without control characters."""
 
     live: Progress | None = None
-    """What has to be entered while events are shown, if anything."""
+    """Context that must be entered while events are shown, if any."""
 
     def __init__(self, console: Console, prefix: str = "") -> None:
         self._console, self._prefix = console, prefix
@@ -151,12 +152,12 @@ class PlainView:
             self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """Show a line that is not the server's."""
+        """Show a line that does not come from the server."""
         self.show({"event": "note", "text": text})
 
 
 class LiveView(PlainView):
-    """A bar over the rounds, with the phase at work; failures and notes stay above it."""
+    """A bar over the rounds, with the current phase; failures and notes stay above it."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -180,7 +181,7 @@ class LiveView(PlainView):
 
 
 class NotebookView(PlainView):
-    """One line that Jupyter updates, also with what sites do at the end; failures and notes come below it."""
+    """One line that Jupyter updates, also with the sites' work after the rounds; failures and notes come below it."""
 
     _line: Any = None
 
@@ -194,19 +195,19 @@ class NotebookView(PlainView):
 
 
 def view_on(console: Console, prefix: str | None = None) -> PlainView:
-    """In a notebook one line, on a terminal a bar, elsewhere plain lines; of a run that is one of several, with its prefix, no bar."""
+    """Return the view: a line in a notebook, a bar on a terminal, else plain lines. prefix: of one of several runs, no bar."""
     lines = NotebookView if console.is_jupyter else PlainView
     return LiveView(console) if prefix is None and console.is_terminal else lines(console, prefix or "")
 
 
 class Watch:
-    """Follows the run in `run_dir`: shows what its server has written since, and asks `poll` whether it has finished.
+    """Follows the run in `run_dir`: shows new events of its server, and asks `poll` whether it has finished.
 
-    A question to Flower takes a second or two of a core that trains, so a quiet run is asked after less and less, and one that has just
-    shown a sign of life not at all.
+    Asking Flower takes a second or two of a core that trains, so a quiet run is polled less and less often, and a run that has
+    just written an event not for a while.
 
     Args:
-        skip: bytes of an earlier attempt's events.
+        skip: Bytes of an earlier attempt's events, which are not shown.
     """
 
     def __init__(self, run_dir: Path, poll: Callable[[], RunStatus], view: PlainView, skip: int = 0) -> None:
@@ -215,7 +216,7 @@ class Watch:
         self._pause, self._due = _POLL_S, time.monotonic() + _POLL_S
 
     def look(self) -> RunStatus | None:
-        """The status of a run that has finished, else None."""
+        """Show new events; return the status if the run has finished, else None."""
         self._show()
         if time.monotonic() < self._due:
             return None
@@ -237,7 +238,7 @@ class Watch:
 
 
 def follow(watched: Watch, interval_s: float = 0.5) -> RunStatus:
-    """Look at one run until it has finished."""
+    """Watch one run until it has finished, and return its status."""
     with watched.view.live or nullcontext():
         while (status := watched.look()) is None:
             time.sleep(interval_s)
@@ -245,7 +246,7 @@ def follow(watched: Watch, interval_s: float = 0.5) -> RunStatus:
 
 
 def event_line(event: Event, total: Tally) -> str:
-    """The line for an event, or "" where it gets none."""
+    """Return the line for an event, or "" if it gets none."""
     match event["event"]:
         case "round":
             parts = [
@@ -284,7 +285,7 @@ def _left(total: Tally) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Whole seconds, minutes or hours, for a line that lives for a moment."""
+    """Return a duration in whole seconds, minutes or hours, for lines that are soon replaced."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

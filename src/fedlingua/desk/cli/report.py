@@ -1,4 +1,4 @@
-"""`fedlingua report`: the page of a run, made from its folder."""
+"""`fedlingua report`: write the page of a run, from its folder, and print its scores."""
 
 from pathlib import Path
 from typing import Annotated

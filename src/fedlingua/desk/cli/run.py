@@ -1,4 +1,4 @@
-"""`fedlingua run`: check everything that can be checked, hand the run to Flower, watch it, and see it to its end."""
+"""`fedlingua run`: check all that can be checked, submit the run to Flower, watch it to its end, and write its report."""
 
 import dataclasses
 from importlib.util import find_spec
@@ -85,7 +85,7 @@ def run(
     if at is None:
         Profile.read(APP_DIR / PROFILES_FILE, profile)
     if resume is not None:
-        with folder.held():  # refused here rather than after everything has been started
+        with folder.held():  # if another server holds it, fail here and not after everything has been started
             pass
     carry_out(chosen, federation, folder, profile, nodes, at)
     about, scores = (folder.read(name) or {} for name in ("run.json", "scores.json"))
@@ -138,7 +138,7 @@ def carry_out(
 
 
 def _announce(settings: Settings, federation: Federation, server: ServerFile | None) -> Profile | None:
-    """Say what precision this machine computes in, or of a deployment what the sites approve; returns how its server is reached."""
+    """Say this machine's precision or, for a deployment, what the sites approve; return the profile that reaches its server."""
     if server is None:
         from fedlingua.common.devices import computed_in
 
@@ -158,10 +158,10 @@ def _announce(settings: Settings, federation: Federation, server: ServerFile | N
 def check_experiment(
     experiment: Path, data: Path | None, overrides: Overrides, seed: int | None, server: ServerFile | None = None
 ) -> tuple[Settings, Federation]:
-    """Settings and federation of an experiment file, with everything refused that can be seen without loading anything.
+    """Return settings and federation of an experiment file; refuse every mistake that can be seen without loading anything.
 
     Raises:
-        ConfigError: a key, value or name. CorpusError: a corpus file that is not there.
+        ConfigError: a key, value or name is wrong. CorpusError: a corpus file is missing.
     """
     from fedlingua.desk.suites.read import is_suite
     from fedlingua.desk.suites.runs import check_settings
@@ -172,13 +172,13 @@ def check_experiment(
     if server:
         given["federation"] = str(server.federation)
         if "below-quorum" not in {**given, **flat_keys(read_toml(experiment))}:
-            given["below-quorum"] = "wait"  # a site that is away for a while ends nobody's run
+            given["below-quorum"] = "wait"  # a site that is away for a while does not end the run
     settings = _at_home_anywhere(read_experiment(experiment, given))
     if server and settings.how.pooled:
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
     check_settings(settings, federation, server is not None, lambda text: warn(text, style=""))
-    # What stands in a file of one's own is read by the server and the sites; here it has to be there.
+    # The server and the sites import the user's own modules; here they only have to exist.
     for key, named in {"strategy": settings.strategy, "client": settings.client}.items():
         module = named.partition(":")[0]
         if module and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
@@ -188,10 +188,10 @@ def check_experiment(
 
 
 def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
-    """The settings of an interrupted run, with the permitted changes.
+    """Return the settings of an interrupted run, with the permitted changes.
 
     Raises:
-        ConfigError: a setting that a resumed run has to keep. RunError: nothing to resume.
+        ConfigError: a change to a setting that a resumed run must keep. RunError: there is nothing to resume.
     """
     from fedlingua.desk.completed import settings_of
     from fedlingua.settings.checks import settings_from
@@ -210,7 +210,7 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
 
 
 def _at_home_anywhere(settings: Settings) -> Settings:
-    """The settings with an absolute data-dir: server and sites work in other directories than this command; COMET's model too."""
+    """Return the settings with absolute paths to data and COMET's checkpoint: server and sites work in other directories."""
     from fedlingua.evaluation.comet.scores import is_checkpoint
 
     data, model = (path and str(Path(path).expanduser().resolve()) for path in (settings.data_dir, settings.comet_model))
@@ -224,7 +224,7 @@ def _given(data: Path | None, overrides: Overrides, seed: int | None) -> dict[st
 
 
 def _federation(settings: Settings, server: ServerFile | None) -> Federation:
-    """The run's federation; of a simulation with all corpora there, of a deployment with a split that sites can agree on."""
+    """Return the run's federation; refuse missing corpora (simulation), or a split that needs all sites' text (deployment)."""
     federation = read_federation(settings.federation_path, Path(settings.data_dir))
     if server is None:
         check_corpora(federation.sites)

@@ -1,4 +1,4 @@
-"""`fedlingua score`: what translations are worth, of a run's sites or of files, by any of the metrics."""
+"""`fedlingua score`: score the translations of a run's sites, or those in files, by any of the metrics."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -26,10 +26,10 @@ commands = Commands()
 Json = dict[str, Any]
 MACRO, POOLED = "macro", "pooled"
 DEFAULT_METRICS = tuple(name for name in TEXT_METRICS)
-"""All that need no model, and no library that is not here."""
+"""All metrics that need neither a model nor a further library."""
 AVERAGES = (MACRO, POOLED, "micro", "base_")
 SIDES = ("base_", "")
-"""Before and after, as scores.json has them."""
+"""Prefixes in scores.json: before and after."""
 
 
 @commands.command(
@@ -78,7 +78,7 @@ def score(
 
 
 def _score_run(run: Path, sites: Sequence[str], names: Sequence[str], model: str) -> Json:
-    """Score what every site of a run has translated, and the base's beside it; scores.json keeps them, its other scores stay."""
+    """Score every site's translations and the base's; add both to scores.json, whose other scores stay."""
     texts = read_site_translations(run, sites)
     measured = _measure({f"{side}{name}": text.of(side) for side in SIDES for name, text in texts.items()}, names, model)
     of_base, of_run = ({name: measured[f"{side}{name}"] for name in texts} for side in SIDES)
@@ -102,7 +102,7 @@ def _measure(texts: Mapping[str, Translated], metrics: Sequence[str], model: str
 def _enter(
     scores: Json, of_run: Mapping[str, Mapping[str, Measured]], of_base: Mapping[str, Mapping[str, Measured]], whole: bool
 ) -> None:
-    """Add them to the run's scores; whole: all sites are scored, so averages exist."""
+    """Add measured scores to the run's scores. whole: all sites are scored, so averages are added, too."""
     for name, by_metric in of_run.items():
         entry = scores["sites"][name]
         for metric, result in by_metric.items():
@@ -120,7 +120,7 @@ def _enter(
 
 
 def _table(sites: Collection[str], scores: Json, names: Sequence[str]) -> Table:
-    """A line a site, a column a metric; the means of all sites before and after, where all are scored."""
+    """Return a table of a line a site and a column a metric; where all sites are scored, with their means before and after."""
     metrics = [OF_TEXT[name] for name in names]
     table = plain_table("site", *(metric.short for metric in metrics))
     for name in sites:

@@ -1,4 +1,4 @@
-"""`fedlingua serve`: a run's models over HTTP, until a signal ends it."""
+"""`fedlingua serve`: serve a run's models over HTTP until a signal ends it."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from fedlingua.desk.serving.models import Models
 
 commands = Commands()
 GRACE_S = 20
-"""Time for what is being answered when a signal comes."""
+"""Seconds to finish open requests in when a signal comes."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -48,7 +48,7 @@ def serve(
                 f"warning: {host} can be reached from other machines. Anybody who reaches it can translate, without a login, and text "
                 "crosses the network unencrypted; put a proxy with TLS and accounts in front"
             )
-        how.set_threads()  # imports torch, and what speaks against a start is told before
+        how.set_threads()  # imports torch, so it comes after all checks
         models = Models(run_models, how)
         app = Guard(
             application(models, limits),
@@ -68,7 +68,7 @@ def serve(
 
 
 def _server(app: Guard) -> uvicorn.Server:
-    """Requests are not logged, since a log could show who asked for what; the guard logs internal errors without text."""
+    """Return the HTTP server. It logs no requests, which could show who asked for what; the guard logs errors without text."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
@@ -87,7 +87,7 @@ def _server(app: Guard) -> uvicorn.Server:
 
 
 def _leave_if_translating(code: int) -> None:
-    """Past the farewell of the interpreter, which torch turns into an abort while a thread is inside of it."""
+    """Exit at once if a thread is translating: the interpreter's normal exit would abort while a thread is inside torch."""
     if not is_translating():
         return
     with suppress(OSError):

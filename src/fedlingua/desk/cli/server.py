@@ -1,4 +1,4 @@
-"""`fedlingua server`: set one up, enter its sites, run it."""
+"""`fedlingua server`: set up a server, add its sites, run it."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ from fedlingua.desk.deployment.service import Service, answers
 commands = Commands(help="The server of a federation across machines.")
 ServerFileArgument = Annotated[Path, typer.Argument(help="The server's folder, or its server.toml.")]
 LOOK_S = 5.0
-"""Between two looks at the federation file for sites that have been added."""
+"""Seconds between two looks at the federation file for added sites."""
 INSECURE = "warning: insecure = true: no TLS, and any node may join under any name; only for a trial on one machine"
 
 
@@ -77,7 +77,7 @@ def server_start(file: ServerFileArgument) -> Answer:
     if server.insecure:
         say(INSECURE, style="bold red")
     environment = flower_environment(server.home)
-    environment |= beside_proxies(environment)  # it asks itself, on loopback
+    environment |= beside_proxies(environment)  # it connects to itself on loopback
     with Service("the SuperLink", superlink_command(server), environment, server.home) as superlink:
         authority = None if server.insecure else server.authority
         superlink.wait_until(lambda: answers(control_address(server), authority), "its control API")
@@ -93,13 +93,13 @@ def server_start(file: ServerFileArgument) -> Answer:
 
 
 def profile_of(server: ServerFile) -> Profile:
-    """How the `flwr` command reaches a server of one's own."""
+    """Return the profile with which the `flwr` command reaches a server of one's own."""
     certificates = "" if server.insecure else str(server.authority)
     return Profile("deployment", control_address(server), server.insecure, certificates)
 
 
 def _keys(server: ServerFile) -> dict[str, str]:
-    """site -> public key; a site without one cannot join a server that identifies nodes by key."""
+    """Return site -> public key, empty if insecure; raise DeploymentError for a site without a key, since it could not join."""
     if server.insecure or "[[site]]" not in server.federation.read_text(encoding="utf-8"):
         return {}
     keys = {site.name: site.public_key for site in read_federation(server.federation, Path()).sites}
@@ -111,12 +111,12 @@ def _keys(server: ServerFile) -> dict[str, str]:
 
 
 def _let_join(server: ServerFile, engine: Engine, joined: set[str], seen: int = 0) -> int:
-    """Register the sites that are new in the federation file since it had the time `seen`, in ns; returns its time now.
+    """Register sites that were added to the federation file since its modification time `seen`, in ns; return its time now.
 
-    A slip in an edited file does not end a server that sites are connected to.
+    A mistake in an edited file does not end a server that sites are connected to.
     """
     try:
-        # The time before the content: a site that is entered between the two is seen at the next look.
+        # The time is read before the content: a site that is added between the two is found at the next look.
         now = server.federation.stat().st_mtime_ns
         for site, key in _keys(server).items() if now != seen else ():
             if key in joined:
@@ -130,4 +130,4 @@ def _let_join(server: ServerFile, engine: Engine, joined: set[str], seen: int = 
         return now
     except (FedlinguaError, OSError) as error:
         say(f"{error}", style="bold red")
-        return now if isinstance(error, ConfigError | DeploymentError) else 0  # else Flower did not answer: once more
+        return now if isinstance(error, ConfigError | DeploymentError) else 0  # else Flower did not answer: try again

@@ -1,4 +1,4 @@
-"""`fedlingua site`: set one up, check it, approve what runs there, join, look at its log."""
+"""`fedlingua site`: set up a site, check it, approve what runs there, join a server, read its log, and use its model."""
 
 import os
 import sys
@@ -43,7 +43,7 @@ SiteOption = Annotated[Path, typer.Option("--site", help="The site's folder, or 
 NodeSite = Annotated[str | None, typer.Option("--name", help="The site, if the node hosts several.")]
 Delivery = Annotated[str | None, typer.Option("--run", help="Run id; default: the newest run that delivered a model.")]
 AGAIN_S, FORGOTTEN_S = 10.0, 90.0
-"""Between two tries to join, and from the first until the last; Flower forgets a SuperNode after two heartbeats of 30 s."""
+"""Seconds between two tries to join, and from first to last; Flower forgets a SuperNode after two heartbeats of 30 s."""
 INSECURE = "warning: insecure = true: what this site sends can be read and changed on its way"
 
 
@@ -236,7 +236,7 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
         say(INSECURE, style="bold red")
     if not approved(site.approvals):
         say("no bundle is approved yet, so every run is refused; see `fedlingua site approve`")
-    os.umask(0o077)  # what the site keeps, text among it, is for its owner alone
+    os.umask(0o077)  # the site's files, text among them, are for their owner alone
     programs = site.home / "programs"
     environment = flower_environment(site.home)
     environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
@@ -322,7 +322,7 @@ def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeS
 
 
 def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:
-    """The folder of what was delivered last, or by `run`."""
+    """Return the folder of the model that was delivered last, or by `run`."""
     names = [each.name for each in site.sites]
     if site_name is None and len(names) > 1:
         raise ConfigError(f"this node speaks for {', '.join(names)}; name one with --name")

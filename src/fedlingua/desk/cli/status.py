@@ -1,4 +1,4 @@
-"""`fedlingua status`: a run's progress, from its folder alone."""
+"""`fedlingua status`: show a run's progress, from its folder alone."""
 
 import time
 from collections.abc import Mapping
@@ -32,14 +32,14 @@ def status(run: options.RunArgument) -> Answer:
         cells = (name, site.round, site.phase, last_seen(site, time.time()), sent, site.failures, site.trouble)[
             : len(table.columns)
         ]
-        table.add_row(*(Text(one_line(cell)) for cell in cells))  # a site's own words are no markup
+        table.add_row(*(Text(one_line(cell)) for cell in cells))  # a site's own words are not read as markup
     console().print(table)
     keys = ("name", "status", "rounds", "attempt", "best_round", "reason")
     return {**{key: about.get(key) for key in keys}, "alive": alive, "sites": {name: asdict(sites[name]) for name in sites}}
 
 
 def headline(run: Mapping[str, Any], alive: bool) -> str:
-    """What a run.json says of the run, in a line; alive: whether a server is at work on it."""
+    """Return a line on a run from its run.json. alive: whether a server is at work on it."""
     status = run.get("status")
     state = str(status) if status != "running" or alive else "interrupted (its server is gone; resume it with --resume)"
     rounds = (run.get("config") or {}).get("rounds", "?")

@@ -74,7 +74,7 @@ def suite(
     started, shared = time.monotonic(), RunFolder(runs.resolve())
     if shared.is_held():
         raise RunError(f"{runs}: another suite is running there; wait for its end, or give another folder with --runs")
-    # What draws pages takes a while to load; a mistake, and completion, do without.
+    # What draws pages is slow to import, and is not needed for reporting a mistake or for completion.
     from fedlingua.desk.report import write_suite_report
     from fedlingua.desk.suites.result import write_result
 
@@ -84,7 +84,7 @@ def suite(
             computed_in(precision, device, console().print)
         carry_out(planned, jobs, nodes, profile)
         write_result(result, wanted, planned, time.monotonic() - started)
-    if result.is_relative_to(RESULTS):  # committed, so it is held against the rules for that
+    if result.is_relative_to(RESULTS):  # it will be committed, so it is verified by the rules for committed results
         command = [sys.executable, "-m", "experiments.verify", result.relative_to(RESULTS).as_posix()]
         checked = subprocess.run(command, cwd=APP_DIR, capture_output=True, text=True, check=False)
         say(f"verified: {checked.stdout.strip() or checked.stderr.strip()}")
@@ -97,7 +97,7 @@ def suite(
 
 
 def _answer(result: Path) -> Answer:
-    """The table for programs, a row a method; numbers as table.csv has them."""
+    """Return the table for programs, a row a method, with the numbers of table.csv."""
     with (result / "table.csv").open(encoding="utf-8", newline="") as file:
         rows = [{key: _number(value) for key, value in row.items()} for row in csv.DictReader(file)]
     return {"result": result, "table": rows}
@@ -111,7 +111,7 @@ def _number(value: str) -> float | str | None:
 
 
 def _show_result(result: Path) -> None:
-    """Print the table, without the sites if they do not fit, and its path."""
+    """Print the table, without the sites if they do not fit, and the paths of its files."""
     from fedlingua.desk.suites.table import SuiteTable
 
     made = SuiteTable.of(result)
@@ -127,10 +127,10 @@ def _show_result(result: Path) -> None:
 
 
 def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str) -> None:
-    """Run what is not completed, `jobs` side by side in one engine. A run that fails leaves the others alone.
+    """Carry out the runs that are not completed, `jobs` at a time in one engine. A run that fails does not stop the others.
 
     Raises:
-        RunError: the engine is gone, and with it what was going on; the same command goes on.
+        RunError: the engine failed, and the active runs with it; the same command continues.
     """
     queue = RunQueue(runs, nodes)
     if not queue.waiting:
@@ -151,7 +151,7 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str) -
 
 
 class RunQueue:
-    """The runs of a suite: those that wait, those that are active, and how many seconds the completed ones took."""
+    """The runs of a suite: those waiting, those active, and how many seconds the completed ones took."""
 
     def __init__(self, runs: Sequence[Run], nodes: int | None, poll_s: float = POLL_S) -> None:
         self.nodes, self.poll_s = nodes, poll_s
@@ -166,7 +166,7 @@ class RunQueue:
             say(f"{self._started} of {len(self.runs)} runs are already there, or belong to another row")
 
     def work(self, engine: Engine, jobs: int) -> None:
-        """Carry all of them out, until none waits and none is active."""
+        """Carry out all runs, until none is waiting or active."""
         while self.waiting or self.active:
             while self.waiting and len(self.active) < jobs:
                 self._begin(engine, self.waiting.pop(0), side_by_side=jobs > 1)
@@ -191,7 +191,7 @@ class RunQueue:
     def _begin(self, engine: Engine, run: Run, side_by_side: bool) -> None:
         self._started += 1
         left = ""
-        if self._seconds:  # of the completed runs; for this one and those that wait
+        if self._seconds:  # mean of the completed runs, for this one and those waiting
             seconds = fmean(self._seconds) * (len(self.waiting) + 1) / (len(self.active) + 1)
             left = f", about {duration(seconds)} left"
         say(f"run {self._started} of {len(self.runs)}: {run.title}{left}")
@@ -219,10 +219,10 @@ def _seconds(folders: Iterable[Path]) -> list[float]:
 
 
 def _result_folder(suite: Suite, to: Path | None) -> Path:
-    """--to; or, for an unchanged suite of the app, beside the other results; or ./runs/<suite>.
+    """Return --to; or, for an unchanged suite of the app, its folder among the other results; or ./runs/<suite>.
 
     Raises:
-        ConfigError: a folder that holds something else.
+        ConfigError: the folder holds something else.
     """
     folder = to or Path("runs") / suite.name
     above = suite.file.resolve().parent

@@ -15,7 +15,7 @@ from fedlingua.settings.trackers import TRACKERS, check_trackers, tracker_names
 
 commands = Commands()
 END_S = 600
-"""For telling a whole run."""
+"""Seconds allowed for sending a whole run."""
 
 
 @commands.command(epilog=example("fedlingua track runs/demo-adapter-families-2022 --to tensorboard"))

@@ -1,4 +1,4 @@
-"""`fedlingua translate`: line for line, from a file or standard input; a translation memory unit for unit."""
+"""`fedlingua translate`: translate a file or standard input line by line, or a translation memory unit by unit."""
 
 import json
 import os
@@ -28,9 +28,9 @@ from fedlingua.exchange.delivery import SCORES
 
 commands = Commands()
 AT_ONCE, AT_ONCE_OF_A_FILE = 64, 1024
-"""Lines taken together: few enough that a pipe flows; of a file enough that batches of like length are full. Typed ones come singly."""
+"""Lines translated together: few from a pipe, so that it flows; many from a file, for full batches; one if typed."""
 QUIET_S = 10.0
-"""Between two lines of progress."""
+"""Seconds between two lines of progress."""
 
 
 @commands.command(epilog=example("fedlingua translate --run runs/demo-adapter-families-2022 --site hospital letter.txt"))
@@ -67,9 +67,10 @@ def translate(
 
 
 def check_text(how: TranslateOptions) -> None:
-    """
+    """Check that the text can be read and that the file to write can be made.
+
     Raises:
-        ConfigError: a file to write that is there already. CorpusError: no such file to read.
+        ConfigError: the file to write exists, or is not in a folder. CorpusError: the file to read does not exist.
     """
     if how.text is not None and not how.text.is_file():
         raise CorpusError(
@@ -83,11 +84,13 @@ def check_text(how: TranslateOptions) -> None:
 
 
 def translate_with(translator: Translator, how: TranslateOptions, output: TextIO) -> Answer:
-    """Write one line for each line, or each unit, that is read; an empty one stays empty. Where JSON is asked for and no file named, the
-    translations are in the answer. Who answers, progress and the summary go to standard error.
+    """Write one line for each line, or each unit, that is read; an empty one stays empty.
+
+    With JSON asked for and no file named, the translations are in the answer. The model's name, progress and the summary go to
+    standard error.
 
     Raises:
-        CorpusError: what is read is not as it has to be; what --to names is not there then.
+        CorpusError: the input is malformed; the file of --to is then not written.
     """
     model = translator.model
     how.set_threads()
@@ -130,9 +133,9 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
 
 
 class _Work:
-    """Lines in order, and counts of them. console: shows progress; None: no progress.
+    """The translation of lines in order, and counts of them. console: shows progress; None: no progress.
 
-    missing: units that have no text in the source's language. cut: lines longer than the source may be.
+    missing: units without text in the source language. cut: lines longer than the source may be.
     """
 
     def __init__(self, translator: Translator, how: TranslateOptions, console: Console | None) -> None:
@@ -142,7 +145,7 @@ class _Work:
         self._into_xml = how.to is not None and _form(how.to) == "tmx"
 
     def pairs(self) -> Iterator[Pair]:
-        """Every line with its translation. at_an_end is set at the last one of those that are translated together."""
+        """Yield every line with its translation. at_an_end is true at the last of the lines that are translated together."""
         at_once = AT_ONCE_OF_A_FILE if self.file else 1 if sys.stdin.isatty() else AT_ONCE
         reported = started = time.monotonic()
         if self.file is None:
@@ -171,7 +174,7 @@ class _Work:
                 self.console.print(f"{self.lines:,} lines, {self.lines / (reported - started):,.1f} a second")
 
     def remarks(self) -> Iterator[str]:
-        """Remarks about the text."""
+        """Yield remarks about the text."""
         if self.missing:
             source = self.translator.direction.source
             yield f"{self.missing:,} of {self.lines:,} units have no text in {source!r}; they are kept, empty"
@@ -180,13 +183,13 @@ class _Work:
 
 
 def _form(to: Path) -> Any:
-    """The form of pairs that a name ends in; None: translations alone, a line each."""
+    """Return the format of pairs that a file's ending names; None: translations alone, a line each."""
     ending = to.name.removesuffix(".gz").rpartition(".")[2]
     return next((form for form in FORMS if form == ending and form != "moses"), None)
 
 
 def _write(pairs: Iterable[Pair], translator: Translator, to: Path) -> None:
-    """All of it under its name, or nothing."""
+    """Write all translations to the file, or nothing."""
     form = _form(to)
     try:
         if form is not None:

@@ -25,12 +25,12 @@ from fedlingua.runs.folder import RunFolder
 commands = Commands()
 LOOK_S = 1.0
 BUSY_SHARE = 0.1
-"""Of the time, at most, that goes into reading a folder that has become large."""
+"""Greatest share of the time that goes into reading a folder that has become large."""
 FILES = ("run.json", "sites.json", "rounds.jsonl", PROGRESS_FILE)
 SPARKS, PLAIN_SPARKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 NOTES = 3
 FIXED_LINES = 4 + 3 + NOTES
-"""Above the sites, of their table besides them, and below: of a frame as it is at most."""
+"""Most lines of a frame besides the sites: above their table, of the table itself, and below it."""
 
 
 @commands.command(epilog=example("fedlingua watch runs/demo-adapter-families-2022 --once"))
@@ -92,11 +92,11 @@ class Snapshot:
         return str(self.run.get("status"))
 
     def broken_off(self, silent_s: float, now: float) -> bool:
-        """Whether it says that it is running while no server holds it, and nothing was written for so long."""
+        """Return whether the run claims to be running though no server holds it and nothing was written for over `silent_s`."""
         return self.status == "running" and not self.alive and now - self.written > silent_s
 
     def losses(self) -> dict[str, float]:
-        """Each site's newest dev loss, or where none was measured its newest training loss."""
+        """Return each site's newest dev loss, or its newest training loss if no dev loss was measured."""
         figures = [figures for each in self.rounds for figures in each.sites.items()]
         trained = {name: site.train_loss for name, site in figures if site.train_loss is not None}
         return trained | {name: site.dev_loss for name, site in figures if site.dev_loss is not None}
@@ -127,7 +127,7 @@ def look(run_dir: Path) -> Snapshot:
     """Read the folder.
 
     Raises:
-        RunError: no run folder.
+        RunError: it is not a run folder.
     """
     if not (run_dir / "run.json").is_file():
         raise RunError(f"{run_dir} is not a run folder: it has no run.json; give a folder that a run has made, or --wait for one")
@@ -139,10 +139,10 @@ def look(run_dir: Path) -> Snapshot:
 
 
 def _follow(run_dir: Path, snapshot: Snapshot, seen: list[tuple[int, int]], silent_s: float) -> Iterator[Snapshot]:
-    """Watch until the run ends or is interrupted. If the folder cannot be read for a moment, the last view stays.
+    """Yield snapshots until the run ends or is interrupted. If the folder cannot be read for a moment, the last view stays.
 
     Args:
-        seen: the folder's stamp from before it was looked at for `snapshot`.
+        seen: The folder's stamp from before `snapshot` was read.
     """
     pause = LOOK_S
     while True:
@@ -160,7 +160,7 @@ def _follow(run_dir: Path, snapshot: Snapshot, seen: list[tuple[int, int]], sile
 
 
 def _stamp(run_dir: Path) -> list[tuple[int, int]]:
-    """Other once something has been written."""
+    """Return time and size of the run's files, which change once something has been written."""
     files = [run_dir / name for name in FILES]
     return [(file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else (0, 0) for file in files]
 
@@ -169,9 +169,9 @@ def _stamp(run_dir: Path) -> list[tuple[int, int]]:
 
 
 def frame(snapshot: Snapshot, screen: Console, now: float, silent_s: float) -> RenderableType:
-    """The view, no larger than the console."""
+    """Return the view, no larger than the console."""
     silent = max(0.0, now - snapshot.written)
-    # Elsewhere than where its server is nobody sees whether one is at work; then what it writes tells.
+    # On another machine than the server's its lock cannot be seen; there, recent writes show that it is at work.
     elsewhere = snapshot.status == "running" and not snapshot.alive and silent <= silent_s
     lines = [headline(snapshot.run, snapshot.alive or elsewhere)]
     if elsewhere:
@@ -191,7 +191,7 @@ def frame(snapshot: Snapshot, screen: Console, now: float, silent_s: float) -> R
 
 
 def _loss_line(snapshot: Snapshot, screen: Console) -> str:
-    """The dev loss over the rounds."""
+    """Return a line with the dev loss over the rounds."""
     losses = [each.dev_loss for each in snapshot.rounds if each.dev_loss is not None]
     if not losses:
         return ""
@@ -201,7 +201,7 @@ def _loss_line(snapshot: Snapshot, screen: Console) -> str:
 
 
 def _traffic(snapshot: Snapshot) -> str:
-    """Bytes both ways in the rounds so far, the threshold of the last one, and how many failures there were."""
+    """Return a line with the bytes both ways in the rounds so far, the newest threshold, and the number of failures."""
     sites = [site for each in snapshot.rounds for site in each.sites.values()]
     if not sites:
         return ""
@@ -213,7 +213,7 @@ def _traffic(snapshot: Snapshot) -> str:
 
 
 def _table(snapshot: Snapshot, room: int, now: float, overflow: OverflowMethod) -> Table:
-    """A line for each site; where there is no room for all, those with most failures, and then the first."""
+    """Return a line for each site; where there is no room for all, those with most failures, and then the first."""
     losses, sites = snapshot.losses(), snapshot.tally.sites
     names = list(sites)
     if len(names) > room:
@@ -235,7 +235,7 @@ def _table(snapshot: Snapshot, room: int, now: float, overflow: OverflowMethod) 
 
 
 def sparkline(values: Sequence[float], width: int, sparks: str = SPARKS) -> str:
-    """Values as bars between their least and their greatest; of more than `width` each bar is the last of its share."""
+    """Return values as bars between their least and their greatest; of more than `width`, each bar is the last of its share."""
     count = min(len(values), width)
     drawn = [values[(number + 1) * len(values) // count - 1] for number in range(count)]
     least, most = min(drawn), max(drawn)

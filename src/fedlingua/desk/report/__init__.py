@@ -1,4 +1,4 @@
-"""The report of a run or a suite: one HTML page each, and the before/after table, made from their files alone."""
+"""The reports of runs and suites: an HTML page each, and the before/after table of scores, made from their files alone."""
 
 from fedlingua.desk.report.keep import keep_run
 from fedlingua.desk.report.run_page import write_report

@@ -1,4 +1,4 @@
-"""What a round costs on the wire: seconds of transfer, and their share of the round: Liu et al. 2023, §2.4 and figure 1."""
+"""The cost of transfer: seconds of a round, and their share of the round. Liu et al. 2023, §2.4 and figure 1."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from fedlingua.desk.report.read import RunFolder
 from fedlingua.desk.report.values import mapping, number
 
 BANDWIDTH_MBPS = 1000.0
-"""The paper's server: 1000 Mbit/s, which all sites share."""
+"""Bandwidth of the paper's server in Mbit/s, shared by all sites."""
 BYTES_PER_PARAMETER = 4
-"""fp32, in which a full model would travel."""
+"""Size in fp32, the format in which a full model would travel."""
 COLOURS = (canvas.UP, canvas.DOWN, *canvas.PALETTE[1:4])
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one site exchanges in one round: parameters one way, bytes each way; mean over sites and rounds."""
+    """What one site exchanges in one round: parameters one way, bytes each way; means over sites and rounds."""
 
     parameters: float | None
     uplink_bytes: float
@@ -32,7 +32,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one round of all sites costs: seconds of transfer each way, and the seconds of its training where known."""
+    """The seconds that one round of all sites takes: transfer each way, and training where known."""
 
     up_s: float
     down_s: float
@@ -44,20 +44,20 @@ class Cost:
 
     @property
     def share(self) -> float | None:
-        """Transfer time / (transfer time + training time) of one round, 0 to 1; None for a round that takes no time."""
+        """Transfer time / (transfer time + training time), 0 to 1; None if the training time is unknown or both are 0."""
         whole = self.transfer_s + self.training_s if self.training_s is not None else 0.0
         return self.transfer_s / whole if whole else None
 
     @property
     def in_words(self) -> str:
-        """Both ways, and the share where it is known."""
+        """Both transfer times as text, and their share of the round where it is known."""
         both = f"up {units.transfer(self.up_s)}, down {units.transfer(self.down_s)}"
         return both if self.share is None else f"{both}<br>{units.share(self.share)} of the round"
 
 
 @dataclass(frozen=True)
 class RunCommunication:
-    """Who exchanges how much, and its cost at three bandwidths in Mbit/s; `training_s`: see `training_seconds`."""
+    """What a run and the full model exchange, and three bandwidths in Mbit/s; `training_s`: see `training_seconds`."""
 
     num_sites: int
     training_s: float | None
@@ -65,12 +65,12 @@ class RunCommunication:
     traffic: dict[str, Traffic]
 
     def costs(self, name: str) -> list[Cost]:
-        """The cost of a round at each bandwidth."""
+        """Return the cost of a round at each bandwidth."""
         return [round_cost(self.traffic[name], self.num_sites, each, self.training_s) for each in self.bandwidths_mbps]
 
 
 def transfer_seconds(site_bytes: float, num_sites: int, bandwidth_mbps: float) -> float:
-    """Seconds until every site has moved its bytes one way, over the one line of the server: Liu et al. 2023, §2.4.
+    """Return the seconds until every site has moved its bytes one way over the server's line: Liu et al. 2023, §2.4.
 
     `site_bytes`: one site, one round, one way. `bandwidth_mbps`: 10^6 bits a second, shared by all sites.
     """
@@ -78,31 +78,31 @@ def transfer_seconds(site_bytes: float, num_sites: int, bandwidth_mbps: float) -
 
 
 def round_cost(traffic: Traffic, num_sites: int, bandwidth_mbps: float, training_s: float | None = None) -> Cost:
-    """The cost of one round of `num_sites` sites that exchange the same."""
+    """Return the cost of one round of `num_sites` sites with equal traffic."""
     up, down = (transfer_seconds(each, num_sites, bandwidth_mbps) for each in (traffic.uplink_bytes, traffic.downlink_bytes))
     return Cost(up, down, training_s)
 
 
 def full_model(parameters: float) -> Traffic:
-    """What it would be to exchange the whole model in fp32."""
+    """Return the traffic if the whole model were exchanged in fp32."""
     size = parameters * BYTES_PER_PARAMETER
     return Traffic(parameters, size, size)
 
 
 def training_seconds(rounds: Sequence[Mapping[str, float]]) -> float | None:
-    """Mean over the rounds of the longest site's seconds of training; None without any.
+    """Return the slowest site's seconds of training, mean over the rounds; None without any.
 
-    The longest and not the mean: a round lasts until its slowest site has trained. `rounds`: site -> seconds, each round.
+    The slowest site counts, since a round lasts until it has trained. `rounds`: for each round, site -> seconds.
     """
     longest = [max(sites.values()) for sites in rounds if sites]
     return fmean(longest) if longest else None
 
 
 def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float]:
-    """A tenth of the bandwidth, itself, and ten times it, in Mbit/s.
+    """Return a tenth of the bandwidth, the bandwidth itself, and ten times it, in Mbit/s.
 
     Raises:
-        ConfigError: no positive number.
+        ConfigError: the bandwidth is not a positive number.
     """
     if not 0 < middle_mbps < math.inf:
         raise ConfigError(
@@ -112,10 +112,10 @@ def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float
 
 
 def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> RunCommunication | None:
-    """The communication of a run beside what the full model would cost; None as long as the bytes of no round are known.
+    """Return the communication of a run and of the full model; None as long as the bytes of no round are known.
 
     Raises:
-        ConfigError: a bandwidth not above 0.
+        ConfigError: the bandwidth is not a positive number.
     """
     lines = bandwidths(bandwidth_mbps)
     uplink, downlink = mean_bytes(folder, "uplink"), mean_bytes(folder, "downlink")
@@ -130,7 +130,7 @@ def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS)
 
 
 def mean_bytes(folder: RunFolder, way: str) -> float | None:
-    """Bytes of a site and round, `way` "uplink" or "downlink": what the scores say, else the mean over the rounds so far."""
+    """Return a site's mean bytes in a round, from the scores or else from the rounds so far. way: "uplink" or "downlink"."""
     of_scores = number(folder.summary.get(f"{way}_bytes_per_round"))
     trained = [each for each in folder.rounds if each.number > 0]
     moved = [getattr(site, f"{way}_bytes") for each in trained for site in each.sites.values()]
@@ -138,7 +138,7 @@ def mean_bytes(folder: RunFolder, way: str) -> float | None:
 
 
 def communication_plot(communication: RunCommunication) -> go.Figure:
-    """Transfer time and share at each bandwidth, of the run and of the full model."""
+    """Plot transfer time and share at each bandwidth, for the run and for the full model."""
     rows = [units.bandwidth(each) for each in communication.bandwidths_mbps]
     return cost_plot(rows, {name: communication.costs(name) for name in communication.traffic}, log=True)
 
@@ -146,9 +146,9 @@ def communication_plot(communication: RunCommunication) -> go.Figure:
 def cost_plot(
     rows: Sequence[str], series: Mapping[str, Sequence[Cost | None]], log: bool = False, longest: int = 18
 ) -> go.Figure:
-    """A bar of transfer time for each row and series, and in a panel beside it the share of the round.
+    """Plot a bar of transfer time for each row and series, and in a panel beside it the share of the round.
 
-    `series`: name -> a cost for each row, None where it is not known. `log`: for rows that lie powers of ten apart.
+    `series`: name -> a cost for each row, None where unknown. `log`: logarithmic axis, for rows that lie powers of ten apart.
     """
     known = [cost for costs in series.values() for cost in costs if cost is not None]
     panels = 1 + any(cost.share is not None for cost in known)
@@ -185,7 +185,7 @@ def cost_plot(
 
 
 def _time_axis(seconds: Sequence[float], log: bool) -> dict[str, object]:
-    """Axis of seconds, with room for the number beside the longest bar."""
+    """Return the axis of seconds, with room for the number beside the longest bar."""
     known = [value for value in seconds if value > 0]
     if not (log and known):
         return {"title_text": "seconds", "range": [0, 1.4 * max(known, default=1.0)], "nticks": 6}

@@ -1,4 +1,4 @@
-"""The page of a comparison: runs side by side, by score, cost and site."""
+"""The HTML page of a comparison: runs side by side, by score, cost and site."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,17 +24,17 @@ from fedlingua.settings.methods import CENTRALIZED, SILO
 
 MACRO, POOLED = "macro", "pooled"
 SIGNIFICANT = 0.05
-"""A difference with a smaller p is told apart from chance."""
+"""A difference with a smaller p counts as significant."""
 LONGEST_RUN = 40
 STEP = 0.6
-"""Share of a row's height that its marks are spread over."""
+"""Share of a row's height over which its marks are spread."""
 
 
 def check_page(target: Path) -> None:
     """Check the page's path before anything is computed.
 
     Raises:
-        ConfigError: it is a folder, or its name is no page's.
+        ConfigError: it is a folder, or its name ends in neither .html nor .htm.
     """
     if target.is_dir() or target.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(
@@ -43,10 +43,10 @@ def check_page(target: Path) -> None:
 
 
 def write_comparison(comparison: Comparison, target: Path) -> Path:
-    """Write the page and return its path; folders above it are made.
+    """Write the page, with the folders above it, and return its path.
 
     Raises:
-        ConfigError: no page's name. RunError: it cannot be written there.
+        ConfigError: `target` is not the name of a page. RunError: it cannot be written there.
     """
     check_page(target)
     make_folder(target.parent, "the page")
@@ -97,13 +97,13 @@ def labelled(comparison: Comparison) -> Comparison:
 
 
 def _title(comparison: Comparison) -> str:
-    """The methods, listed."""
+    """Return the title, such as "adapter-fed and adapter-local, compared"."""
     methods = list(dict.fromkeys(run.method for run in comparison.runs))
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
 
 def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
-    """The plots by name; None where there is nothing to draw."""
+    """Return the plots by name; None where there is nothing to draw."""
     price = bytes_of(comparison.runs)
     size, unit = units.byte_unit(max(price.values(), default=0.0))
     scaled = {name: value / size for name, value in price.items()}
@@ -118,7 +118,7 @@ def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
 
 
 def _signatures(comparison: Comparison) -> list[tuple[str, str]]:
-    """The metric's signatures, and the sites they hold for; one line where all have the same."""
+    """Return each signature of the metric with the sites it holds for; one entry where all have the same."""
     key = comparison.metric.key
     own = "signature" if key == "bleu" else f"{key}_signature"
     entries = {site: mapping(comparison.runs[0].scores["sites"][site]) for site in comparison.scores}
@@ -127,14 +127,14 @@ def _signatures(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def score_plot(comparison: Comparison) -> go.Figure:
-    """Every run's score at each site, a mark a run."""
+    """Plot every run's score at each site, one mark a run."""
     scale, by_site = comparison.metric.scale, comparison.scores.values()
     series = [(place, run.name, [scale * of_site[place] for of_site in by_site]) for place, run in enumerate(comparison.runs)]
     return _site_marks(comparison, series, comparison.metric.name)
 
 
 def gain_plot(comparison: Comparison) -> go.Figure:
-    """Gain of each site over its own model, for runs that have such a model to compare with."""
+    """Plot each site's gain over its own model, for runs that have such a model to compare with."""
     scale, sites = comparison.metric.scale, comparison.scores
     series = [
         (place, run.name, [scale * fair.gains[site] if site in fair.gains else None for site in sites])
@@ -147,7 +147,7 @@ def gain_plot(comparison: Comparison) -> go.Figure:
 
 
 def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]], x_title: str) -> go.Figure:
-    """A row for each site. series: the run's place among all, which decides its look in every plot, its name, a value a site."""
+    """Plot a row for each site. series: the run's index, which decides its look in every plot, its name, one value a site."""
     figure = go.Figure()
     hover = "%{text}<br>%{fullData.name}: %{x:.2f}"
     for place, (index, name, values) in enumerate(series):
@@ -160,9 +160,9 @@ def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]
 
 
 def difference_plot(comparison: Comparison) -> go.Figure:
-    """By how much each run's score is above the first's: by site, of their mean, and pooled; with 95 % intervals where these are known.
+    """Plot each run's score minus the first run's: by site, macro and pooled, with 95 % intervals where known.
 
-    A mark that is hollow lies within what chance does.
+    A hollow mark is a difference that is not significant.
     """
     rows = [*comparison.scores, MACRO, *([POOLED] if any(beside.pooled for beside in comparison.beside) else [])]
     figure = go.Figure()
@@ -181,7 +181,7 @@ def difference_plot(comparison: Comparison) -> go.Figure:
 def _add_differences(
     figure: go.Figure, name: str, index: int, known: Sequence[tuple[float, str, Difference]], scale: float
 ) -> None:
-    """known: place, row and difference."""
+    """Add one run's differences from the first. known: position, row and difference."""
     differences = [each for *_, each in known]
     values = [scale * each.value for each in differences]
     color, mark = colour(index), _mark(index)
@@ -211,12 +211,12 @@ def _in_words(row: str, difference: Difference, scale: float) -> str:
 
 
 def _mark(index: int) -> str:
-    """Another one where the colours start again, so that 36 runs look different."""
+    """Return the mark of the index-th run; it changes where the colours repeat, so that 36 runs look different."""
     return MARKS[(index + index // len(PALETTE)) % len(MARKS)]
 
 
 def _offset(place: int, number: int) -> float:
-    """Of one of several marks in a row, from its middle."""
+    """Return the offset of one of `number` marks from the middle of their row."""
     return STEP * ((place + 0.5) / number - 0.5)
 
 
@@ -227,17 +227,17 @@ def _frame_rows(figure: go.Figure, rows: Sequence[str], series: int, x_title: st
 
 
 def macro_of(comparison: Comparison, run: ComparedRun) -> float:
-    """The mean over the sites that all runs have, as it is shown."""
+    """Return the run's mean score over the sites that all runs have, in the unit shown."""
     return comparison.metric.scale * fmean(run.values(comparison.metric.key)[site] for site in comparison.scores)
 
 
 def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
-    """Run -> bytes that a site sent and was given in the whole run, of those where they are known."""
+    """Return run -> bytes that a site sent and received in the whole run, for the runs where they are known."""
     return {run.name: total for run in runs if (total := run.total_bytes) is not None}
 
 
 def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure | None:
-    """The mean over sites against a price, of two runs or more. price: run -> what it cost, of those runs where it is known."""
+    """Plot the mean over sites against a cost; None for fewer than two runs. price: run -> cost, for runs where it is known."""
     if len(price) < 2:
         return None
     scores = {run.name: macro_of(comparison, run) for run in comparison.runs if run.name in price}

@@ -1,7 +1,6 @@
-"""Dev perplexity by round, row beside row: figure 2 of Manoel et al. 2022, of all sites' text and of each site's.
+"""Dev perplexity by round for the rows of a suite, of all sites' text and of each site's: figure 2 of Manoel et al. 2022.
 
-What a run tells are sums, so that the perplexity of all text is that of its pieces at once, whether sites were measured one by one or
-pooled.
+Losses are kept as sums, so that the perplexity of all text is the same whether sites were measured one by one or pooled.
 """
 
 import math
@@ -11,19 +10,19 @@ from statistics import fmean
 from fedlingua.desk.report.read import Round
 
 ALL = "all text"
-"""Of all sites, and what a run that pools it calls it; no site's name holds a space."""
+"""Name of all sites' text, also in a run that pools it; no site's name holds a space."""
 DECIMALS = 3
 MOST_ROUNDS = 64
-"""That a line is drawn through, and the last one."""
+"""Most rounds that a line is drawn through, besides the last one."""
 
 Losses = dict[int, dict[str, tuple[float, int]]]
-"""round -> text -> (nats, tokens) of its dev text. A text is a site's, or the one that a run pools: ALL, or less."""
+"""round -> text -> (nats, tokens) of its dev text. A text is a site's, or what a run pools: ALL or a part of it."""
 Curve = dict[int, float]
 """round -> perplexity"""
 
 
 def dev_losses(rounds: Sequence[Round], pooled: str | None = None) -> Losses:
-    """Of the rounds that were measured. pooled: what text a run that pools is measured on, as it has one pseudo-site alone."""
+    """Return the losses of the measured rounds. pooled: the text on which a run that pools measures its one pseudo-site."""
     by_round = {
         each.number: {
             pooled or name: (round(site.dev_loss * site.dev_tokens, DECIMALS), site.dev_tokens)
@@ -36,8 +35,9 @@ def dev_losses(rounds: Sequence[Round], pooled: str | None = None) -> Losses:
 
 
 def thinned(losses: Losses) -> Losses:
-    """Every round, every second, every fourth ..., few enough to keep, and the last. Apart from the last, a longer run keeps
-    rounds that a shorter one keeps, too.
+    """Keep every round, every second, every fourth ..., at most MOST_ROUNDS, and the last.
+
+    Apart from the last, a longer run keeps rounds that a shorter one keeps, too.
     """
     rounds, step = sorted(losses), 1
     while len(rounds) > step * MOST_ROUNDS:
@@ -46,7 +46,7 @@ def thinned(losses: Losses) -> Losses:
 
 
 def perplexities(losses: Losses, text: str, sites: Sequence[str]) -> Curve:
-    """Of one text, in the rounds that measured it; of ALL where a run measured every one of the sites, or all of them as one."""
+    """Return a text's perplexity in each round that measured it; ALL is measured as one text or as all sites together."""
     curve = {}
     for index, texts in sorted(losses.items()):
         parts = [texts[name] for name in ([text] if text in texts else sites if text == ALL else []) if name in texts]
@@ -56,7 +56,7 @@ def perplexities(losses: Losses, text: str, sites: Sequence[str]) -> Curve:
 
 
 def perplexity(nats: float, tokens: float) -> float | None:
-    """exp of the mean; None of a loss so high that no float holds it."""
+    """Return exp of the mean loss; None if no float can hold it."""
     try:
         return math.exp(nats / tokens)
     except OverflowError:
@@ -64,7 +64,7 @@ def perplexity(nats: float, tokens: float) -> float | None:
 
 
 def mean_curve(curves: Sequence[Mapping[int, float]]) -> Curve:
-    """Mean over seeds, in the rounds that all of them measured."""
+    """Return the mean over seeds, in the rounds that all non-empty curves have."""
     known = [curve for curve in curves if curve]
     common = sorted(set.intersection(*(set(curve) for curve in known))) if known else []
     return {index: fmean(curve[index] for curve in known) for index in common}

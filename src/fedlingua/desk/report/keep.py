@@ -1,6 +1,6 @@
-"""What is worth committing of runs: one `runs.jsonl` a folder, a line a run, and a run's table as Markdown.
+"""Keep results of runs for committing: one `runs.jsonl` a folder, with a line a run, and each run's table as Markdown.
 
-A line: {"method", "seed", "run": run.json without places, "scores": scores.json}; method: the row of a suite.
+A line: {"method", "seed", "run": run.json without paths, "scores": scores.json}; method: the row of a suite.
 """
 
 import json
@@ -17,14 +17,14 @@ from fedlingua.runs.folder import RunFolder, replace_text
 RUNS_FILE = "runs.jsonl"
 
 NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
-"""Settings of one machine and one call, which say nothing about the result -> what stands in their place."""
+"""Settings of one machine and one call, which do not affect the result -> the value kept instead."""
 
 
 def keep_run(run_dir: Path, to: Path) -> None:
-    """Write the run's line in `runs.jsonl` and its table in `report.md`; what these say of other runs stays.
+    """Write the run's line to `runs.jsonl` and its table to `report.md`; the entries of other runs stay.
 
     Raises:
-        RunError: no run there.
+        RunError: `run_dir` holds no run.
     """
     line = run_line(run_dir)
     run = line["run"]
@@ -42,22 +42,22 @@ def keep_run(run_dir: Path, to: Path) -> None:
 
 
 def run_line(run_dir: Path, row: str | None = None) -> dict[str, Any]:
-    """A run's line of `runs.jsonl`; row: what a suite calls its method.
+    """Return a run's line of `runs.jsonl`. row: the name of its method in a suite; default: the run's own.
 
     Raises:
-        RunError: no run there.
+        RunError: `run_dir` holds no run.
     """
     run, scores = kept_run(run_dir), RunFolder(run_dir).read("scores.json")
     return {"method": row or run["method"], "seed": run["seed"], "run": run, "scores": scores}
 
 
 def run_name(line: Mapping[str, Any]) -> str:
-    """`<method>-<seed>`, by which a result knows a run."""
+    """Return `<method>-<seed>`, the name of a run in a result."""
     return f"{line['method']}-{line['seed']}"
 
 
 def read_kept_runs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name -> line of the runs that `runs.jsonl` keeps; none where it is not there.
+    """Return name -> line of the runs in `runs.jsonl`; empty if there is no such file.
 
     Raises:
         RunError: the file is broken.
@@ -74,16 +74,16 @@ def read_kept_runs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_kept_runs(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Write `runs.jsonl`, ordered by the runs' names."""
+    """Write `runs.jsonl`, ordered by the names of the runs."""
     ordered = sorted(lines, key=run_name)
     replace_text(folder / RUNS_FILE, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in ordered))
 
 
 def kept_run(run_dir: Path) -> dict[str, Any]:
-    """A run's run.json as it is worth committing: nothing in it says where files lay on one machine.
+    """Return a run's run.json for committing: without anything about where files lay on one machine.
 
     Raises:
-        RunError: no run there.
+        RunError: `run_dir` holds no run.
     """
     run = dict(read_run(run_dir).run)
     run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
@@ -92,5 +92,5 @@ def kept_run(run_dir: Path) -> dict[str, Any]:
 
 
 def without_place(value: Any) -> Any:
-    """The last name of an absolute path; anything else as it is."""
+    """Return the last component of an absolute path, and anything else unchanged."""
     return Path(value).name if isinstance(value, str) and value.startswith("/") else value

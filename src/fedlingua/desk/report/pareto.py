@@ -1,6 +1,6 @@
-"""Quality against a price, a point each, with the points that none beats: MetaSend's figures 4 to 7.
+"""Plots of quality against a cost, with the Pareto front: MetaSend's figures 4 to 7.
 
-The page's script moves each name to the nearest free place around its point, for the width that the plot has (plots.js).
+The page's script (plots.js) moves each name to the nearest free place around its point, at the width that the plot then has.
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from fedlingua.desk.report.canvas import BEFORE, INK, UP, dotted, frame, marks, 
 from fedlingua.settings.metrics import Metric
 
 AROUND = 110
-"""Pixels above and below the ground between the axes."""
+"""Height, in pixels, of what lies above and below the plotting area."""
 LONGEST_NAME = 28
 
 Spot = tuple[float, float]
 Steps = Literal["vh", "hv"]
-"""How the front's line goes from one point to the next, so as to pass over nothing that is reached: down and right, or right and up."""
+"""Steps of the front's line from point to point, along the edge of what the points attain: down and right, or right and up."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the plot. x: in the axis's unit. sd: of the score, over seeds. hover: shown on pointing."""
+    """A point of the plot. x: in the axis's unit. sd: of the score over seeds. hover: text shown on pointing."""
 
     name: str
     x: float
@@ -33,9 +33,9 @@ class Point:
 
 
 def pareto_front(points: Sequence[Spot]) -> list[int]:
-    """Places of the points that no other is at least as good as in both values and better in one; more is better.
+    """Return the indices of the points that none beats: at least as good in both values and better in one; more is better.
 
-    By the first value, rising; so the second falls. Equal points do not beat each other and stand beside each other.
+    Sorted by the first value, rising, so the second falls. Equal points do not beat each other.
     """
 
     def beaten(point: Spot) -> bool:
@@ -47,9 +47,7 @@ def pareto_front(points: Sequence[Spot]) -> list[int]:
 def pareto_plot(
     points: Sequence[Point], metric: Metric, more_is_better: bool, x_title: str, base: float | None = None
 ) -> go.Figure:
-    """Macro scores against a price or saving. base: a score drawn as a line, unless it would leave the points less than half
-    of the height.
-    """
+    """Plot macro scores against a cost or saving. base: a score drawn as a line, if the points keep half of the height."""
     steps: Steps = "vh" if more_is_better else "hv"
     across, upward = 1 if more_is_better else -1, 1 if metric.more_is_better else -1
     places = pareto_front([(across * point.x, upward * point.score) for point in points])
@@ -78,7 +76,7 @@ def _add_points(figure: go.Figure, points: Sequence[Point], name: str, color: st
 
 
 def _add_names(figure: go.Figure, points: Sequence[Point]) -> None:
-    """Each point's name beside it, in the order in which names choose their places."""
+    """Add each point's name beside it, in the order in which the page's script places them."""
     look: dict[str, Any] = {"ax": 10, "ay": 0, "xanchor": "left", "arrowhead": 0, "arrowwidth": 1, "arrowcolor": "rgba(0,0,0,0)"}
     for point in points:
         text = short(point.name, LONGEST_NAME)
@@ -87,7 +85,7 @@ def _add_names(figure: go.Figure, points: Sequence[Point]) -> None:
 
 
 def heights(points: Sequence[Point], base: float | None) -> tuple[float, float, bool]:
-    """The range of scores on the axis, and whether it includes the base."""
+    """Return the range of the score axis, and whether it includes the base."""
     bars = [point.score + side * point.sd for point in points for side in (-1, 1)]
     low, high = _range(bars)
     wide = _range([*bars, base]) if base is not None else (low, high)
@@ -96,7 +94,7 @@ def heights(points: Sequence[Point], base: float | None) -> tuple[float, float, 
 
 
 def _range(values: Sequence[float]) -> Spot:
-    """From the least to the greatest with room around them for marks and names."""
+    """Return the least and the greatest value, with room around them for marks and names."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     room = 0.08 * (high - low) or 0.5
     return low - room, high + room

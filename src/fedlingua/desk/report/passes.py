@@ -1,4 +1,4 @@
-"""Dev loss by passes over a site's text: alone, and joined with further passes at the site."""
+"""The plot of dev loss by passes over a site's text: trained alone, and joined with further passes at the site."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -16,12 +16,12 @@ from fedlingua.settings.experiment import config_of_run
 Curve = Mapping[float, float]
 """Passes -> dev loss, nats a token."""
 WAYS = {"alone": "dot", "joined": "solid"}
-"""Each with its dash."""
+"""Way of training -> the dash of its curve."""
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10)
 
 
 def passes_plot(folder: RunFolder) -> go.Figure | None:
-    """Curves of each site with a folder in the run's, and their means; None without any."""
+    """Plot the curves of each site that has a folder in the run folder, and their means; None without any."""
     curves = site_curves(folder)
     if not curves:
         return None
@@ -45,7 +45,7 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
 
 
 def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
-    """Site -> alone, and joined: the rounds up to the best one, then on from its model."""
+    """Return site -> (alone, joined). joined: the rounds up to the best one, then further training from its model."""
     try:
         settings = settings_from(config_of_run(dict(mapping(folder.run.get("config")))))
     except FedlinguaError:  # of a version that knew other keys
@@ -65,12 +65,12 @@ def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
 
 
 def _losses(stored: object) -> dict[float, float]:
-    """A stored list of losses by pass, from 0 on; without what was no number."""
+    """Return a stored list of losses by pass, counted from 0; entries that are not numbers are left out."""
     return {float(passes): loss for passes, loss in enumerate(map(number, sequence(stored))) if loss is not None}
 
 
 def mean_of_least(curves: Sequence[Curve]) -> Curve:
-    """Mean of the curves' lowest losses so far, by passes, from the first pass that all have."""
+    """Return the mean of the curves' lowest losses so far, by passes, from where all curves have begun."""
     begun = max(min(curve) for curve in curves)
     points = sorted({passes for curve in curves for passes in curve if passes >= begun})
     return {upto: mean(min(loss for passes, loss in curve.items() if passes <= upto) for curve in curves) for upto in points}

@@ -1,4 +1,4 @@
-"""A site's personalization: the federation's model, its own, and mixtures; as tables over sites and a page for one site.
+"""A site's personalization: the federation's model, its own, and mixtures of both; tables over sites and a page for one site.
 
 Manoel et al. 2022: table 6, and figure 3 with the sweep over alpha.
 """
@@ -32,11 +32,11 @@ MODELS = {
     "alone": "alone",
     "kept": "kept",
 }
-"""The models that are judged: as personalization.json names them, and for people. Of before sites chose there are the first four."""
+"""The models evaluated: key in personalization.json -> name shown. Results from before sites chose have the first four."""
 _BRIEF = {"federated": "fed.", "personal": "own", "apfl": "APFL", "chosen": "dev", "alone": "alone", "kept": "kept"}
-"""The same for a terminal of 80 characters."""
+"""Shorter names, for a terminal of 80 characters."""
 LEARNED, CHOSEN = UP, DOWN
-"""Colours of the two alphas."""
+"""Colours of the learned alpha and of the one chosen on dev."""
 MACRO = "macro"
 DECIMALS = 6
 _SHOWN_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction", "choice"}
@@ -44,14 +44,14 @@ _SHOWN_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction", "choice"}
 
 @dataclass(frozen=True)
 class PersonalLine:
-    """A site, or the mean over sites. alphas: learned, and chosen on dev. values: metric -> model -> value."""
+    """The values of a site, or their mean over sites. alphas: learned, and chosen on dev. values: metric -> model -> value."""
 
     name: str
     alphas: tuple[float, float]
     values: Mapping[str, Mapping[str, float]]
 
     def cells(self, metrics: Sequence[Metric]) -> list[tuple[str, bool]]:
-        """The models' values as they are shown, and whether each is the best of its metric; what reads the same is equally good."""
+        """Return the models' values as shown, and whether each is the best of its metric; equal as shown is equally good."""
         cells = []
         for metric in metrics:
             values = self.values[metric.key].values()
@@ -66,7 +66,7 @@ class PersonalLine:
 
 
 def personal_lines(results: Sequence[Mapping[str, Any]]) -> list[PersonalLine]:
-    """A line for each personalization.json, and of several their plain means."""
+    """Return a line for each personalization.json and, for several, one with their plain means."""
     keys = [metric.key for metric in metrics_of_table(results)]
     lines = [
         PersonalLine(
@@ -84,12 +84,12 @@ def personal_lines(results: Sequence[Mapping[str, Any]]) -> list[PersonalLine]:
 
 
 def models_of(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Those of MODELS that all results have."""
+    """Return those of MODELS that all results have."""
     return {model: name for model, name in MODELS.items() if all(model in each["test"] for each in results)}
 
 
 def metrics_of_table(results: Sequence[Mapping[str, Any]]) -> tuple[Metric, Metric]:
-    """Both of the task; of masked text accuracy goes first, as in table 6."""
+    """Return both metrics of the task; for masked text accuracy comes first, as in table 6."""
     first, second = METRICS[results[0]["task"]]
     return (first, second) if first.more_is_better else (second, first)
 
@@ -111,7 +111,7 @@ def personal_table(results: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def personal_markdown(results: Sequence[Mapping[str, Any]]) -> str:
-    """The same as Markdown, with what it was measured by."""
+    """Return the same table as Markdown, with the signature of BLEU."""
     metrics = metrics_of_table(results)
     headers = ["site", "alpha APFL", "alpha dev"]
     headers += [f"{metric.short} {model}" for metric in metrics for model in models_of(results).values()]
@@ -125,7 +125,7 @@ def personal_markdown(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def personal_csv(results: Sequence[Mapping[str, Any]]) -> str:
-    """The same as plain numbers: accuracy 0-1, BLEU and chrF 0-100."""
+    """Return the same table as CSV, in plain numbers: accuracy 0-1, BLEU and chrF 0-100."""
     columns = [(metric.key, model) for metric in metrics_of_table(results) for model in models_of(results)]
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
@@ -143,7 +143,7 @@ def _title(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_personal_page(about: Mapping[str, Any], folder: Path) -> Path:
-    """Write personalization.html beside the personalization.json that says `about`, and return its path.
+    """Write personalization.html into the folder of the personalization.json with the content `about`, and return its path.
 
     Raises:
         RunError: the folder cannot be written to.
@@ -168,7 +168,7 @@ def render_personal_page(about: Mapping[str, Any]) -> str:
 
 
 def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) -> go.Figure:
-    """Dev loss by alpha, and below it the test metric of the four models; the two alphas go through both."""
+    """Plot dev loss by alpha, and below it the test metric of the first four models; lines at both alphas cross both panels."""
     learned, chosen = about["apfl"], about["chosen_alpha"]
     losses = {each["alpha"]: each["dev_loss"] for each in about["sweep"]}
     figure = stacked(["dev loss, nats a token", f"test {metric.name}"], 0.12)
@@ -178,7 +178,7 @@ def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) 
         ("APFL's alpha", learned["alpha"], learned["dev_loss"], LEARNED),
         ("dev's alpha", chosen, losses[chosen], CHOSEN),
     )
-    # The wider line first, so that both are seen where they fall on each other.
+    # The wider line first, so that both can be seen where they coincide.
     for (name, alpha, loss, color), width in zip(alphas, (5, 2), strict=True):
         figure.add_vline(x=alpha, line={"color": color, "width": width}, opacity=0.6)
         diamond = {"size": 12, "color": color, "symbol": "diamond"}
@@ -196,7 +196,7 @@ def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) 
 
 
 def path_plot(about: Mapping[str, Any]) -> go.Figure:
-    """Alpha before each step and at the end."""
+    """Plot alpha before each step and at the end."""
     figure = go.Figure()
     look: Look = {"mode": "lines", "color": LEARNED, "width": 2}
     line(figure, dict(about["apfl"]["path"]), "", "step %{x}: %{y:.3f}", **look)

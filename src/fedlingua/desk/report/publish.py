@@ -1,4 +1,4 @@
-"""Render a page and put it in its folder, whole or not at all."""
+"""Render a page of the report and write it into its folder, whole or not at all."""
 
 import gzip
 import json
@@ -31,13 +31,13 @@ TEMPLATES.filters |= {
 
 
 LIBRARY = next(PAGES.glob("plotly-*.js.gz")).stem
-"""What draws the plots: plotly.js with flat axes alone, 1.5 MB, one file for all pages of a folder."""
+"""The plot library: plotly.js with Cartesian axes only, 1.5 MB, one file for all pages of a folder."""
 SHARED = "runs"
-"""Pages anywhere below a folder of this name share the library there; any other page has it beside itself."""
+"""Pages below a folder of this name share the library there; any other page has a copy beside itself."""
 
 
 def render_page(template: str, title: str, figures: Mapping[str, go.Figure | None], **values: Any) -> str:
-    """The page as text. template: a file of `pages`. figures: plots by name; None where there is nothing to draw."""
+    """Return the page as text. template: a file of `pages`. figures: plots by name; None where there is nothing to draw."""
     drawn = {name: json.loads(figure.to_json()) for name, figure in figures.items() if figure is not None}
     return TEMPLATES.get_template(template).render(
         title=f"{title} – fedlingua report",
@@ -48,20 +48,20 @@ def render_page(template: str, title: str, figures: Mapping[str, go.Figure | Non
 
 
 def heading(config: Mapping[str, Any]) -> str:
-    """ "Federation trades, backbone demo": what a run's settings say of the two; "" where they say nothing."""
+    """Return a page's heading, such as "Federation trades, backbone demo"; "" if the settings name neither."""
     names = [(key, Path(text(config.get(key))).name.replace(".toml", "")) for key in ("federation", "backbone")]
     words = ", ".join(f"{key} {name}" for key, name in names if name)
     return words[:1].upper() + words[1:]
 
 
-_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # what a terminal would obey
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # control characters, other than tab and line ends
 
 
 def make_folder(folder: Path, what: str) -> Path:
-    """Make the folder of a page, with those above it, and return it. what: the page.
+    """Make the folder of a page, with those above it, and return it. what: the page, for the error message.
 
     Raises:
-        RunError: it cannot be made.
+        RunError: the folder cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def make_folder(folder: Path, what: str) -> Path:
 
 
 def put_page(page: str, target: Path) -> Path:
-    """Write the page to `target`, with the plot library where it looks for it, and return it.
+    """Write the page to `target`, with the plot library where the page looks for it, and return `target`.
 
     Raises:
         RunError: the folder cannot be written to.
@@ -86,10 +86,10 @@ def put_page(page: str, target: Path) -> Path:
 
 
 def _put(content: str, target: Path) -> Path:
-    # Written aside and moved, so that a browser that reloads during a run never sees half a page.
+    # Written to another file and renamed, so that a browser that reloads during a run never sees half a page.
     aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
-        aside.write_bytes(content.encode("utf-8", "backslashreplace"))  # half of a surrogate pair is spelt out
+        aside.write_bytes(content.encode("utf-8", "backslashreplace"))  # a lone surrogate is escaped
         os.replace(aside, target)
     except OSError as error:
         aside.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def _put(content: str, target: Path) -> Path:
 
 
 def sites_by_signature(signed: Iterable[tuple[str, Any]], count: int) -> list[tuple[str, str]]:
-    """Each signature and the sites that it holds for, "all" where these are `count`. signed: (site, its signature or None)."""
+    """Return each signature with the sites it holds for, "all" if they are `count`. signed: (site, its signature or None)."""
     sites: dict[str, list[str]] = {}
     for site, signature in signed:
         if signature:

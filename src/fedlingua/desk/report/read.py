@@ -1,4 +1,4 @@
-"""Read a run folder in any state: missing or cut-off files leave their part empty, with a note."""
+"""Read a run folder in any state: a missing or truncated file leaves its part empty, with a note."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -35,13 +35,13 @@ from fedlingua.settings.metrics import METRICS, Metric, metrics_of
 
 Clusters = dict[str, dict[str, list[str]]]
 Traffic = dict[str, tuple[float, float]]
-"""kind of message -> bytes (up, down) of all sites in the whole run"""
+"""Kind of message -> bytes (up, down) of all sites in the whole run."""
 Line = TypeVar("Line")
 
 
 @dataclass(frozen=True)
 class Change:
-    """A metric before and after the training, as it is shown."""
+    """A metric before and after training, in the unit shown."""
 
     metric: Metric
     before: float | None = None
@@ -49,15 +49,15 @@ class Change:
 
     @property
     def gain(self) -> float | None:
-        """By how much it became better."""
+        """How much better the metric became; None if a value is missing."""
         return self.metric.gain(self.after, self.before)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a site chose among, in the first metric: its model trained alone, the federation's; and what it keeps.
+    """What a site chose among, in the first metric: its model trained alone and the federation's; and the candidate it keeps.
 
-    over_alone: (gain, low, high) of what it keeps over alone, with its 95 % interval; over_better: over the better of base and alone.
+    over_alone: (gain, low, high) of what it keeps over alone, a 95 % interval; over_better: over the better of base and alone.
     """
 
     alone: float | None
@@ -68,7 +68,7 @@ class Choice:
 
     @property
     def joined(self) -> str:
-        """ "+5.2 [3.1, 7.4]": the gain over alone."""
+        """The gain over alone as text, such as "+5.2 [3.1, 7.4]"."""
         if self.over_alone is None:
             return units.NOTHING
         gain, low, high = self.over_alone
@@ -77,9 +77,9 @@ class Choice:
 
 @read_dataclass(frozen=True)
 class Score:
-    """One line of the score table: a site, a direction of a site, or an average; in both metrics of the run's task.
+    """One line of the score table, in both metrics of the run's task: a site, a direction of a site, or an average.
 
-    parts: (mean, standard deviation) of the first metric over four parts of the text, of masked pieces. choice: where sites chose.
+    parts: for masked text, (mean, standard deviation) of perplexity over four parts. choice: None where sites did not choose.
     """
 
     site: Text
@@ -95,7 +95,7 @@ class Score:
 
 @read_dataclass(frozen=True)
 class RoundThreshold:
-    """The learned threshold on deviations of one round: what the sites got, the network's own, and where it began."""
+    """The learned threshold on deviations in one round. theta: the sites' value; mu: the network's; scale: the initial one."""
 
     theta: Number = None
     mu: Number = None
@@ -106,8 +106,8 @@ class RoundThreshold:
 class SiteRound:
     """What one site did in one round.
 
-    `dev_tokens`: what the dev loss is the mean of. `tensors_share`, `numbers_share`: of its update, what it sent, 0-1; `deviation`: the
-    median of its tensors'; `theta`: its own threshold, fixed or random. None without such a selection.
+    `dev_tokens`: tokens that the dev loss is the mean over. `tensors_share`, `numbers_share`: share of its update sent, 0-1;
+    `deviation`: the median over its tensors; `theta`: its own threshold, fixed or random; all None without a selection.
     """
 
     train_loss: Number = None
@@ -132,9 +132,7 @@ class Failure:
 
 @read_dataclass(frozen=True)
 class Round:
-    """One round over all sites; round 0 is the base before any training. `phase_s`, `server_s`: seconds by phase, and of the server's
-    own work.
-    """
+    """One round over all sites; round 0 is the base before training. `phase_s`, `server_s`: seconds by phase and server task."""
 
     number: int
     seconds: Number = None
@@ -147,13 +145,13 @@ class Round:
 
     @property
     def train_seconds(self) -> dict[str, float]:
-        """Of each site that reported them."""
+        """Seconds of training of each site that reported them."""
         return {name: site.seconds["train"] for name, site in self.sites.items() if "train" in site.seconds}
 
 
 @read_dataclass(frozen=True)
 class Account:
-    """What became of the pairs read for one direction of a site. failed_documents: by the type of the hook's failure."""
+    """What became of the pairs read for one direction of a site. failed_documents: de-identification failures by type."""
 
     direction: Text
     read: Whole = None
@@ -182,7 +180,10 @@ class Site:
 
 @read_dataclass(frozen=True)
 class SharedLanguage:
-    """One language of a site, by split and of "all": its distinct sentences; elsewhere: those that another site has or trains on."""
+    """A site's distinct sentences in one language, by split and "all".
+
+    elsewhere: of a split, those that another site trains on; of "all", those that another site has.
+    """
 
     sentences: Integers = field(default_factory=dict)
     elsewhere: Integers = field(default_factory=dict)
@@ -190,7 +191,7 @@ class SharedLanguage:
 
 @read_dataclass(frozen=True)
 class SiteOverlap:
-    """What of a site's text other sites have. leaks: by split, pairs of which another site trains on a sentence."""
+    """The part of a site's text that other sites have. leaks: by split, pairs with a sentence that another site trains on."""
 
     languages: dict[Text, SharedLanguage]
     leaks: Integers = field(default_factory=dict)
@@ -198,7 +199,7 @@ class SiteOverlap:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The content of a run folder; `notes` says for each incomplete file what is wrong."""
+    """The content of a run folder; `notes`: name of each incomplete file -> what is wrong with it."""
 
     path: Path
     run: dict[str, Any]
@@ -215,7 +216,7 @@ class RunFolder:
 
     @property
     def metrics(self) -> tuple[Metric, Metric]:
-        """What the run is measured by."""
+        """The two metrics of the run's task."""
         return METRICS.get(text(mapping(self.run.get("config")).get("task")), metrics_of(self.summary))
 
     @property
@@ -240,7 +241,7 @@ class RunFolder:
 
     @property
     def exchanged_parameters(self) -> float | None:
-        """Numbers that a site sends of its update, where it sends all that travels."""
+        """Number of parameters that a site sends if it sends its whole update."""
         known = self.run.get("exchanged_parameters")
         return number(self.summary.get("exchanged_parameters") if known is None else known)
 
@@ -255,10 +256,10 @@ class RunFolder:
 
 
 def read_run(run_dir: Path) -> RunFolder:
-    """Read the folder; only run.json has to be there.
+    """Read the folder; only run.json has to exist.
 
     Raises:
-        RunError: it is not, or holds no object.
+        RunError: run.json is missing or holds no JSON object.
     """
     run_dir = Path(run_dir)
     notes: dict[str, str] = {}
@@ -282,7 +283,7 @@ def read_run(run_dir: Path) -> RunFolder:
 
 
 def _read_run_file(path: Path) -> dict[str, Any]:
-    """The content of run.json, or an error that says what to do."""
+    """Return the content of run.json; raise a RunError that says what to do if it cannot be read."""
     try:
         content = json.loads(path.read_bytes())
         got = f"a JSON {type(content).__name__}"
@@ -301,7 +302,7 @@ def _read_run_file(path: Path) -> dict[str, Any]:
 
 
 def read_object(path: Path, notes: dict[str, str]) -> dict[str, Any]:
-    """A JSON object from a file that need not be there; what is wrong with it goes into the notes, under its name."""
+    """Return the JSON object in a file that may be missing; what is wrong with the file goes into the notes, under its name."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -317,9 +318,9 @@ def _why_not(path: Path, error: Exception) -> str:
 
 
 def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tuple[list[Line], str]:
-    """The lines of a JSON Lines file, converted by `line`, and a note on unreadable ones.
+    """Return the lines of a JSON Lines file, converted by `line`, and a note on unreadable ones.
 
-    The last line may be half-written while the run goes on; only a broken line before it is worth a word.
+    The last line may be half-written while the run goes on; the note counts only unreadable lines before it.
 
     Raises:
         OSError: the file cannot be read.
@@ -332,7 +333,7 @@ def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tup
 
 
 def _site_signatures(path: Path, notes: dict[str, str]) -> list[SiteSignatures]:
-    """The signatures of a run that clusters by gradients, part by part; every other run has none."""
+    """Return the signatures of a run that clusters by gradients, one entry a part; any other run has none."""
     try:
         return signatures.read_site_signatures(path)
     except (OSError, ValueError) as error:
@@ -341,7 +342,7 @@ def _site_signatures(path: Path, notes: dict[str, str]) -> list[SiteSignatures]:
 
 
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
-    """The rounds in order."""
+    """Return the rounds in order."""
     try:
         lines, note = read_lines(path, lambda line: line)
     except OSError as error:
@@ -388,19 +389,19 @@ def _clusters(content: dict[str, Any]) -> Clusters:
 
 
 def _site_overlap(content: dict[str, Any]) -> SiteOverlap:
-    """Languages that one site alone has are left out."""
+    """Read the overlap of a site; languages that no other site has are left out."""
     shared = {language: each for language, each in objects(content.get("languages")).items() if each.get("at")}
     return read_as(SiteOverlap, content, languages=shared)
 
 
 def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Change:
-    """A metric of scores.json, or of one of its sites; prefix: of an average, as "macro_"."""
+    """Return a metric before and after, from scores.json or one of its sites. prefix: of an average, such as "macro_"."""
     before, after = number(content.get(f"base_{prefix}{metric.key}")), number(content.get(f"{prefix}{metric.key}"))
     return Change(metric, *(None if value is None else metric.scale * value for value in (before, after)))
 
 
 def choice(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Choice | None:
-    """What a site of scores.json, or an average, says of the choice; None where there was none."""
+    """Return the choice that a site or an average of scores.json records; None if there was none. prefix: as in `change`."""
     alone, federated = (number(content.get(f"{prefix}{side}_{metric.key}")) for side in ("alone", "federated"))
     if federated is None:
         return None

@@ -1,4 +1,4 @@
-"""The page of a run: what each of its parts shows, taken from the run folder."""
+"""The HTML page of a run: what each of its parts shows, taken from the run folder."""
 
 from pathlib import Path
 
@@ -27,10 +27,10 @@ from fedlingua.desk.report.values import mapping, number, sequence, text, whole
 def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
     """Write `report.html` into the run folder and return its path.
 
-    `bandwidth_mbps`: of the server's line, shared by all sites; the cost of a round is told for it, a tenth and ten times it.
+    `bandwidth_mbps`: of the server's line, shared by all sites; the page shows a round's cost at it, a tenth and ten times it.
 
     Raises:
-        ConfigError: a bandwidth not above 0. RunError: no run there, or the folder cannot be written to.
+        ConfigError: the bandwidth is not a positive number. RunError: no run there, or the folder cannot be written to.
     """
     folder = read_run(run_dir)
     return put_page(render(folder, bandwidth_mbps), folder.path / "report.html")
@@ -89,7 +89,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
 
 
 def _figures(folder: RunFolder, communication: RunCommunication | None, sent: Sent | None) -> dict[str, go.Figure | None]:
-    """The plots that there is something to draw for; the last three of a run that selects what it sends."""
+    """Return the plots by name, None where there is nothing to draw; the last three are for runs that select what is sent."""
     return {
         "scores": run_plots.score_plot(folder) if folder.scores else None,
         "loss": run_plots.loss_plot(folder) if folder.round_sites else None,
@@ -104,21 +104,21 @@ def _figures(folder: RunFolder, communication: RunCommunication | None, sent: Se
 
 
 def _cluster_members(folder: RunFolder) -> list[str]:
-    """The rows of the cluster picture: the sites in their usual order, then any that only the clusters name."""
+    """Return the rows of the cluster picture: the sites in their usual order, then any that only the clusters name."""
     named = [site for clusters in folder.clusters.values() for sites in clusters.values() for site in sites]
     order = [site.name for site in folder.sites] or folder.round_sites
     return [site for site in dict.fromkeys([*order, *named]) if site in set(named)]
 
 
 def _cluster_colours(folder: RunFolder) -> dict[str, str]:
-    """A colour for each cluster name, so that a family looks the same in every part."""
+    """Return a colour for each cluster name, so that a family looks the same in every part."""
     names = dict.fromkeys(cluster for clusters in folder.clusters.values() for cluster in clusters)
     names |= dict.fromkeys(cluster for known in folder.site_signatures for cluster in known.clusters.values())
     return {name: colour(index) for index, name in enumerate(names)}
 
 
 def _metric_signatures(scores: list[Score]) -> list[tuple[str, str, str]]:
-    """Each metric's signatures and the sites they hold for; one line where all have the same."""
+    """Return (metric, signature, the sites it holds for); one entry a metric where all sites have the same."""
     labels = run_plots.score_labels(scores)
     signed = {"BLEU": [line.signature for line in scores], "chrF": [line.chrf_signature for line in scores]}
     return [

@@ -1,4 +1,4 @@
-"""The plots of a run's page, each a function of the run folder alone."""
+"""The plots of a run's page, each made from the run folder alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from fedlingua.settings.metrics import PERPLEXITY
 
 @dataclass(frozen=True)
 class ShownLoss:
-    """What a loss, nats a token, is shown as. value: of a loss; None of none, and of one too high for it."""
+    """How a loss, in nats a token, is shown. value: converts a loss; None for a missing one and for one too high to convert."""
 
     name: str
     unit: str
     value: Callable[[float | None], float | None]
 
     def hover(self, of: str, kind: str) -> str:
-        """What a point says. kind: dev or train."""
+        """Return the template of a point's text. kind: dev or train."""
         # A brace in a site's name would be read as a placeholder.
         return f"{of.replace('%{', '% {')}<br>round %{{x}}<br>{kind} {self.name} %{{y:.4f}}"
 
@@ -34,7 +34,7 @@ AS_PERPLEXITY = ShownLoss("perplexity", "", lambda loss: None if loss is None el
 
 
 def score_plot(folder: RunFolder) -> go.Figure:
-    """The first metric of each site before and after, joined by a line that shows the gain."""
+    """Plot the first metric of each site before and after, joined by a line that shows the gain."""
     lines = [score for score in folder.scores if score.first.after is not None or score.first.before is not None]
     labels, rows = score_labels(lines), list(range(len(lines)))
     figure = go.Figure()
@@ -51,13 +51,13 @@ def score_plot(folder: RunFolder) -> go.Figure:
 
 
 def score_labels(scores: list[Score]) -> list[str]:
-    """The name of each line: the site, with its direction where the site has more than one."""
+    """Return the name of each line: the site, with its direction where the site has more than one."""
     names = [score.site for score in scores]
     return [f"{score.site} {score.direction}" if names.count(score.site) > 1 else score.site for score in scores]
 
 
 def _add_joints(figure: go.Figure, scores: list[Score], worse: bool) -> None:
-    """The lines between before and after; those that lost have a colour of their own."""
+    """Add the lines from before to after: of the sites that became worse, in a colour of their own, or of the others."""
     changes = [(row, score.first) for row, score in enumerate(scores)]
     points = canvas.joined(
         [(each.before, row), (each.after, row)] for row, each in changes if each.gain is not None and (each.gain < 0) == worse
@@ -69,9 +69,9 @@ def _add_joints(figure: go.Figure, scores: list[Score], worse: bool) -> None:
 
 
 def loss_plot(folder: RunFolder) -> go.Figure:
-    """Dev loss over train loss, a line for each site, with the mean and the best round marked; of masked text as perplexities.
+    """Plot dev loss above train loss, a line for each site, and mark the mean and the best round; perplexity for masked text.
 
-    Rounds in which nothing was measured are passed over by the lines.
+    The lines skip rounds in which nothing was measured.
     """
     sites = {
         site: [(each.number, each.sites[site]) for each in folder.rounds if site in each.sites] for site in folder.round_sites
@@ -105,7 +105,7 @@ def loss_plot(folder: RunFolder) -> go.Figure:
 
 
 def bytes_plot(folder: RunFolder) -> go.Figure | None:
-    """Bytes that went up and down in each round, summed over the sites; None where none did."""
+    """Plot the bytes that went up and down in each round, summed over the sites; None if there were none."""
     numbers = [each.number for each in folder.rounds]
     uplink = [sum(site.uplink_bytes for site in each.sites.values()) for each in folder.rounds]
     downlink = [sum(site.downlink_bytes for site in each.sites.values()) for each in folder.rounds]
@@ -124,7 +124,7 @@ def bytes_plot(folder: RunFolder) -> go.Figure | None:
 
 
 def time_plot(folder: RunFolder) -> go.Figure:
-    """Seconds each site spent in each phase, all rounds together."""
+    """Plot the seconds each site spent in each phase, summed over the rounds."""
     sites = folder.round_sites
     done = [(site, each) for of_round in folder.rounds for site, each in of_round.sites.items()]
     figure = go.Figure()

@@ -1,4 +1,4 @@
-"""signatures.json: distances of the sites' gradient signatures, their clusters and form; as a tree."""
+"""Read signatures.json, the distances between the sites' gradient signatures and their clusters, and plot it as a tree."""
 
 import json
 import math
@@ -19,8 +19,8 @@ from fedlingua.desk.report.values import Number, Text, Texts, Whole, mapping, nu
 
 FILE = "signatures.json"
 LEAF_STEP = 10
-"""scipy puts leaf i at 10 i + 5."""
-# Alike is strong, far apart is the ground: it holds on light and dark.
+"""Distance between leaves in scipy's dendrogram, which puts leaf i at 10 i + 5."""
+# Near is opaque and far is transparent, which works on light and dark ground.
 ALIKE = [[0.0, "rgba(0, 114, 178, 0.95)"], [1.0, "rgba(0, 114, 178, 0.04)"]]
 
 
@@ -32,9 +32,9 @@ ClusterOf = Annotated[dict[str, str], PlainValidator(lambda value: {site: text(n
 
 @dataclass(frozen=True)
 class SiteSignatures:
-    """Signatures of one part; part "": of both together, as in older runs.
+    """The sites' signatures of one part; part "": of both parts together, as in older runs.
 
-    `distances`: n x n over `sites`. `merges`: n - 1 rows of (a, b, height, size) in scipy's linkage form, or none.
+    `distances`: n x n over `sites`. `merges`: n - 1 rows of (a, b, height, size) in scipy's linkage form.
     `clusters`: site -> cluster. `silhouettes`: number of clusters -> mean silhouette.
     """
 
@@ -59,16 +59,16 @@ class SiteSignatures:
 
     @property
     def shown_delta(self) -> str:
-        """As a power of ten where it is one."""
+        """Delta as text, as a power of ten where it is one."""
         power = math.log10(self.delta) if self.delta is not None and self.delta > 0 else 0.5
         return f"1e{power:.0f}" if power == round(power) and power < 0 else NOTHING if self.delta is None else f"{self.delta:g}"
 
 
 def read_site_signatures(path: Path) -> list[SiteSignatures]:
-    """The signatures of a run, part by part.
+    """Return the signatures of a run, one entry a part.
 
     Raises:
-        FileNotFoundError: there are none. ValueError: the file says something that cannot be drawn; the message tells what.
+        FileNotFoundError: there are none. ValueError: the content cannot be drawn; the message says why.
     """
     content = json.loads(path.read_bytes())
     if not isinstance(content, dict):
@@ -92,7 +92,7 @@ def _distances(value: Any, count: int) -> list[list[float]]:
 
 
 def _merges(value: Any, count: int) -> list[list[float]]:
-    """The merges where they are a whole tree; each joins two nodes that are there and not yet joined."""
+    """Return the merges; raise ValueError unless they form a whole tree, each joining two nodes that are not yet joined."""
     rows = [[float(cell) for cell in sequence(row) if number(cell) is not None] for row in sequence(value)]
     free = set(range(count))
     for place, row in enumerate(rows):
@@ -105,7 +105,7 @@ def _merges(value: Any, count: int) -> list[list[float]]:
 
 
 def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> go.Figure:
-    """Distances on the left and the tree on the right, over the same rows; `colours`: cluster -> colour."""
+    """Plot the distances on the left and the tree on the right, over the same rows. `colours`: cluster -> colour."""
     order, branches = _layout(signatures)
     names = [signatures.sites[leaf] for leaf in order]
     figure = canvas.beside(["distance of each two sites", "joined at this mean distance"], [0.52, 0.48], 0.05)
@@ -137,21 +137,21 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
 
 
 def cut_height(signatures: SiteSignatures) -> float | None:
-    """The distance at which a line through the tree leaves the clusters; None for k-means, which cuts no tree."""
+    """Return the distance at which a line through the tree separates the clusters; None if none does, and for k-means."""
     heights = [row[2] for row in signatures.merges]
     count = signatures.num_clusters
     if signatures.algorithm == "k-means" or count is None or not 2 <= count <= len(heights) + 1:
         return None
     heights = [0.0, *sorted(heights)]
-    below = len(heights) - count  # so many merges lie below the line
+    below = len(heights) - count  # number of merges below the line
     return (heights[below] + heights[below + 1]) / 2 if heights[below] < heights[below + 1] else None
 
 
 def _layout(signatures: SiteSignatures) -> tuple[list[int], list[tuple[list[float], list[float]]]]:
-    """The order of the leaves from top to bottom, and each merge as the (heights, rows) of its bracket."""
+    """Return the order of the leaves from top to bottom, and each merge as the (heights, rows) of its bracket."""
     if not signatures.merges:
         return list(range(len(signatures.sites))), []
-    from scipy.cluster.hierarchy import dendrogram  # half a second, which most pages need not wait for
+    from scipy.cluster.hierarchy import dendrogram  # takes half a second to import, and most pages do not need it
 
     drawn = dendrogram(np.array(signatures.merges, dtype=float), no_plot=True)
     brackets = zip(drawn["dcoord"], drawn["icoord"], strict=True)
@@ -160,7 +160,7 @@ def _layout(signatures: SiteSignatures) -> tuple[list[int], list[tuple[list[floa
 
 
 def _add_distances(figure: go.Figure, signatures: SiteSignatures, order: Sequence[int]) -> None:
-    """The distances in the order of the leaves; a site's distance to itself is no news and stays empty."""
+    """Add the distances in the order of the leaves; a site's distance to itself stays empty."""
     names = [escape(signatures.sites[leaf]) for leaf in order]
     cells = [[None if a == b else signatures.distances[a][b] for b in order] for a in order]
     said = [[f"{a} – {b}" for b in names] for a in names]

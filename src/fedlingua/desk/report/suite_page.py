@@ -1,4 +1,4 @@
-"""The page of a suite: its rows beside each other, in their scores and in what they cost."""
+"""The HTML page of a suite: its rows side by side, by score and by cost."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from fedlingua.settings.table import OPTIONS
 FULL = "full model"
 LONGEST_ROW = 26
 FEDERATED = SIDES[1]
-# Nothing gained is the ground itself; neither end is so strong that the figure on it could not be read.
+# Zero gain is nearly transparent, and neither end is so strong that the number on it could not be read.
 LOST = [[0.0, "rgba(213, 94, 0, 0.75)"], [0.5, "rgba(213, 94, 0, 0.03)"]]
 GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
 
@@ -28,10 +28,10 @@ GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
 def write_suite_report(result_dir: Path, runs_dir: Path | None = None, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
     """Write `report.html` of the suite in `result_dir` to `runs_dir`, `./runs/<suite>` by default, and return its path.
 
-    The page is several MB and so has no place in the committed `result_dir` itself. `bandwidth_mbps`: the server's line.
+    The page is several MB, too large for the committed `result_dir`. `bandwidth_mbps`: of the server's line.
 
     Raises:
-        RunError: no result there, or the page cannot be written. ConfigError: a bandwidth that is no positive number.
+        RunError: no result there, or the page cannot be written. ConfigError: the bandwidth is not a positive number.
     """
     result_dir = Path(result_dir)
     page = render_suite(SuiteTable.of(result_dir), bandwidth_mbps)
@@ -43,7 +43,7 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
     _, bandwidth, _ = bandwidths(bandwidth_mbps)
     traffic, paper = row_traffic(result), result.suite.get("paper") or {"rows": {}}
     training = {line.name: line.train_seconds for line in result.lines}
-    # The full model was not trained: the mean of all rows stands for its training.
+    # The full model was not trained, so its training time is taken to be the mean of all rows.
     training[FULL] = known_mean(training.values())
     costs = {row: round_cost(each, result.num_sites, bandwidth, training[row]) for row, each in traffic.items()}
     columns = dict.fromkeys(column for scores in paper["rows"].values() for column in scores)
@@ -72,7 +72,7 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
 
 
 def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
-    """What each row exchanges; the full model is reckoned beside where no row sends it."""
+    """Return what each row exchanges; if no row sends the full model, its computed traffic is added."""
     lines = [line for line in result.lines if line.name != BASE and line.costs]
     traffic = {line.name: Traffic(*(line.costs[cost] for cost in COSTS)) for line in lines}
     if result.parameters is not None and "model-fed" not in traffic:
@@ -81,7 +81,7 @@ def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
 
 
 def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure | None]:
-    """The plots that there is something to draw for."""
+    """Return the plots by name; None where there is nothing to draw."""
     base, own = result.base, result.own_models
     return {
         "macro": macro_plot(result) if result.scores else None,
@@ -99,11 +99,11 @@ def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure 
 
 
 def macro_plot(result: SuiteTable) -> go.Figure:
-    """Macro score of each row: every seed a point, the mean with its standard deviation, the paper's beside."""
+    """Plot the macro score of each row: a point for each seed, the mean with its standard deviation, and the paper's score."""
     lines, places = result.lines, list(range(len(result.lines)))
     names = [escape(line.name) for line in lines]
     figure = go.Figure()
-    # Every run at its place; a little above the mean's line, so that neither hides the other.
+    # The seeds lie a little above the row of their mean, so that neither hides the other.
     seeds = [
         (run[f"macro_{result.metric.key}"], place - 0.3, f"{names[place]}, seed {seed}")
         for place, line in enumerate(lines)
@@ -131,9 +131,7 @@ def macro_plot(result: SuiteTable) -> go.Figure:
 
 
 def gain_plot(result: SuiteTable, base: Mapping[str, float], left_out: str) -> go.Figure:
-    """How much better each row is at each site than what is there already, as a heat map with its figures. left_out: rows whose name begins
-    so, which would be held against themselves.
-    """
+    """Plot each row's gain over `base` at each site, as a heat map. left_out: prefix of rows to leave out, being the base."""
     rows = [line for line in result.lines if not line.name.startswith(left_out)]
     names, sites = [line.name for line in rows], result.sites
     cells = [[result.metric.gain(line.mean(site), base.get(site)) for site in sites] for line in rows]
@@ -155,13 +153,14 @@ def gain_plot(result: SuiteTable, base: Mapping[str, float], left_out: str) -> g
 
 
 def _longest(names: Sequence[str]) -> int:
-    """Characters of the longest label as a tick shows it."""
+    """Return the length of the longest label as a tick shows it."""
     return max((len(canvas.short(name)) for name in names), default=0)
 
 
 def convergence_plot(result: SuiteTable) -> go.Figure | None:
-    """Dev perplexity by round, a line a row, on a logarithmic axis; a menu chooses between the text of all sites and that of each,
-    as far as it was measured. None where none was.
+    """Plot dev perplexity by round, a line a row, on a logarithmic axis; None where none was measured.
+
+    A menu chooses between the text of all sites and that of each site, as far as it was measured.
     """
     texts = {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
     if not texts:
@@ -182,7 +181,7 @@ def convergence_plot(result: SuiteTable) -> go.Figure | None:
         {"label": canvas.short(text), "method": "restyle", "args": [{"visible": [of == text for of, *_ in drawn]}]}
         for text in texts
     ]
-    # plotly's own mark of a choice is light on any ground
+    # plotly marks the current choice in a light colour on any ground
     colours = {"bgcolor": "#eeeeee", "bordercolor": canvas.GRID, "font": {"color": "#222222"}}
     menu = {"buttons": choices, "x": 1, "xanchor": "right", "y": 1, "yanchor": "top"} | colours
     figure.update_layout(updatemenus=[menu] if len(choices) > 1 else [], showlegend=True)
@@ -190,7 +189,7 @@ def convergence_plot(result: SuiteTable) -> go.Figure | None:
 
 
 def saving_points(result: SuiteTable) -> list[Point]:
-    """x: % of an update's numbers not sent; 0 for rows that send whole updates. Empty if no row selects."""
+    """Return the rows' points. x: % of an update's numbers not sent; 0 for whole updates. Empty if no row selects."""
     if "number_saving" not in result.columns:
         return []
     points = []
@@ -204,9 +203,9 @@ def saving_points(result: SuiteTable) -> list[Point]:
 
 
 def uplink_points(result: SuiteTable) -> tuple[list[Point], str]:
-    """x: bytes of a site and round, in the unit that is told with them; of the rows that exchange, and there are two of these or none.
+    """Return the rows' points and the unit of x. x: uplink bytes of a site and round. Empty unless two rows or more exchange.
 
-    Not of those that have the text of several sites in one place: what that takes is nowhere counted.
+    Rows that have the text of several sites in one place are left out: what bringing it there takes is not counted.
     """
     lines = [line for line in result.lines if _is_drawn(line) and not line.name.startswith((CENTRALIZED, SILO))]
     known = [(line, uplink) for line in lines if (uplink := line.costs.get("uplink_bytes"))]
@@ -216,8 +215,9 @@ def uplink_points(result: SuiteTable) -> tuple[list[Point], str]:
 
 
 def total_points(result: SuiteTable, model: str = "") -> list[Point]:
-    """x: log10 of the bytes of a site in a whole run, up and down; of the rows that exchange, where these are counted, and there are two of
-    these or none. model: whose score where sites chose what they keep, as `SIDES` names it; "": of what they keep.
+    """Return the rows' points. x: log10 of a site's bytes in a whole run, up and down. Empty unless two rows or more have them.
+
+    model: the model whose score is plotted where sites chose what they keep, as named in `SIDES`; "": the kept one.
     """
     key = f"macro_{model}_{result.metric.key}"
     points = []
@@ -236,7 +236,7 @@ def total_points(result: SuiteTable, model: str = "") -> list[Point]:
 
 
 def total_plot(result: SuiteTable, model: str = "") -> go.Figure:
-    """Macro score against all bytes of a run, on a logarithmic axis: fewer bytes are left."""
+    """Plot macro score against all bytes of a run, on a logarithmic axis: fewer bytes are further left."""
     points = total_points(result, model)
     figure = pareto_plot(points, result.metric, False, "up and down of a site in the whole run", result.base.get("macro"))
     places = [place for place in range(3, 13) for _ in range(3)]
@@ -264,16 +264,16 @@ def _point(line: Line, x: float) -> Point:
 
 
 def saving_plot(result: SuiteTable) -> go.Figure:
-    """Macro score against the share of numbers not sent: fewer bytes are right."""
+    """Plot macro score against the share of numbers not sent: fewer bytes are further right."""
     return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base.get("macro"))
 
 
 def uplink_plot(result: SuiteTable) -> go.Figure:
-    """Macro score against bytes: fewer bytes are left."""
+    """Plot macro score against uplink bytes: fewer bytes are further left."""
     points, unit = uplink_points(result)
     return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base.get("macro"))
 
 
 def base_in_view(result: SuiteTable) -> bool:
-    """Whether the base's line is drawn: not where the rows would be left less than half of the height."""
+    """Return whether the base's line is drawn: only if the rows keep at least half of the height."""
     return heights(saving_points(result) or uplink_points(result)[0], result.base.get("macro"))[2]

@@ -1,4 +1,4 @@
-"""The before/after score table for a terminal, as Markdown and for the page, and the small files of a run worth committing."""
+"""The before/after score table of a run: for a terminal, as Markdown, and its lines for the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +19,12 @@ NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 
 
 def plain_table(title: str, **more: Any) -> Table:
-    """A table without an outer border, so that many columns fit a terminal of 80 characters."""
+    """Return a table without an outer border, so that many columns fit a terminal of 80 characters."""
     return Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **more)
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> list[int]:
-    """Columns that fit a terminal uncut: all, or all but the first few of `spare`. rows: with the header, whose lines may break."""
+    """Return the columns that fit a terminal uncut: all, or all but the first few of `spare`. rows: the header included."""
     widths = [max(len(line) for row in rows for line in row[place].split("\n")) for place in range(len(rows[0]))]
     shown = list(range(len(widths)))
     for place in spare:
@@ -34,7 +34,7 @@ def fitting(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> 
 
 
 def headers(folder: RunFolder) -> tuple[str, ...]:
-    """Of the table, in the metrics of the run's task."""
+    """Return the table's headers, for the metrics of the run's task."""
     text = ("direction", "pairs") if folder.metrics == METRICS["translation"] else ("language", "sentences")
     return (
         "site",
@@ -44,12 +44,12 @@ def headers(folder: RunFolder) -> tuple[str, ...]:
 
 
 def choice_headers(folder: RunFolder) -> tuple[str, ...]:
-    """Headers for a run whose sites chose what they keep: in the first metric, and the gain over working alone."""
+    """Return the headers for a run whose sites chose what they keep: the first metric, and the gain over working alone."""
     return (*headers(folder)[:3], f"{folder.metrics[0].short} base", *CHOICE_COLUMNS)
 
 
 def choice_cells(line: Score, macro: Choice | None = None) -> list[str]:
-    """A line of that table; macro: of an average, which has no interval."""
+    """Return a line of that table. macro: the choice of an average, which has no interval."""
     choice = line.choice or macro
     assert choice is not None, line.site
     joined = choice.joined if line.choice else units.gain(line.first.metric.gain(line.first.after, choice.alone))
@@ -58,7 +58,7 @@ def choice_cells(line: Score, macro: Choice | None = None) -> list[str]:
 
 
 def choice_rows(folder: RunFolder) -> tuple[list[list[str]], list[list[str]]]:
-    """The sites' lines and their mean; both empty where sites did not choose."""
+    """Return the sites' lines and their mean; both empty where sites did not choose."""
     if not folder.scores or any(line.choice is None for line in folder.scores):
         return [], []
     macro = choice(folder.metrics[0], folder.summary, "macro_")
@@ -67,7 +67,7 @@ def choice_rows(folder: RunFolder) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def better_off(folder: RunFolder) -> str:
-    """How many sites gain by joining, over the better of the base and their own model trained alone; "" where sites did not choose."""
+    """Say how many sites gain over the better of the base and their own model trained alone; "" where sites did not choose."""
     gains = [line.choice.over_better[0] for line in folder.scores if line.choice and line.choice.over_better]
     if not gains:
         return ""
@@ -77,7 +77,7 @@ def better_off(folder: RunFolder) -> str:
 
 
 def verdict(folder: RunFolder) -> str:
-    """ "Joined: 9 of 9 sites gain, +5.9 BLEU over alone", or over the base where sites did not choose; "" without scores."""
+    """Return "Joined: 9 of 9 sites gain, +5.9 BLEU over alone", or over the base if sites did not choose; "" without scores."""
     metric, macro = folder.metrics[0], change(folder.metrics[0], folder.summary, "macro_")
     chosen = [line.choice.over_alone[0] for line in folder.scores if line.choice and line.choice.over_alone]
     gains = chosen or [line.first.gain for line in folder.scores if line.first.gain is not None]
@@ -90,10 +90,10 @@ def verdict(folder: RunFolder) -> str:
 
 
 def averages(folder: RunFolder) -> list[Score]:
-    """The averages that the run gives; a line without any number is left out."""
+    """Return the averages that the run gives; a line without any number is left out."""
     first, second = folder.metrics
     micro, of_second = change(first, folder.summary, "micro_"), Change(second)
-    if first is BLEU:  # else weighted by masked pieces, which a line does not tell
+    if first is BLEU:  # otherwise the weights are masked pieces, which a line does not hold
         sizes = [line.sentences for line in folder.scores]
         micro = Change(first, _weighted([line.first.before for line in folder.scores], sizes), micro.after)
         both = ([line.second.before for line in folder.scores], [line.second.after for line in folder.scores])
@@ -107,7 +107,7 @@ def averages(folder: RunFolder) -> list[Score]:
 
 
 def cells(line: Score) -> list[str]:
-    """A line of the table as text, in the order of `headers`."""
+    """Return a line of the table as text, in the order of `headers`."""
     sentences = "" if line.sentences is None else units.count(line.sentences)
     changes = (line.first, line.second)
     shown = [(units.score(each.before), units.score(each.after), units.gain(each.gain)) for each in changes]
@@ -115,30 +115,30 @@ def cells(line: Score) -> list[str]:
 
 
 def score_table(run_dir: Path, width: int = 80) -> Table:
-    """The score table for a terminal of so many characters; without scores an empty one whose caption says so."""
+    """Return the score table for a terminal of `width` characters; without scores an empty one whose caption says so."""
     folder = read_run(run_dir)
     title = f"{folder.name}: {folder.run.get('method', 'unknown method')}, seed {folder.run.get('seed', units.NOTHING)}"
     table = plain_table(title, caption=Text(better_off(folder) if folder.scores else _no_scores(folder)))
     sites, means = choice_rows(folder)
     header = [each.replace(" ", "\n") for each in (choice_headers(folder) if sites else headers(folder))]
-    spare = (2, 1) if sites else (6, 7, 8, 2, 1)  # the second metric goes first, then pairs, then the direction
+    spare = (2, 1) if sites else (6, 7, 8, 2, 1)  # dropped first: the second metric, then pairs, then the direction
     if not sites:
         sites, means = [cells(line) for line in folder.scores], [cells(line) for line in averages(folder)]
-    several = len({row[0] for row in sites}) < len(sites)  # directions of a site, which tell its lines apart
+    several = len({row[0] for row in sites}) < len(sites)  # a site has several directions, which tell its lines apart
     shown = fitting([header, *sites, *means], width, spare[:-1] if several else spare)
     for place in shown:
         last = place == len(CHOICE_COLUMNS) + 3  # what a site keeps may take two lines
         table.add_column(header[place], justify="left" if place < TEXT_COLUMNS else "right", overflow="fold", no_wrap=not last)
     for rows, style in ((sites, ""), (means, "bold")):
         for row in rows:
-            # As texts, so that a bracket in a site's name is no markup.
+            # As Text, so that a bracket in a site's name is not read as markup.
             table.add_row(*(Text(row[place]) for place in shown), style=style)
         table.add_section()
     return table
 
 
 def score_markdown(run_dir: Path) -> str:
-    """The same table as Markdown; without scores one sentence that says so."""
+    """Return the same table as Markdown; without scores one sentence that says so."""
     folder = read_run(run_dir)
     if not folder.scores:
         return f"{_no_scores(folder)}\n"
@@ -151,12 +151,12 @@ def score_markdown(run_dir: Path) -> str:
 
 
 def _escaped(row: Sequence[str]) -> list[str]:
-    """Cells that can neither end their column nor start HTML."""
+    """Return the cells without line breaks, and with `<` escaped so that none starts HTML."""
     return [" ".join(cell.replace("<", "&lt;").split()) for cell in row]
 
 
 def _weighted(values: Sequence[float | None], sizes: Sequence[int | None]) -> float | None:
-    """The mean weighted by test size; None unless every line has the value and a size, as it would be another mean."""
+    """Return the mean weighted by test size; None unless every line has a value and a size: it would be another mean."""
     known = [(mean, size) for mean, size in zip(values, sizes, strict=True) if mean is not None and size]
     if not known or len(known) < len(values):
         return None

@@ -1,4 +1,4 @@
-"""Translations by round that sites stored in the run folder, and the part that is shown."""
+"""Translations that sites stored in the run folder by round, and the selection that a page shows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from fedlingua.desk.report.values import mapping, text, whole
 from fedlingua.desk.site_translations import site_translations
 
 FOLDER = "translations-by-round"
-"""Of each site's folder."""
+"""Folder of these translations in each site's folder."""
 SHOWN_ROUNDS, SHOWN_SENTENCES = 5, 5
-"""At most so many rounds, without the best one, and sentences of a site; the files have them all."""
+"""Most rounds, besides the best one, and most sentences of a site that are shown; the files have them all."""
 
 EXAMPLES = 3
 """Sentences of a site's scored text that a page shows, as the base and as its own model translate them."""
 MODELS = {0: "before", 1: "after"}
-"""What stands in the place of rounds there."""
+"""Labels of the examples' two models, whose index takes the place of a round."""
 
 Pieces = list[tuple[str, bool]]
-"""In order, each with whether it is new; joined they are the sentence."""
+"""Pieces of a sentence in order, each with whether it is new; joined they are the sentence."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One dev sentence. translations: round -> what its model made of it."""
+    """One sentence. translations: round, or index in MODELS -> the translation by its model."""
 
     source: str
     reference: str
@@ -40,7 +40,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Text:
-    """A site's sentences, in order; a pooled site has several texts. name: of the site that the text is of."""
+    """A site's sentences, in order; a pooled site has several texts. name: of the site that the text comes from."""
 
     site: str
     name: str
@@ -49,12 +49,12 @@ class Text:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of the language that is translated, and of the one that it is translated into."""
+        """Codes of the source and the target language."""
         return written_sides(self.direction)
 
     @property
     def rounds(self) -> list[int]:
-        """All rounds that any sentence has."""
+        """All rounds in which any sentence has a translation."""
         return sorted({index for sentence in self.sentences for index in sentence.translations})
 
 
@@ -69,7 +69,7 @@ class Line:
 
 
 def read_translations(run_dir: Path, sites: Iterable[str] = ()) -> tuple[list[Text], str]:
-    """What there is, in the order of `sites`, and a note on lines that cannot be read."""
+    """Return the stored texts, in the order of `sites`, and a note on lines that cannot be read."""
     by_place: dict[tuple[str, str], dict[int, Sentence]] = {}
     about: dict[tuple[str, str], str] = {}
     lost = 0
@@ -93,7 +93,7 @@ def read_translations(run_dir: Path, sites: Iterable[str] = ()) -> tuple[list[Te
 
 
 def read_examples(run_dir: Path, scores: Iterable[Score]) -> list[Text]:
-    """The first scored sentences of each site with translations in the run folder, as in a simulation."""
+    """Return the first scored sentences of each site that has translations in the run folder, as in a simulation."""
     texts = []
     for score in scores:
         try:
@@ -108,7 +108,7 @@ def read_examples(run_dir: Path, scores: Iterable[Score]) -> list[Text]:
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Each line's object; an empty one of a line, or a file, that cannot be read."""
+    """Yield each line's object; an empty one for a line, or a file, that cannot be read."""
     try:
         yield from (mapping(json_object(line)) for line in file.read_bytes().splitlines())
     except OSError:
@@ -116,7 +116,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:
-    """The first, the last, as many between as there is room for, evenly, and the best; rounds: ascending."""
+    """Return SHOWN_ROUNDS evenly spaced rounds, the first and last included, and the best one. rounds: ascending."""
     if len(rounds) <= SHOWN_ROUNDS:
         return list(rounds)
     steps = SHOWN_ROUNDS - 1
@@ -125,7 +125,7 @@ def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:
 
 
 def shown_lines(text: Text, sentence: Sentence, best: int | None) -> list[Line]:
-    """The shown rounds of a sentence, each compared with the one above it."""
+    """Return a sentence's translations in the shown rounds, each compared with the one above it."""
     between = "" if without_spaces(text.languages[1]) else " "
     lines: list[Line] = []
     before: str | None = None
@@ -138,12 +138,12 @@ def shown_lines(text: Text, sentence: Sentence, best: int | None) -> list[Line]:
 
 
 def changes(before: str, now: str, between: str) -> Pieces:
-    """The pieces of `now`, and which of them `before` has not, there; between: " " compares words, "" characters."""
+    """Split `now` into pieces and mark those that `before` lacks there. between: " " compares words, "" characters."""
     old, new = _units(before, between), _units(now, between)
     steps = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [(between.join(new[first:last]), what != "equal") for what, _, _, first, last in steps if last > first]
 
 
 def _units(sentence: str, between: str) -> list[str]:
-    """Words, or characters, each with the marks that are written on it."""
+    """Return the words of a sentence, or its characters, each with its combining marks."""
     return sentence.split() if between else regex.findall(r"\P{M}\p{M}*|\p{M}+", sentence)
