@@ -43,6 +43,7 @@ def check_machine() -> Iterator[CheckResult]:
         ("GPU", machine.check_gpu),
         ("processors", machine.check_cores),
         ("memory", machine.check_memory),
+        ("bytecode", machine.check_bytecode),
         ("Ray", machine.check_shared_memory),
         *((f"disk for {what}", partial(machine.check_disk, place)) for what, place in machine.places().items()),
         ("Flower", _flower),

@@ -4,6 +4,8 @@ import importlib.util
 import os
 import runpy
 import shutil
+import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,6 +47,20 @@ def check_memory() -> str:
     if memory.available < LEAST_MEMORY:
         raise DeploymentError(f"{text}; a run of the demo needs {units.data(LEAST_MEMORY)} or more: end other programs first")
     return text if memory.available >= LITTLE_MEMORY else Remark(f"{text}; a client process takes about 0.7 GB and its backbone")
+
+
+def check_bytecode(libraries: Sequence[str] = ("torch", "transformers", "ray", "flwr")) -> str:
+    """Check whether the libraries' modules are compiled. Where they are not, and may not be, every process compiles them for itself."""
+    specs = filter(None, map(importlib.util.find_spec, libraries))
+    new = {spec.name: Path(spec.cached) for spec in specs if spec.cached and not Path(spec.cached).is_file()}
+    if not new:
+        return "the libraries are compiled"
+    if not sys.dont_write_bytecode and all(os.access(file.parent.parent, os.W_OK) for file in new.values()):
+        return f"{', '.join(new)} will be compiled by the first process that loads them"
+    return Remark(
+        f"every process compiles {', '.join(new)} anew, which takes most of its start: unset PYTHONDONTWRITEBYTECODE, or compile once with "
+        f"`{sys.executable} -m compileall -q {sysconfig.get_path('purelib')}`"
+    )
 
 
 def check_shared_memory(place: Path = Path("/dev/shm")) -> str:

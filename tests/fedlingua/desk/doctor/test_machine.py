@@ -1,5 +1,6 @@
 """What a machine has, and what is said where it has too little."""
 
+import compileall
 import os
 import socket
 from collections.abc import Iterator
@@ -22,6 +23,22 @@ from fedlingua.desk.doctor.machine import (
 )
 
 CPU, CUDA, ROCM = ("2.13.0+cpu", ""), ("2.13.0", "CUDA 13.0"), ("2.13.0", "ROCm 7.0")
+
+
+def test_libraries_that_every_process_compiles_anew_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "some_library").mkdir()
+    (tmp_path / "some_library" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    told = machine.check_bytecode(["some_library", "not_installed"])
+    assert isinstance(told, Remark)
+    assert "every process compiles some_library anew" in told
+    assert "unset PYTHONDONTWRITEBYTECODE" in told
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    assert machine.check_bytecode(["some_library"]) == "some_library will be compiled by the first process that loads them"
+    compileall.compile_dir(tmp_path, quiet=1)
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    assert machine.check_bytecode(["some_library"]) == "the libraries are compiled"
 
 
 def test_the_line_of_the_processors_says_whether_they_have_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
