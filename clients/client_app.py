@@ -1,7 +1,7 @@
 """The ClientApp: turns messages into calls of a site's client, and its results into messages.
 
-A deployed node handles each message in a new process, so heavy modules (torch, transformers and all that import them) are
-imported where they are used: requests about text need none of them.
+A deployed node handles each message in a process of its own, so heavy modules (torch, transformers and all that import them)
+are imported where they are used: requests about text need none of them.
 """
 
 import logging

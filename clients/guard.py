@@ -1,7 +1,6 @@
 """Guards a deployed site: approval, limits, one reply to each request, a time limit, the audit log.
 
-Replies are stored: otherwise a server could average noise away, ask about many models instead of one, or go back to an earlier
-round.
+Without stored replies a server could average noise away, ask about many models instead of one, or go back to earlier rounds.
 """
 
 import json

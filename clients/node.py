@@ -34,7 +34,7 @@ _log = logging.getLogger("fedlingua.client")
 class Consent:
     """What a site permits for its signatures.
 
-    raw: whether raw gradients may leave it. max_epsilon: of all its private signatures together. noise: generator of their noise.
+    raw: whether raw gradients may leave it. max_epsilon: of all its private signatures together. noise: source of their noise.
     """
 
     raw: bool
@@ -98,7 +98,7 @@ def is_deployed(context: Context) -> bool:
 
 
 class SimulatedNode:
-    """Partition p of n in a simulation: hosts sites p, p+n, ... of the federation file, or the pooled one, within the run folder."""
+    """Partition p of n of a simulation: hosts sites p, p+n, ... or the pooled one; their folders lie inside the run folder."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
         self.settings, self.guard = settings, None  # nothing leaves the machine
