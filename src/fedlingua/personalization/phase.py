@@ -210,7 +210,7 @@ class _Phase:
 
         def train(number: int, rate: float) -> None:
             how = of_a_pass(settings)
-            # Alone, the first passes at rate 1 are the very rounds of method adapter-local; other models and rates have no schedule.
+            # Alone, the first passes at rate 1 are the rounds of method adapter-local; other models and rates have no schedule.
             if name != choice.ALONE or rate != 1:
                 how = replace(how, learning_rate=rate * settings.step_learning_rate, schedule="constant", warmup_steps=0)
             seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
