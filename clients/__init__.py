@@ -1,4 +1,4 @@
-"""The node side: it hosts sites, and their text stays here."""
+"""The Flower ClientApp and all that runs at the nodes: they host the sites, whose text does not leave them."""
 
 import sys
 from pathlib import Path

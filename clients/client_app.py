@@ -1,7 +1,7 @@
 """The ClientApp: turns messages into calls of a site's client, and its results into messages.
 
-A process of its own handles each message of a deployed node, so what is heavy (torch, transformers and all that stand on them)
-is imported where it is used: the questions about text need none of it.
+A deployed node handles each message in a process of its own, so heavy modules (torch, transformers and all that import them)
+are imported where they are used: requests about text need none of them.
 """
 
 import logging
@@ -46,9 +46,9 @@ CLIENTS = {
     "translation": "clients.translation:TranslationClient",
     "masked-language": "clients.masked_language:MaskedLanguageClient",
 }
-"""One line a task: `task` -> the class of a site's client. A run takes another one by its key `client`."""
+"""`task` -> the class of its client, one line a task. The option `client` of a run names another class."""
 SITE_FAILED = 100
-"""Code of an error reply; its reason is the site's own words."""
+"""Code of an error reply; its reason is a message worded by the site."""
 Records = Mapping[str, ConfigRecord]
 
 
@@ -56,7 +56,7 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
     """Turn an exception into an error reply.
 
     Only our own messages leave the site; of any other exception only the type does, and only the type and the place in the code
-    stand in the site's log, because its text may quote a sentence. A deployed site enters every message into its audit log first.
+    are in the site's log, because its text may quote a sentence. A deployed site replies once its audit log has the message.
     """
 
     def answer(message: Message, context: Context) -> Message:
@@ -72,7 +72,7 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
             _log.info("%s: done", about)
         except FedlinguaError as error:
             _log.error("%s: %s", about, error)
-            # What we say ourselves quotes no text, but it may name a file: that stays at a site on a machine of its own.
+            # Our own messages quote no text, but they may name a file: a deployed site sends only an ExchangeError's.
             leaves = isinstance(error, ExchangeError) or not is_deployed(context)
             words = f": {error}" if leaves else "; the site's log has the rest"
             code = protocol.NOT_HELD if isinstance(error, NotHeldError) else SITE_FAILED
@@ -81,14 +81,14 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
             _log.error("%s: %s", about, without_words(error))
             reply = Message(Error(SITE_FAILED, f"{type(error).__name__}; the site's log has the rest"), reply_to=message)
         if reply.has_error():
-            _trainable.cache_clear()  # what was broken off may have left the model anyhow
+            _trainable.cache_clear()  # an interrupted call may have left the model in any state
         return _logged(message, context, reply, note) if is_deployed(context) else reply
 
     return answer
 
 
 def _logged(message: Message, context: Context, reply: Message, note: Mapping[str, Any]) -> Message:
-    """Return the reply once the site's audit log has it; else an error."""
+    """Write the reply to the site's audit log and return it; return an error reply if the log cannot be written."""
     try:
         log(site_file_of(context), message, context.run_id, reply, note)
     except Exception as error:
@@ -99,7 +99,7 @@ def _logged(message: Message, context: Context, reply: Message, note: Mapping[st
 
 
 def _num_tensors(node: Node, content: RecordDict) -> int:
-    """Count the tensors that are in a reply; of an update those of which anything is sent."""
+    """Count the tensors in a reply; of an update, those of which any number is sent."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if not record or protocol.METRICS not in content:
         return len(record)
@@ -129,7 +129,7 @@ def describe(message: Message, node: Node) -> RecordDict:
     """Describe this node: its sites, their text sizes, and hashes of its tensors."""
     from fedlingua.common.devices import computed_in
 
-    _client_class(node.settings)  # refuses one that is not there before anything is loaded
+    _client_class(node.settings)  # raises if the class is missing, before anything is loaded
     computed_in(node.settings.precision, node.settings.device, _log.warning)
     records, directions = RecordDict(), list[Direction]()
     for name in node.names:
@@ -148,7 +148,7 @@ def describe(message: Message, node: Node) -> RecordDict:
 
 
 def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
-    """A site's directions and sizes over all its texts: what was read, used and dropped, what its hook failed on, each split."""
+    """Return a site's directions and its totals over all texts: sentences read, used, dropped and by split, hook failures."""
     account = reduce(add, (text.account for text in texts))
     about = ConfigRecord({"directions": [str(text.direction) for text in texts], "read": account.read, "kept": account.kept})
     about["reasons"], about["dropped"] = list(account.dropped), list(account.dropped.values())
@@ -163,7 +163,7 @@ def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
 @app.query("signature")
 @_answered
 def signature(message: Message, node: Node) -> RecordDict:
-    """Give what this site's clusters are found by: the gradient of an adapter of each part, or its private form."""
+    """Return this site's signatures, from which clusters are made: gradients of one adapter a part, or their private form."""
     from clients.signature import signature as signature_of
 
     task, client = _client(message.content.config_records, node)
@@ -177,7 +177,7 @@ def signature(message: Message, node: Node) -> RecordDict:
 @app.query("digests")
 @_answered
 def digests(message: Message, node: Node) -> RecordDict:
-    """Give keyed hashes of this site's sentences, to be compared with those of other sites."""
+    """Return keyed hashes of this site's sentences, to be compared with those of other sites."""
     task, key = _compared(message.content.config_records, node)
     texts = node.texts(task.site, rules_of(message.content.config_records))
     _check_text(node, texts)
@@ -193,7 +193,7 @@ def digests(message: Message, node: Node) -> RecordDict:
 @app.query("leaks")
 @_answered
 def leaks(message: Message, node: Node) -> RecordDict:
-    """Count the pairs with a sentence that another site trains on; store which, where the run leaves them out."""
+    """Count the pairs with a sentence that another site trains on; store which, if the run leaves them out."""
     task, key = _compared(message.content.config_records, node)
     leaking = from_record(message.content.array_records[protocol.ARRAYS])[protocol.LEAKING]
     texts = node.texts(task.site, rules_of(message.content.config_records))
@@ -206,10 +206,10 @@ def leaks(message: Message, node: Node) -> RecordDict:
 
 
 def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
-    """Return the task of a message about the comparison of sites' text, and the key for it.
+    """Return the task of a request that compares sites' text, and the key of the hashes.
 
     Raises:
-        ExchangeError: The run compares nothing, a site that this node does not host, or one that has no key.
+        ExchangeError: The run does not compare text, the node does not host the site, or the site has no key.
     """
     if node.settings.overlap == "off":
         raise ExchangeError("asked for hashes of this site's sentences, but overlap = 'off' in this run")
@@ -247,7 +247,7 @@ def train(message: Message, node: Node) -> RecordDict:
 @app.train("probe")
 @_answered
 def probe(message: Message, node: Node) -> RecordDict:
-    """Train; the update stays here until the server has made the round's threshold of all sites' losses."""
+    """Train one round; the update is stored here until the server has computed the threshold from all sites' losses."""
     from clients.selection import SiteSelection
 
     task, client = _client_to_train(message.content.config_records, node)
@@ -259,7 +259,7 @@ def probe(message: Message, node: Node) -> RecordDict:
 @app.train("send")
 @_answered
 def send(message: Message, node: Node) -> RecordDict:
-    """Send what the threshold, which is known now, takes of the update."""
+    """Send the part of the stored update that the round's threshold selects."""
     from clients.selection import SiteSelection
 
     task, client = _client(message.content.config_records, node)
@@ -271,7 +271,7 @@ def send(message: Message, node: Node) -> RecordDict:
 @app.evaluate()
 @_answered
 def evaluate(message: Message, node: Node) -> RecordDict:
-    """Measure the dev loss of what one site would use now."""
+    """Measure the dev loss of the model that one site would use now; if asked, also the threshold's slope."""
     task, client = _client(message.content.config_records, node)
     received = client.received.receive(message.content)
     reply = _reply(task, client.measure(received, task))
@@ -292,7 +292,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
 @app.evaluate("finish")
 @_answered
 def finish(message: Message, node: Node) -> RecordDict:
-    """Choose what the site keeps of the best round's tensors, which arrive for good, and score it once."""
+    """Choose the model that the site keeps, given the best round's tensors, and score it: the run's last request to a site."""
     from fedlingua.personalization.choice import CANDIDATES
 
     task, client = _client(message.content.config_records, node)
@@ -325,7 +325,7 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     """Return a request's task and the client of its site.
 
     Raises:
-        ExchangeError: A site that this node does not host.
+        ExchangeError: The node does not host the site.
     """
     task = _hosted_task(records, node)
     texts = node.texts(task.site, rules_of(records))
@@ -340,7 +340,7 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
 
 
 def _client_class(settings: Settings) -> "type[SiteClient]":
-    """Return the class that `client` names, or its task's; a ConfigError says why there is none."""
+    """Return the class that the option `client` names, or else the task's; raise ConfigError if it cannot be imported."""
     module, _, name = (settings.client or CLIENTS[settings.task]).partition(":")
     try:
         return cast("type[SiteClient]", getattr(import_module(module), name))
@@ -349,7 +349,7 @@ def _client_class(settings: Settings) -> "type[SiteClient]":
 
 
 def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":
-    """The same for a round of training, which the site's limits may refuse."""
+    """Return the task and client of a training request; raise ExchangeError if the site's limits forbid its update."""
     task, client = _client(records, node)
     if node.guard:
         node.guard.check_update(client.step_sizes)

@@ -1,7 +1,6 @@
-"""Guards a deployed site: approval, limits, one reply to a request, time limit, audit log.
+"""Guards a deployed site: approval, limits, one reply to each request, a time limit, the audit log.
 
-Without the replies that it stores a server could average noise away, ask about many models instead of one, or count rounds up
-and go back.
+Without stored replies a server could average noise away, ask about many models instead of one, or go back to earlier rounds.
 """
 
 import json
@@ -35,19 +34,19 @@ from fedlingua.exchange.records import message_bytes
 from fedlingua.settings.config import Settings
 
 NODE = "-node"
-"""In the place of a site's name, which begins with a letter or a digit, where a message is about none."""
+"""Used as the site's name if a message is about no site; site names begin with a letter or a digit."""
 MOST_WORDS = 200
-"""Characters of what the server says that a line of the log repeats."""
+"""At most this many characters of a value that the server sent are copied into a log line."""
 AGAIN_S = 10.0
-"""Seconds after which a message that goes on past its time is stopped once more."""
+"""Seconds between further attempts to stop a message that continues past its time."""
 
 
 Answer = tuple[RecordDict, dict[str, Any]]
-"""The content of a reply, and what the audit log says of it besides its bytes."""
+"""The content of a reply, and its fields in the audit log besides its bytes."""
 
 
 class Guard:
-    """Checks one message. asked: the settings as the server gave them; settings: as they hold here."""
+    """The checks of one message. asked: the settings as the server gave them; settings: as they take effect at this site."""
 
     def __init__(self, file: SiteFile, asked: Settings, settings: Settings) -> None:
         self.file, self.asked, self.settings = file, asked, settings
@@ -56,11 +55,11 @@ class Guard:
     def answer(
         self, message: Message, flower_run: int, handle: Callable[[], RecordDict], num_tensors: Callable[[RecordDict], int]
     ) -> Answer:
-        """Check a message before anything is done for it; then return the reply that it had before, or a new one by `handle`.
+        """Check a message before any work is done for it, then return its stored reply, or a new one made by `handle`.
 
         Raises:
-            ExchangeError: Not approved, beyond the site's limits, or not to be asked now; names the key, what was asked and
-                what is allowed.
+            ExchangeError: The run is not approved, the request is beyond the site's limits, or it comes out of order; names
+                the key, what was asked and what is allowed.
         """
         limits, kind = self.file.limits, message.metadata.message_type
         run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules_of(message.content.config_records))
@@ -86,7 +85,7 @@ class Guard:
             on = self._used if kind in (DESCRIBE, DIGESTS, LEAKS) else {split: self._used[split]}
             on = on if measure is None else {**on, "dev": self._used["dev"]}
             note = {"sentences": on, "tensors": num_tensors(content)}
-        if before and before[0].object_id != content.object_id:  # a node that was away has to be who it was
+        if before and before[0].object_id != content.object_id:  # a node that comes back must describe itself as before
             raise ExchangeError(
                 "this site's text or backbone has changed since the run began; resume the run, or start a new one"
             )
@@ -94,10 +93,10 @@ class Guard:
         return content, note
 
     def _check_task(self, task: Task, kind: str) -> None:
-        """Refuse what is not of this site, or of no run with such settings."""
+        """Raise ExchangeError for a site that is not hosted here, or a task that a run with these settings does not have."""
         if task.site not in (names := [hosted.name for hosted in self.file.sites]):
             raise ExchangeError(f"got a message for site {task.site[:MOST_WORDS]!r}; this node hosts {', '.join(names)}")
-        self.file.run_directory(task.run, task.site)  # refuses a name that leads elsewhere
+        self.file.run_directory(task.run, task.site)  # raises for a run id that could lead out of the state
         if kind not in (answered := sends(self.asked, None)):
             raise ExchangeError(f"asked for {kind!r}; a run with these settings has {', '.join(answered)}")
         if not 0 <= task.round <= self.asked.rounds:
@@ -107,23 +106,23 @@ class Guard:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
-        """Refuse to answer on text that is too small. texts: as they are used."""
+        """Raise ExchangeError if a text is too small to answer on; count sentences for the log. texts: as they are used."""
         self.file.limits.check_text({name: text.splits for name, text in texts.items()}, self.settings)
         for split in SPLITS:
             self._used[split] += sum(len(text.splits[split]) for text in texts.values())
 
     def check_update(self, step_sizes: Callable[[], Sequence[int]]) -> None:
-        """Refuse to train if the update would reveal too much. step_sizes: examples of each optimiser step of a round."""
+        """Raise ExchangeError if the update would reveal too much. step_sizes: counts the examples of each optimiser step."""
         if self.settings.how.travels:
             self.file.limits.check_update(step_sizes())
 
 
 class StoredReplies:
-    """Replies of one Flower run: a repeated request gets the same bytes, and no request has two replies.
+    """The replies of one Flower run: a repeated request gets the same bytes, and no request has two replies.
 
-    A run, here, is Flower's, of which every attempt has its own: it is bound to the approval, run and attempt that were named
-    first. There may be `max_runs` folders beside each other, of which the newest three hold their replies. A folder has a file
-    for each thing that was said first, written once: `run`, `hospital/0003.train`; and beside a request its reply.
+    Every attempt is a Flower run of its own, bound to the approval, run and attempt that it names first. At most `max_runs`
+    folders lie side by side, and the newest three hold their replies. A folder has one file, written once, for each bound value
+    (`run`) and each request (`hospital/0003.train`), and beside a request its reply.
     """
 
     def __init__(self, folder: Path, max_runs: int) -> None:
@@ -132,20 +131,20 @@ class StoredReplies:
     def admit(
         self, site: str, bound: Mapping[str, str], kind: str, stage: int, asked: str, measure: int | None = None
     ) -> Answer | None:
-        """Record a request; return its reply where it has one.
+        """Record a request; return its stored reply, or None if it has none.
 
-        A request that failed may be repeated, another may not take its place.
+        A request that failed may be repeated, but a different one may not replace it.
 
         Args:
-            site: Its name.
-            bound: Values that are equal in all requests of the run.
+            site: The site's name, or NODE.
+            bound: Name -> value, which has to be the same in all requests of the run.
             kind: The message type.
-            stage: The round, or one past the last.
+            stage: The round; one past the last round for the run's end.
             asked: The request's hash.
-            measure: The round whose dev loss is asked for besides.
+            measure: The earlier round whose dev loss the request asks for as well.
 
         Raises:
-            ExchangeError: A run too many, a bound value that changed, a stage that is over, another request, or a dev loss too many.
+            ExchangeError: Too many runs, a changed bound value, a past stage, a different request, or one dev loss too many.
         """
         if not self.folder.is_dir():
             self._begin()
@@ -169,7 +168,7 @@ class StoredReplies:
         return cast(RecordDict, inflate_object_from_contents(about["root"], objects)), json.loads(about["note"])
 
     def store(self, site: str, kind: str, stage: int, answer: Answer) -> None:
-        """Store a reply before it leaves, whole or not at all: Flower's objects that it is made of, by their ids."""
+        """Store a reply before it is sent, whole or not at all: the Flower objects that it consists of, by their ids."""
         objects = {name: np.frombuffer(each.deflate(), np.uint8) for name, each in get_all_nested_objects(answer[0]).items()}
         aside = self._file(site, stage, f"{kind}.aside")
         save_file(objects, aside, {"root": answer[0].object_id, "note": json.dumps(answer[1])})
@@ -190,7 +189,7 @@ class StoredReplies:
 
 
 def _is_first(file: Path, said: str) -> bool:
-    """Whether nothing else was said before; of processes that say something at once, one makes the file."""
+    """Return whether `file` is new or holds the same value; if several processes write at once, one creates the file."""
     file.parent.mkdir(exist_ok=True)
     try:
         with file.open("x", encoding="utf-8") as stream:
@@ -206,7 +205,7 @@ def rules_of(records: Mapping[str, ConfigRecord]) -> TextRules:
 
 
 def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note: Mapping[str, object]) -> None:
-    """Enter a message and its reply into the site's audit log.
+    """Append a message and its reply to the site's audit log.
 
     Raises:
         OSError: The log cannot be written.
@@ -222,17 +221,17 @@ def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note:
 
 
 class _TimeIsUpError(BaseException):
-    """No Exception, so that nothing on the way takes it for a failure of its own."""
+    """The time limit is reached. A BaseException, so that no `except Exception` on its way catches it."""
 
 
 @contextmanager
 def stopped_after(minutes: float) -> Iterator[None]:
-    """Stop what runs inside once its time is up, between two of Python's steps.
+    """Stop the code in the context after this many minutes, between two steps of the Python interpreter.
 
-    Every file of a site's state is written aside and renamed, so none is left half.
+    Every file of a site's state is written aside and renamed, so none is left half-written.
 
     Raises:
-        ExchangeError: It took longer.
+        ExchangeError: The code took longer.
     """
 
     def stop(*_: object) -> None:

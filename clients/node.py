@@ -1,8 +1,8 @@
-"""A node: which sites it hosts, where their text and folders are, and the run's settings as they hold here.
+"""A node: the sites that it hosts, their text and folders, and the run's settings as they take effect here.
 
-In simulation one machine plays all sites, so the federation file says everything, components of equal sentences are sought
-across all of them, and text can be mixed; for a centralized method it plays one pseudo-site that holds the text of all. A
-deployed node has a file of its own (`site-file` in its node config); paths that the server names mean nothing there.
+In a simulation one machine hosts all sites, so the federation file describes everything, components of equal sentences are
+computed across all sites, and text can be mixed; a centralized method has one pseudo-site that holds the text of all. A
+deployed node has a site file of its own (`site-file` in its node config); paths in the server's settings have no meaning there.
 """
 
 import logging
@@ -32,9 +32,9 @@ _log = logging.getLogger("fedlingua.client")
 
 @dataclass(frozen=True)
 class Consent:
-    """What a site lets out for its signatures.
+    """What a site permits for its signatures.
 
-    raw: whether raw gradients; max_epsilon: of all its private signatures together; noise: theirs.
+    raw: whether raw gradients may leave it. max_epsilon: of all its private signatures together. noise: source of their noise.
     """
 
     raw: bool
@@ -47,39 +47,37 @@ class Node(Protocol):
 
     settings: Settings
     base_results: Path
-    """the folder of what the untrained backbone makes of the sites' text, for all runs"""
+    """Folder of the untrained backbone's results on the sites' text, for all runs."""
 
     @property
     def guard(self) -> Guard | None:
-        """What checks messages, on a deployed node."""
+        """The checks of messages to a deployed node; None in a simulation."""
 
     @property
     def names(self) -> list[str]:
-        """The hosted sites."""
+        """Names of the hosted sites."""
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
-        """Read a site's text, cleaned and split, under its name; where text is pooled or mixed its texts, each under the name of
-        the site that it is from.
-        """
+        """Read a site's texts, cleaned and split: name of the site that a text is from -> text; several if pooled or mixed."""
 
     def directory(self, site: str, run: str) -> Path:
-        """A site's private folder for a run."""
+        """Return a site's private folder for a run."""
 
     def note(self, site: str, line: str, step: bool) -> None:
-        """Say what a site does after the last round. step: whether the line begins or ends a step of that."""
+        """Report a site's progress after the last round. step: whether the line begins or ends a step."""
 
     def consent(self, site: str) -> Consent:
-        """What the site lets out for its signatures."""
+        """Return what the site permits for its signatures."""
 
     def overlap_key(self) -> bytes:
-        """The key under which sentences are hashed, to be compared with other sites'."""
+        """Return the key under which sentences are hashed, to be compared with other sites'."""
 
     def signatures(self, site: str, run: str) -> Path:
-        """The folder of the signatures that the site has given."""
+        """Return the folder of the signatures that the site has sent."""
 
 
 def node_of(context: Context, settings: Settings) -> Node:
-    """Make this node: deployed when its config names a site file, else a partition of a simulation."""
+    """Create the node: deployed if its config names a site file, else a partition of a simulation."""
     if not is_deployed(context):
         return SimulatedNode(settings, context)
     if settings.how.pooled:
@@ -90,17 +88,17 @@ def node_of(context: Context, settings: Settings) -> Node:
 
 
 def site_file_of(context: Context) -> SiteFile:
-    """The file of a deployed node."""
+    """Read the site file of a deployed node."""
     return read_site_file(Path(str(context.node_config[SITE_FILE])))
 
 
 def is_deployed(context: Context) -> bool:
-    """Whether the node's config names a site file."""
+    """Return whether the node's config names a site file."""
     return SITE_FILE in context.node_config
 
 
 class SimulatedNode:
-    """Partition p of n hosts sites p, p+n, ... of the federation file, or the pooled one; their folders lie inside the run folder."""
+    """Partition p of n of a simulation: hosts sites p, p+n, ... or the pooled one; their folders lie inside the run folder."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
         self.settings, self.guard = settings, None  # nothing leaves the machine
@@ -117,7 +115,7 @@ class SimulatedNode:
         where = (self.settings.federation_path, self.settings.data_dir)
         if self.settings.how.pooled:
             federation = read_federation(where[0], Path(where[1]).expanduser())
-            # One pseudo-site is compared with nobody, and is to be scored on what the sites are scored on.
+            # The pseudo-site is compared with no other, but has to be scored on the same sentences as the sites.
             texts = texts_without_leaks(*where) if self.settings.overlap == "remove" else all_texts(*where)
             return pooled_texts(texts, federation, self.settings.how.pools)
         return texts_by_site(*where)[site]
@@ -142,7 +140,7 @@ class SimulatedNode:
 
 
 class DeployedNode:
-    """The sites of a site file; only this node reads their text, by the rules in the message."""
+    """A node that hosts the sites of a site file; only it reads their text, by the rules in the message."""
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
         self._file, self.settings, self.base_results = file, file.here(settings), file.state / "base-results"
@@ -171,7 +169,7 @@ class DeployedNode:
         _log.info("site %s: %s", site, line)
 
     def consent(self, site: str) -> Consent:
-        # The server knows the run's seed, so the noise is not of it.
+        # The server knows the run's seed, so the noise must not follow from it.
         return Consent(self._file.raw_gradients, self._file.max_epsilon, SystemRandom())
 
     def overlap_key(self) -> bytes:
@@ -183,5 +181,5 @@ class DeployedNode:
         return read_overlap_key(self._file.overlap_key)
 
     def signatures(self, site: str, run: str) -> Path:
-        # Not by run, which the server names: what was given stays given.
+        # Not one folder a run, whose name the server chooses: signatures and budget are those of all runs.
         return self._file.state / "signatures" / site

@@ -1,4 +1,4 @@
-"""The tensors that a site received, stored by round: what a later request names by hash is not sent again."""
+"""The tensors that a site received, stored by round, so that a part that a later request names by hash is not sent again."""
 
 from pathlib import Path
 from typing import cast
@@ -19,12 +19,12 @@ from fedlingua.settings.codes import EXACT, Code
 
 
 class ReceivedFiles:
-    """A folder with one file a round: its parts end to end, and their hashes.
+    """A folder with one file a round: each part's tensors end to end, and the parts' hashes.
 
     Args:
-        initial: What everybody starts from; round 0 needs no file.
-        code: Of changes, where they come in the place of tensors.
-        last: How many rounds are stored, besides the one that may be delivered.
+        initial: The tensors that every site starts from; round 0 needs no file.
+        code: How a part's change is coded if it comes instead of the tensors.
+        last: How many of the last rounds are stored, besides the one that may be delivered.
     """
 
     def __init__(self, directory: Path, chosen: TensorSet, initial: NamedTensors, code: Code = EXACT, last: int = 1) -> None:
@@ -32,11 +32,11 @@ class ReceivedFiles:
         self.code, self.last = code, last
 
     def receive(self, content: RecordDict) -> NamedTensors:
-        """Check a request's tensors, store those that came, and return all of them; none where the request is about none.
+        """Return a request's tensors, both sent and named by hash, after checks; store those that have hashes. May be empty.
 
         Raises:
-            NotHeldError: A part that is named and not here.
-            ExchangeError: A part that is missing, unknown, of another size or dtype, not finite, or not what its hash says.
+            NotHeldError: A part is named by hash and is not stored here.
+            ExchangeError: A part is missing, unknown, of another size or dtype, not finite, or does not match its hash.
         """
         record, state = content.array_records.get(protocol.ARRAYS, ArrayRecord()), NamedState.of(content)
         if state is None:
@@ -65,7 +65,7 @@ class ReceivedFiles:
         return decode_change(self._held(part, base), payload, self.chosen.shapes_of(part), self.code)
 
     def last_rounds(self, without: int) -> list[NamedTensors]:
-        """The tensors of the last rounds but one, in their order."""
+        """Load the tensors of the last `self.last` rounds, in order, except those of round `without`."""
         rounds = self._rounds
         newest = max(rounds, default=0)
         wanted = [number for number in rounds if number > newest - self.last and number != without]
@@ -82,7 +82,7 @@ class ReceivedFiles:
         return initial
 
     def _save(self, parts: dict[str, Numbers], state: NamedState) -> None:
-        """Store the parts, and remove what the server does not name again."""
+        """Store the parts, and remove the rounds that the server will not name again."""
         file = self._file(state.number)
         if state.number and not self._has(state):
             save_tensors({part: np.ascontiguousarray(numbers) for part, numbers in parts.items()}, file, state.digests)

@@ -1,4 +1,4 @@
-"""What a site stores from round to round: one file for each round and attempt, since a killed round may be trained again."""
+"""Tensors that a site stores between rounds: one file for each round and attempt, since a killed round may be trained again."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -18,14 +18,14 @@ class RoundFiles:
         self.directory = directory
 
     def save(self, tensors: Mapping[str, Numbers], stage: Stage) -> None:
-        """Write a stage's file whole or not at all."""
+        """Store the tensors of a stage in its file, which is written whole or not at all."""
         save_tensors(tensors, self._file(stage))
 
     def load(self, stage: Stage) -> Tensors:
-        """Read what `save` wrote.
+        """Load the tensors of a stage.
 
         Raises:
-            ExchangeError: The file is not here; the message names those that are.
+            ExchangeError: They are not stored; the message names the stages that are.
         """
         file = self._file(stage)
         if not file.is_file():

@@ -1,7 +1,7 @@
-"""What a site sends of its update, and what it stores to be able to decide so in the next round.
+"""Selects what a site sends of its update, and stores what the selection needs in the next round.
 
-The rules are in fedlingua.selection; here is what each is given: the tensors after this round's training, those that the site
-received, and its own after its last good round. The site's part in learning MetaSend's threshold: clients/threshold_slope.py.
+The rules are in fedlingua.selection. Each is given the tensors after this round's training, those that the site received, and
+its own after its last good round. The site's part in learning MetaSend's threshold is in clients/threshold_slope.py.
 """
 
 from collections.abc import Mapping
@@ -27,15 +27,15 @@ from fedlingua.selection.second_filter import keep_probability
 from fedlingua.selection.top_k import top_k
 
 DEVIATIONS, RECEIVED = "deviations", "came."
-"""Names in the file of an update that waits."""
+"""In the file of an update that waits for its threshold: name of its deviations, prefix of the tensors that were received."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What a site sends of an update.
+    """The part of an update that a site sends.
 
-    arrays: as they travel, by name. Where the rule goes by them, deviations: every tensor's (eq. 2 of Chu et al. 2024), and
-    theta: the threshold. projections: with the estimator `cross`, of every tensor's change.
+    arrays: name -> array, as they travel. deviations: of every tensor (eq. 2 of Chu et al. 2024), and theta: the threshold on
+    them, under a rule that has one. projections: of every tensor's change, with the estimator `cross`.
     """
 
     arrays: Mapping[str, Numbers]
@@ -45,16 +45,16 @@ class Sent:
 
 
 class SiteSelection:
-    """One site's side of the run's selection rule. update: as `SiteClient.train` returned it; received: what it began with."""
+    """The run's selection rule at one site. update: as `SiteClient.train` returned it; received: the tensors it began with."""
 
     def __init__(self, client: SiteClient) -> None:
         self.client, self.settings, self.chosen = client, client.settings, client.trainable.tensor_set
         self._files = client.selection_files
 
-    # --- A rule that needs no word of the server's ---------------------------------------------------------------------
+    # --- Rules that a site applies by itself ---------------------------------------------------------------------------
 
     def select(self, update: NamedTensors, received: NamedTensors, task: Task) -> tuple[Sent, dict[str, float]]:
-        """Take what the run's rule takes of an update; return it, and seconds."""
+        """Select what the run's rule sends of an update; return it, and the seconds it took."""
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
             previous = self.client.own_tensors(task.own) if self.settings.compares_rounds else {}
@@ -67,7 +67,7 @@ class SiteSelection:
             return Sent(self._packed(update, received, task, selection), measured, theta), seconds
 
     def _packed(self, update: NamedTensors, received: NamedTensors, task: Task, selection: Selection) -> Tensors:
-        """Pack what was chosen of an update, under a code as what changed of it."""
+        """Pack the selected part of an update; if the run has a code, pack its coded change instead."""
         arrays, code = pack_selected(update, selection), self.settings.code_up
         started = pack_selected(received, selection) if code.method != "none" else {}
         for part in part_sizes(self.chosen).keys() & started.keys():
@@ -104,19 +104,19 @@ class SiteSelection:
         return selection
 
     def _random(self, number: int) -> np.random.Generator:
-        """Make the generator of one round: a killed one draws again what it drew."""
+        """Return the random generator of one round; a repeated round draws the same numbers."""
         seed = f"{self.settings.seed}/{self.client.site}/{number}/send"
         return np.random.default_rng(np.frombuffer(seed.encode(), np.uint8))
 
     # --- The server's threshold: probe, then send ----------------------------------------------------------------------
 
     def probe(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, float]:
-        """Measure an update that waits here for the round's threshold.
+        """Measure and store the deviations of an update, which waits here for the round's threshold.
 
-        What is asked about the update later is measured here, once.
+        The tensors that training began with are stored beside them if a later request needs them.
 
         Returns:
-            The median deviation, from which the server takes the scale of its threshold, without tensors that were 0 or did
+            The median deviation, from which the server sets the scale of its threshold, without tensors that were 0 or did
             not move; and seconds.
         """
         seconds: dict[str, float] = {}
@@ -128,7 +128,7 @@ class SiteSelection:
         return {"deviation": float(np.median(moved)) if len(moved) else 0.0, **seconds}
 
     def send(self, task: Task, theta: float, network: Numbers | None) -> tuple[Sent, dict[str, float]]:
-        """Take what the server's threshold, and the second filter, take of the update that waits here; and seconds."""
+        """Select what the threshold and the second filter pass of the waiting update; return it, and the seconds it took."""
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
             (measured, start), update = self.waiting(task), self.client.own_rounds.load(stage_of(task))
@@ -143,17 +143,17 @@ class SiteSelection:
         return sent, seconds
 
     def waiting(self, task: Task) -> tuple[Numbers, Tensors]:
-        """Read what `probe` stored: the deviations, and what training began with where that was to be stored."""
+        """Load what `probe` stored: the deviations, and the tensors that training began with, if it stored them."""
         stored = self._files.load(stage_of(task))
         return stored.pop(DEVIATIONS), {name.removeprefix(RECEIVED): tensor for name, tensor in stored.items()}
 
     def by_threshold(self, measured: Numbers, theta: float) -> Selection:
-        """Apply eq. 3 alone. measured: (tensors,), the deviations."""
+        """Select by eq. 3 of Chu et al. 2024, without the second filter. measured: the deviations, (tensors,)."""
         zero_norm: rules.ZeroNorm = "send" if self.settings.zero_norm == "send" else "stay"
         return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, zero_norm)
 
     def passes_filter(self, update: NamedTensors, network: Numbers | None) -> set[str]:
-        """Name the tensors that the second filter would leave in, whatever theta says; all, where there is none."""
+        """Return the names of the tensors that the second filter passes, whatever theta is; all, if there is no filter."""
         if network is None:
             return set(self.chosen.names)
         passes = keep_probability(network, magnitudes(update, self.chosen)) >= rules.KEPT_FROM
@@ -161,5 +161,5 @@ class SiteSelection:
 
 
 def stage_of(task: Task) -> Stage:
-    """Name the stage of what the task's round is trained to."""
+    """Return the stage of the tensors that the task's round trains."""
     return task.round, task.attempt

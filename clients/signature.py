@@ -1,8 +1,8 @@
-"""A site's signatures, by which its clusters are found: made once, stored, and paid for out of the site's privacy budget.
+"""A site's signatures, from which clusters are made: computed once, stored, and charged to the site's privacy budget.
 
-Whoever could ask for a noised answer again and again would average the noise away. So an answer is stored under all that
-decides it and given again unchanged, and what different answers cost adds up, over all runs, to no more than the site's
-`max-epsilon`.
+A server that could have the same signature noised anew again and again would average the noise away. So a reply is stored under
+a hash of all that determines it and is returned unchanged, and the epsilons of different private replies add up, over all runs,
+to no more than the site's `max-epsilon`.
 """
 
 import hashlib
@@ -40,10 +40,10 @@ Signature = np.ndarray[Any, Any]
 def signature(
     site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings, folder: Path, consent: Consent
 ) -> dict[str, Signature]:
-    """Return the answer that `folder` stores, or make it: each signature of the run by its name, (dimensions,) float32.
+    """Return the run's signatures by name, each (dimensions,) float32: from `folder`, or computed now and stored there.
 
     Raises:
-        ExchangeError: The method has no signatures, the site gives no raw gradients, or the answer would cost more than it has left.
+        ExchangeError: The method has no signatures, the site sends no raw gradients, or its privacy budget does not suffice.
     """
     if settings.how.clustering != "gradients":
         raise ExchangeError(f"asked for a signature, and method {settings.method} has none; only adapter-gradients asks for it")
@@ -62,7 +62,7 @@ def signature(
 
 
 def _pay(site: str, settings: Settings, folder: Path, max_epsilon: float) -> None:
-    """Record what a new answer costs, before it exists: what was broken off in between counts as given."""
+    """Record the epsilon of a new private reply before it is computed; an interrupted request counts as answered."""
     folder.mkdir(parents=True, exist_ok=True)
     ledger = folder / "given.json"
     given = json.loads(ledger.read_text(encoding="utf-8"))["given"] if ledger.is_file() else []
@@ -95,9 +95,9 @@ def _made(examples: Sequence[Example], trainable: Trainable, settings: Settings,
 
 
 def _key(site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings) -> str:
-    """Hash all that decides an answer but its noise."""
+    """Hash everything that determines a reply except its noise."""
     flat = {name: value for name, value in settings.by_first_names().items() if name.startswith("signature-")}
     decided = [site, flat, settings.seed, trainable.fingerprint, examples]
     if "," in settings.signature_adapter:
-        decided.append(list(settings.signature_adapters))  # cluster.parts may need fewer of them
+        decided.append(list(settings.signature_adapters))  # cluster.parts may leave one of them out
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]

@@ -1,9 +1,9 @@
-"""One round of local training, as a site sees it; the same for every task.
+"""One round of local training at a site; the same for every task.
 
 `SiteClient.train` is the round: load the received tensors into the frozen backbone, train them on the site's own text with a
-new optimiser, read the update. Messages bring named tensors and take named tensors away (clients/client_app.py), so `fit` and
-`evaluate`, Flower's interface of lists of arrays, are thin coats for use without a server. A task's own client says how a
-result is scored (clients/translation.py, clients/masked_language.py).
+new optimiser, read the update. Messages carry named tensors both ways (clients/client_app.py), so `fit` and `evaluate`,
+Flower's interface of lists of arrays, are thin wrappers for use without a server. A task's own client defines how a model is
+scored (clients/translation.py, clients/masked_language.py).
 """
 
 import dataclasses
@@ -56,17 +56,17 @@ T = TypeVar("T")
 
 
 class SiteClient(NumPyClient):
-    """Train, evaluate and score for one site.
+    """A client that trains, evaluates and scores for one site.
 
     Args:
         site: The site's name.
-        texts: The site's text under its name, with what it holds of other sites' where text is mixed; or the texts of all
-            sites that are pooled in it.
+        texts: Name of a site -> text from it: the site's own and, if text is mixed, its share of other sites' texts; or the
+            texts of all sites that are pooled in it.
         trainable: The backbone with its tensor sets. Every call overwrites the tensors that an earlier one trained.
-        settings: The run's settings as they hold at this site.
-        folder: The site's private folder, for what trains and does not travel and what a selection compares with.
-        base_results: The machine's folder for what the untrained backbone makes of a text in any run.
-        shares: What the site's last update counts in what it is given, of each part, where the method has sites know.
+        settings: The run's settings as they take effect at this site.
+        folder: The site's private folder, for tensors that train and do not travel, and those that a selection compares with.
+        base_results: The machine's folder of the untrained backbone's results on a text, for all runs.
+        shares: The weight of the site's last update in the mean of each part, if the method tells sites; else empty.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class SiteClient(NumPyClient):
             folder / "received", trainable.tensor_set, trainable.sent_first, settings.code_down, settings.rounds_at_sites
         )
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
-        """takes a line of what the site does after the last round, and whether it begins or ends a step of that"""
+        """Called with a line of progress after the last round, and whether the line begins or ends a step."""
         self.controls = RoundFiles(folder / "controls")
         torch.set_num_threads(settings.threads)
 
@@ -97,8 +97,8 @@ class SiteClient(NumPyClient):
         """Train one round from the received tensors.
 
         Args:
-            received: The tensors that travel, by name; none means the site's own of `task.own`.
-            task: The round, and the stage whose own tensors the site goes on from.
+            received: The tensors that travel, by name; if empty, the site's own of stage `task.own` are used.
+            task: The round, and the stage of the site's own tensors to continue from.
 
         Returns:
             The update, by name, and the training loss as sums.
@@ -123,7 +123,7 @@ class SiteClient(NumPyClient):
         return update, dataclasses.asdict(result)
 
     def coded(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, Numbers]:
-        """Code what training has changed; what the code leaves out goes into a later update (Karimireddy et al. 2019, algorithm 2).
+        """Code the change by training; what the code leaves out joins a later update (Karimireddy et al. 2019, algorithm 2).
 
         Returns:
             Part -> the bytes of its payload.
@@ -145,11 +145,11 @@ class SiteClient(NumPyClient):
         return self.trainable.tensor_set if self.settings.how.travels else NOTHING
 
     def _round_of(self, task: Task) -> tuple[Settings, str, tuple[int, int]]:
-        """Settings, seed and (round, of how many), as training takes them."""
+        """Return the settings, the seed and (round, number of rounds), as training takes them."""
         return self.settings, f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
 
     def _train_ditto(self, received: NamedTensors, task: Task) -> tuple[LocalResult, NamedTensors]:
-        """Train what the site sends, and after it the site's own model, which is pulled to what was received (Li et al. 2021)."""
+        """Train the update, then the site's own model, which is pulled towards the received tensors (Ditto, Li et al. 2021)."""
         write_tensors(self.trainable.model, received)
         result = self._train_model(*self._round_of(task))
         update = read_joined(self.trainable.model, self._travels)
@@ -158,7 +158,7 @@ class SiteClient(NumPyClient):
         return dataclasses.replace(result, seconds=result.seconds + beside.seconds), update
 
     def _store(self, stage: Stage, optimizer: dict[str, Numbers] | None, controls: Controls | None) -> None:
-        """Store what later rounds need and does not travel; the model holds what the site would use."""
+        """Store what later rounds need and does not travel; the model must hold the tensors that the site would use."""
         if optimizer is not None and self.settings.optimizer_state == "kept":
             self.optimizers.save(optimizer, stage)
         if controls:
@@ -169,7 +169,7 @@ class SiteClient(NumPyClient):
             self.own_rounds.save(read_tensors(self.trainable.model, stays), stage)
 
     def measure(self, received: NamedTensors, task: Task) -> dict[str, Any]:
-        """Measure the dev loss of what the site would use after a round, as sums; round 0 is the backbone as published."""
+        """Measure the dev loss, as sums, of the model that the site would use after a round; round 0: published backbone."""
         started = time.monotonic()
         self.start_round(task.round)
         if task.round > 0:
@@ -182,8 +182,8 @@ class SiteClient(NumPyClient):
         return {**sums, "seconds": time.monotonic() - started}
 
     def load(self, received: NamedTensors, own: Stage) -> None:
-        """Put what the site goes on from, and would use, into the model: its own tensors of that stage, and over them the received
-        ones; of a model of its own all are, with what it makes of the received ones beside.
+        """Load the model that the site continues from, and would use: its own tensors of stage `own`, then the received ones.
+        An own model keeps all of its own tensors; under shared-private the rest of the world's tensors are loaded beside them.
         """
         model, own_model = self.trainable.model, self.settings.own_model
         if self.settings.companions:
@@ -196,19 +196,19 @@ class SiteClient(NumPyClient):
             write_tensors(model, rests(received, own_tensors, self.trainable.tensor_set, self.shares))
 
     def own_tensors(self, stage: Stage) -> Tensors:
-        """Read the site's own tensors of a stage; of (0, 0) those that everybody starts from.
+        """Load the site's own tensors of a stage; (0, 0) has those that every site starts from.
 
         Raises:
-            ExchangeError: They are not here.
+            ExchangeError: They are not stored.
         """
         return self.trainable.initial if stage == (0, 0) else self.own_rounds.load(stage)
 
     def forget(self, keep: Collection[Stage]) -> None:
-        """Remove what belongs to stages that will not be asked for again: a round counts once the server begins the next."""
+        """Remove the files of all stages not in `keep`: a round is committed once the server begins the next."""
         for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls, self.residuals):
             files.forget(keep)
 
-    # --- The same in Flower's words: lists of arrays, in the order of the travelling tensor set ----------------------
+    # --- The same by Flower's interface: lists of arrays, in the order of the travelling tensor set ------------------
 
     def get_parameters(self, config: dict[str, Scalar]) -> NDArrays:
         """Return the tensors that every site starts from."""
@@ -232,44 +232,44 @@ class SiteClient(NumPyClient):
         task = Task(self.site, "", attempt, number, (own[0], own[1]), keep=((own[0], own[1]),))
         return task.with_config({key: value for key, value in config.items() if key == PROXIMAL_MU})
 
-    # --- What a task says -------------------------------------------------------------------------------------------
+    # --- What a task defines ----------------------------------------------------------------------------------------
 
     @abstractmethod
     def finish(self, received: NamedTensors, number: int, own: Stage) -> Mapping[str, Scores]:
-        """Choose what the site keeps, and score the scored split with it, with the base and with what was chosen among: text -> sums.
+        """Choose the model that the site keeps; return text -> its score sums, the base's and those of models it chose among.
 
-        What is kept is stored with everything needed to use it without the server.
+        The kept model is stored with everything needed to use it without the server.
         """
 
     def count_chrf(self, base: bool) -> Counts | None:
-        """Translate the dev text with what the model holds or with the base, and count chrF; None where nothing is translated."""
+        """Count chrF of the dev text, translated by the base or the current model; None if the task does not translate."""
         return None
 
     def start_round(self, number: int) -> None:
-        """Discard what an earlier server, which died since, left of this round; called at its first message."""
+        """Discard what an earlier server, since dead, left of this round; called before the round is trained or measured."""
 
     def after_measuring(self, number: int) -> None:
-        """Look at the model that the site would use after a round; it holds those tensors now."""
+        """Inspect the model that the site would use after a round; called while the model holds its tensors."""
 
     @property
     def own_texts(self) -> Mapping[str, SiteText]:
-        """The site's texts: its own, also if text is mixed, or all that are pooled in it."""
+        """The texts to score: the site's own, even if text is mixed, or all that are pooled in it."""
         return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
 
     def deliver(self, number: int, candidate: str = FEDERATION) -> None:
-        """Store the tensors that the model holds now, with everything needed to use them."""
+        """Store the model's current tensors with everything needed to use them."""
         about = {"site": self.site, "direction": str(next(iter(self.own_texts.values())).direction), "round": number}
         deliver(self.folder, self.trainable, self.settings, {**about, "kept": candidate} if self.settings.chooses else about)
 
     @cached_property
     def chooses(self) -> bool:
-        """Whether the site chooses what it keeps: without dev text it cannot."""
+        """Whether the site chooses the model that it keeps; without dev text it cannot."""
         return self.settings.chooses and any(text.splits["dev"] for text in self.texts.values())
 
     def choose(self, number: int) -> tuple[Kept, Tensors] | None:
-        """Choose what the site keeps, with the federation's model in place, and store it; return it and the federation's tensors.
+        """Choose the model that the site keeps and store it; return it and the tensors of the federation's, which is loaded.
 
-        The federation's is delivered first, so that it is there if the phase is broken off. None where nothing is chosen.
+        The federation's model is stored first, in case the phase is interrupted. Returns None if the site does not choose.
         """
         self.deliver(number)
         if not self.chooses:
@@ -286,10 +286,10 @@ class SiteClient(NumPyClient):
         return result, federated
 
     def score_models(self, number: int, score: Callable[[], T]) -> tuple[dict[str, T], str]:
-        """Score with the federation's model, which is in place, and where the site chooses with the others that it tells of.
+        """Score the federation's model, which is loaded; if the site chooses, also the model trained alone and the kept one.
 
         Returns:
-            What `score` gives, by candidate, the base left out; and the candidate that the site keeps.
+            The results of `score` by candidate, without the base's; and the candidate that the site keeps.
         """
         chosen = self.choose(number)
         if chosen is None:
@@ -306,12 +306,12 @@ class SiteClient(NumPyClient):
 
     @cached_property
     def training_texts(self) -> list[Sequence[TrainingExample]]:
-        """What the model learns from, text by text."""
+        """The training examples, text by text."""
         make, codec = EXAMPLE_MAKERS[self.settings.task].trained, self.trainable.backbone.codec
         return [make(text, "train", codec, self.settings) for text in self.texts.values()]
 
     def examples(self, split: Split) -> list[Example]:
-        """What the model is measured on, of all the site's texts."""
+        """Return the examples of a split of all the site's texts, as they are used to measure the model."""
         make, codec = EXAMPLE_MAKERS[self.settings.task].measured, self.trainable.backbone.codec
         return [example for text in self.texts.values() for example in make(text, split, codec, self.settings)]
 
@@ -330,10 +330,10 @@ class SiteClient(NumPyClient):
         towards: NamedTensors | None = None,
         controls: Controls | None = None,
     ) -> LocalResult:
-        """Train what the model holds, as much as in a round: here, or in several processes of this machine.
+        """Train the current model for as long as a round, in this process or in several of this machine.
 
         Args:
-            towards: What `proximal_mu` pulls to; None: what the model holds.
+            towards: The tensors that `proximal_mu` pulls to; None: those that training begins with.
             controls: SCAFFOLD's, which correct every step.
         """
         texts, model = self.training_texts, self.trainable.model
@@ -349,13 +349,13 @@ class SiteClient(NumPyClient):
         return train(model, names, texts, codec, how, seed, optimizer)
 
     def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
-        """Read the optimiser's state at the end of a round; empty before the first."""
+        """Load the optimiser's state at the end of a round; empty before the first."""
         return {} if stage == (0, 0) else self.optimizers.load(stage)
 
     def _beside(
         self, optimizer: dict[str, Numbers] | None, own: Stage, received: NamedTensors
     ) -> tuple[dict[str, Numbers] | None, Controls | None]:
-        """Take Adam's state and SCAFFOLD's controls from what came beside the tensors. optimizer: where it does not travel."""
+        """Return the received companions, Adam's state and SCAFFOLD's controls. optimizer: the state if it does not travel."""
         companions = {name: received[name] for name in received if is_companion(name)}
         shared = {name.removesuffix(CONTROL): array for name, array in companions.items() if name.endswith(CONTROL)}
         adams = {name: array for name, array in companions.items() if not name.endswith(CONTROL)}
@@ -371,4 +371,4 @@ class SiteClient(NumPyClient):
 
 
 _CONFIG = {"round": 1, "attempt": 1, "own_round": 0, "own_attempt": 0}
-"""Keys of `fit`'s and `evaluate`'s config, with what holds where they are not given."""
+"""Keys of the config of `fit` and `evaluate`, with their defaults."""

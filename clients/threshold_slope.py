@@ -1,4 +1,4 @@
-"""A site's part in what MetaSend learns from a round (Chu et al. 2024, eq. 5): the slope of the threshold, and of the second filter."""
+"""A site's part in training MetaSend (Chu et al. 2024, eq. 5): slopes of its dev loss by threshold and second filter."""
 
 from collections.abc import Sequence
 from random import Random
@@ -23,16 +23,16 @@ from fedlingua.training.objective import corpus_gradient, corpus_nll
 def threshold_slope(
     selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None
 ) -> tuple[dict[str, Any], Numbers | None]:
-    """Answer what the server asks about a round, with the tensors that `SiteClient.measure` has put into the model.
+    """Measure the loss on random dev batches, and its slope by the threshold, with the tensors loaded by `SiteClient.measure`.
 
     Args:
         selection: The site's selection, whose client holds the model.
         task: The round.
-        threshold: The round's threshold, and what the site's update counted.
+        threshold: The round's threshold, and the weights of the site's update in its clusters.
         network: The second filter's network, where the run has one.
 
     Returns:
-        The site's sums; and with the estimator `cross` the projections of its gradient.
+        The site's sums; and the projections of its gradient with the estimator `cross`, else None.
     """
     client, settings, chosen = selection.client, selection.settings, selection.chosen
     model, codec, seconds = client.trainable.model, client.trainable.backbone.codec, dict[str, float]()
@@ -53,7 +53,7 @@ def threshold_slope(
 
 
 def random_batches(examples: Sequence[Example], settings: Settings, seed: str) -> list[list[Example]]:
-    """Draw `meta.batches` (b) of `meta.batch-size` sentences of the dev text without repetition, or all where there are fewer."""
+    """Draw `meta.batches` (b) batches of `meta.batch-size` dev sentences without repetition, or all if there are fewer."""
     size = settings.meta_batch_size
     drawn = Random(seed).sample(list(examples), min(len(examples), settings.meta_batches * size))
     return [drawn[first : first + size] for first in range(0, len(drawn), size)]
@@ -62,9 +62,9 @@ def random_batches(examples: Sequence[Example], settings: Settings, seed: str) -
 def own_terms(
     selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None, gradients: dict[str, Numbers]
 ) -> dict[str, Any]:
-    """Compute what the site's update did to its dev loss: the threshold's slope, the second filter's gradient.
+    """Compute the effect of the site's update on its dev loss: the threshold's slope, the second filter's gradient.
 
-    Both are 0 where the round counted none of it. What the filter leaves out the threshold does not add.
+    Both are 0 if the round did not count the update. Tensors that the filter leaves out add nothing to the threshold's slope.
     """
     chosen, settings = selection.chosen, selection.settings
     if not any(threshold.weights):

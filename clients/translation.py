@@ -1,6 +1,6 @@
-"""The client of a site that translates: BLEU and chrF as sums, and translations for people at the site to look at.
+"""The client of a translating site: counts BLEU and chrF as sums, and stores translations for people at the site to read.
 
-Text, hypotheses and references stay here. The round itself is clients/site_client.py.
+Text, hypotheses and references do not leave the site. The round of training is in clients/site_client.py.
 """
 
 import json
@@ -48,26 +48,26 @@ class ScoredText:
     pairs: Sequence[Pair]
 
     def sums(self, hypotheses: Sequence[str], more: Mapping[str, Measured]) -> ScoreSums:
-        """Count BLEU and chrF of the translations; add the sums of what else was measured of them."""
+        """Return the sums of BLEU and chrF counts of the translations and of the further metrics in `more`."""
         sums = score_sums(hypotheses, [pair.target for pair in self.pairs], self.direction.target)
         totals = {name: tuple(map(float, each.counts.sum(axis=0))) for name, each in more.items()}
         return replace(sums, more=totals, comet_checkpoint=max((each.checkpoint for each in more.values()), default=0))
 
     def translated(self, hypotheses: Sequence[str]) -> Translated:
-        """Put sources, translations and references side by side."""
+        """Combine the translations with sources and references, as metrics take them."""
         sources, references = [pair.source for pair in self.pairs], [pair.target for pair in self.pairs]
         return Translated(sources, hypotheses, references, self.direction.target)
 
     def table(self, base: Sequence[str], hypotheses: Sequence[str]) -> str:
-        """Write all of it as tab-separated lines, for the site's own eyes."""
+        """Format source, reference and both translations of each sentence as tab-separated lines, for people at the site."""
         lines = ["\t".join((*pair, *both)) for pair, *both in zip(self.pairs, base, hypotheses, strict=True)]
         return "\n".join(["source\treference\tbase\thypothesis", *lines]) + "\n"
 
 
 class TranslationClient(SiteClient):
-    """Train, evaluate and score for one site that translates.
+    """A client that trains, evaluates and scores for one translating site.
 
-    It is a whole NumPyClient, also without a server. In a notebook:
+    It is a complete Flower NumPyClient and works without a server. In a notebook:
 
         from clients.translation import TranslationClient
 
@@ -90,12 +90,12 @@ class TranslationClient(SiteClient):
         folder: Path | None = None,
         **options: Any,
     ) -> Self:
-        """Make a client that belongs to no run.
+        """Create a client outside of any run.
 
         Args:
             pairs: (source, target) of each sentence to train on.
             direction: For example "de-fr".
-            dev: Pairs that `evaluate` measures.
+            dev: Pairs on which `evaluate` measures the loss.
             folder: Where the client stores what it needs in the next round; a new temporary folder if not given.
             **options: A run's options where they differ from the defaults, for example backbone="demo", adapter_dim=16.
         """
@@ -106,8 +106,8 @@ class TranslationClient(SiteClient):
         return cls("notebook", {"notebook": text}, build_trainable(settings), settings, folder, folder / "base-results")
 
     # --- Every round's translations of the first dev sentences, `keep-translations` of them, for people at the site -----
-    # One file a round, `0003.jsonl`, one line a sentence. A round that is made again makes its own file again and touches
-    # no other, so a resumed run leaves the bytes of an unbroken one, even where a client outlives its server.
+    # One file a round, such as `0003.jsonl`, with one line a sentence. A repeated round replaces its own file and removes those
+    # of later rounds, so a resumed run leaves the same bytes as an uninterrupted one, even if a client outlives its server.
 
     def start_round(self, number: int) -> None:
         for file in self._by_round.glob("*.jsonl"):
@@ -130,7 +130,7 @@ class TranslationClient(SiteClient):
     # --- The end ----------------------------------------------------------------------------------------------------
 
     def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, Scores]:
-        """Count BLEU and chrF, and the run's other metrics. The site stores the translations of the base and of what it keeps."""
+        """Count BLEU, chrF and the run's other metrics; store translations by the base and by the kept model at the site."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         scored = {name: ScoredText(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
         base = {name: self._of_base(each) for name, each in scored.items()}
@@ -166,7 +166,7 @@ class TranslationClient(SiteClient):
 
     @staticmethod
     def _with_choice(sums: Scores, scored: ScoredText, by_model: Mapping[str, list[str]], candidate: str) -> Scores:
-        """Add the sums of what was chosen among, and the intervals of what is gained in BLEU."""
+        """Add the sums of the model trained alone and of the federation's, and the confidence intervals of the gain in BLEU."""
         bleu, drawn = TEXT_METRICS["bleu"], draws(len(scored.pairs))
         counts = {name: bleu.count(scored.translated(made)) for name, made in by_model.items()}
         samples = {name: resampled(each, bleu.score, drawn) for name, each in counts.items()}
@@ -184,9 +184,9 @@ class TranslationClient(SiteClient):
         return np.concatenate(counts)
 
     def _measured(self, texts: Mapping[str, Translated]) -> dict[str, dict[str, Measured]]:
-        """Text -> the run's metrics besides BLEU and chrF.
+        """Measure the run's metrics besides BLEU and chrF: text -> metric -> result.
 
-        What cannot be measured here costs no other score: the site's log says why, and the server sees that it is missing.
+        A metric that fails here does not prevent the others: the site's log says why, and the server sees that it is missing.
         """
         measured: dict[str, dict[str, Measured]] = {name: {} for name in texts}
         for metric in self.settings.more_metrics:
@@ -208,7 +208,7 @@ class TranslationClient(SiteClient):
 
 
 def round_lines(number: int, text: str, first: ScoredText, translations: Sequence[str]) -> list[str]:
-    """Write one JSON object a sentence; sentences are counted from 1. text: the name of the site that they are of."""
+    """Return one JSON line for each sentence, counted from 1. text: the name of the site that the sentences are from."""
     about = {"round": number, "text": text, "direction": str(first.direction)}
     return [
         json.dumps(

@@ -1,4 +1,4 @@
-"""A site's leave for a run: one hash of bundle, run settings and text rules, the same at the server and at a site."""
+"""A site's approval of a run: one hash of bundle, run settings and text rules, the same at the server and at a site."""
 
 import hashlib
 import json
@@ -26,16 +26,16 @@ from fedlingua.settings.table import CHANGES_WITHOUT_ASKING
 
 
 def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
-    """Of all that decides what a site does in a run, text rules by content rather than by the federation file's path.
+    """Hash everything that determines what a site does in a run; text rules by content, not by the federation file's path.
 
-    bundle: its hash. settings: as the server gives them, before the site's own file.
+    bundle: the bundle's hash. settings: as the server gives them, before the site's own file changes any.
     """
     bound = {key: value for key, value in settings.flat().items() if key not in CHANGES_WITHOUT_ASKING}
     return hashlib.sha256(json.dumps([bundle, bound, rules.flat()], sort_keys=True).encode()).hexdigest()
 
 
 def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
-    """What a run does at a site; `sends` lists what it sends."""
+    """Describe what a run does at a site, line by line; `sends` lists what the site sends."""
     epochs = f"{settings.local_epochs} epoch(s) by {settings.optimizer}, learning rate {settings.step_learning_rate:g}"
     batch = f"{settings.tokens_per_batch} tokens" if settings.tokens_per_batch else f"{settings.batch_size} sentences"
     yield f"method {settings.method}: trains {settings.trained_set} of {settings.backbone}, averaged by {settings.how.clustering}"
@@ -58,7 +58,7 @@ def _other(values: Mapping[str, object], defaults: Mapping[str, object]) -> str:
 
 
 def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
-    """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
+    """Return message type -> everything that a reply contains; with `outline`, also the size of the tensors that travel."""
     sent, adapters = dict(SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
     if settings.overlap == "off":
         del sent[DIGESTS], sent[LEAKS]
@@ -92,7 +92,7 @@ def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
 
 
 def _update(settings: Settings, outline: Outline | None) -> str:
-    """What leaves the site of what it trains."""
+    """Describe the part of the trained tensors that leaves the site."""
     if not settings.how.travels:
         return f"no tensors under {settings.method}"
     what = "the tensors that travel"

@@ -1,8 +1,8 @@
 """A site's audit log: a line for every message, answered or refused, each with the hash of the line before.
 
-`audit.jsonl` in the site's state is only ever appended to, on the disk before an answer leaves, and `audit.head` says how many lines there
-are and the hash of the last. So a line that was changed, taken out or cut off at the end shows, unless whoever did it made all later lines
-and the head anew: that shows against a hash noted elsewhere, as `fedlingua site log` prints it.
+`audit.jsonl` in the site's state is only appended to, and is on the disk before a reply is sent; `audit.head` has the number of
+lines and the hash of the last. So changed, removed or cut-off lines are detected, unless all later lines and the head are
+rewritten too: that is detected by comparison with a hash noted elsewhere, as `fedlingua site log` prints it.
 """
 
 import fcntl
@@ -19,21 +19,21 @@ from fedlingua.common.files import replace_text
 
 LOG, HEAD = "audit.jsonl", "audit.head"
 FIRST = "0" * 64
-"""What stands in the place of a hash before the first line."""
+"""The first line's `before`, as there is no line before it to hash."""
 
 
 def append(state: Path, entry: Mapping[str, Any]) -> None:
-    """Add a line to the log in a site's state; it is on the disk when this returns.
+    """Append a line to the log in a site's state; it is on the disk when this returns.
 
     Raises:
-        OSError: it cannot be written; then nothing may be answered.
+        OSError: The log cannot be written; then no message may be answered.
     """
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(state / LOG, "a+b", buffering=0, opener=partial(os.open, mode=0o600)) as log:
         fcntl.flock(log, fcntl.LOCK_EX)
         head = read_head(state)
         log.seek(head["size"])
-        left = log.read()  # by a process that died before it wrote the head: whole or not, it is in the chain
+        left = log.read()  # from a process that died before it wrote the head: even incomplete lines are in the chain
         if left and not left.endswith(b"\n"):
             log.write(b"\n")
         for line in filter(None, left.split(b"\n")):
@@ -46,7 +46,7 @@ def append(state: Path, entry: Mapping[str, Any]) -> None:
 
 
 def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
-    """Follow the chain from the first line to the head: the lines before the first broken one, and what is wrong with that or ""."""
+    """Check the chain of hashes up to the head; return the lines before the first broken one, and the fault or ""."""
     written = (state / LOG).read_bytes() if (state / LOG).is_file() else b""
     head, lines, hashes = read_head(state), list[dict[str, Any]](), [FIRST]
     for number, raw in enumerate(written.removesuffix(b"\n").split(b"\n") if written else (), start=1):
@@ -68,7 +68,7 @@ def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 def read_head(state: Path) -> dict[str, Any]:
-    """lines: how many there are; size: their bytes; hash: of the last, its line feed aside."""
+    """Return the log's head. lines: their number; size: their bytes; hash: of the last line without its line feed."""
     file = state / HEAD
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {"lines": 0, "size": 0, "hash": FIRST}
 

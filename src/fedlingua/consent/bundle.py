@@ -1,4 +1,4 @@
-"""A site's leave for the bundle of a run: what has not been approved by its hash is not run, nor even imported."""
+"""A site's approval of bundles: a bundle whose hash is not approved is neither run nor imported."""
 
 import hashlib
 import re
@@ -9,22 +9,22 @@ from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.common.files import replace_text
 
 BUNDLE = "FEDLINGUA_BUNDLE"
-"""Environment variable: the hash of the bundle that the gate has let through, for the code in it."""
+"""Environment variable: the hash of the bundle that the gate admitted, for the code in that bundle."""
 KEPT = 5
-"""Refused bundles that a site keeps, the newest."""
+"""How many refused bundles a site stores: the newest ones."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def bundle_hash(content: bytes) -> str:
-    """What a bundle is known by: the sha256 of its bytes, which is Flower's name for it too."""
+    """Return the sha256 of a bundle's bytes, which Flower uses as its name too."""
     return hashlib.sha256(content).hexdigest()
 
 
 def approved(file: Path) -> set[str]:
-    """The hashes in a site's list: one a line, what follows it is a note.
+    """Read the hashes in a site's list: one a line, with an optional note after a #.
 
     Raises:
-        ConfigError: a line that begins with something else.
+        ConfigError: A line has something else before its note.
     """
     if not file.is_file():
         return set()
@@ -38,10 +38,10 @@ def approved(file: Path) -> set[str]:
 
 
 def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
-    """Add a hash, of a bundle or of what the note names, to a site's list; False if it is listed already.
+    """Add a hash to a site's list; return False if it is listed already. note: what the hash is of.
 
     Raises:
-        ConfigError: it is no hash.
+        ConfigError: `bundle` is not a hash.
     """
     if not _HASH.fullmatch(bundle):
         raise ConfigError(
@@ -57,20 +57,20 @@ def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
 
 
 def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
-    """Refuse a bundle that is not in the site's list, and keep it unopened in the folder `refused`, to be read before it is approved.
+    """Refuse a bundle that is not in the site's list, and store it unopened in the folder `refused`, to be read first.
 
     Raises:
-        DeploymentError: it is not approved.
+        DeploymentError: The bundle is not approved, or the list cannot be read.
     """
     bundle = bundle_hash(content)
     try:
         if bundle in approved(approvals):
             return
-    except (ConfigError, OSError, UnicodeDecodeError) as error:  # the words of which name a place, and these ones leave the site
+    except (ConfigError, OSError, UnicodeDecodeError) as error:  # its message names a path; the one raised here leaves the site
         raise DeploymentError("this site's list of approved bundles cannot be read, so nothing runs there") from error
     refused.mkdir(parents=True, exist_ok=True)
     (refused / f"{bundle}.fab").write_bytes(content)
-    # A server may offer as many as it likes; they are not to fill the site's disk.
+    # A server may offer any number of bundles; they must not fill the site's disk.
     for old in sorted(refused.glob("*.fab"), key=lambda file: file.stat().st_mtime_ns)[:-KEPT]:
         old.unlink(missing_ok=True)
     raise DeploymentError(

@@ -24,10 +24,10 @@ KINDS = ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
 
 
 def make_key(file: Path) -> str:
-    """Write a new ECDSA P-384 private key to `file` and its public key beside it, as `.pub`; returns the public key's line.
+    """Write a new ECDSA P-384 private key to `file` and its public key beside it, as `.pub`; return the public key's line.
 
     Raises:
-        ConfigError: one of the two files is there already, or `file` itself ends in `.pub`.
+        ConfigError: One of the two files already exists, or `file` itself ends in `.pub`.
     """
     public_file = file.with_suffix(".pub")
     if public_file == file:
@@ -44,10 +44,10 @@ def make_key(file: Path) -> str:
 
 
 def public_line(file: Path) -> str:
-    """The public key of a private key's file, as one OpenSSH line.
+    """Return the public key of a private key's file as one OpenSSH line.
 
     Raises:
-        ConfigError: the file holds no private key in OpenSSH's form.
+        ConfigError: The file holds no private key in OpenSSH's format.
     """
     try:
         key = load_ssh_private_key(file.read_bytes(), None)
@@ -57,7 +57,7 @@ def public_line(file: Path) -> str:
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Write a file that its owner alone can read, at no moment anybody else; whole or not at all."""
+    """Write a file, whole or not at all, that at no moment anybody but its owner can read."""
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
         stream.write(content)
@@ -65,10 +65,10 @@ def write_private(file: Path, content: bytes) -> None:
 
 
 def read_public_key(text: str, where: str) -> ec.EllipticCurvePublicKey:
-    """The key of one OpenSSH line; `where` is its file and site, for the message, which never quotes the text.
+    """Parse the public key in one OpenSSH line. where: its file and site, for the error message, which never quotes the text.
 
     Raises:
-        ConfigError: no public key, more than one, or not of ECDSA on a NIST curve.
+        ConfigError: There is no public key, more than one line, or a key that is not ECDSA on a NIST curve.
     """
     wanted = "wanted one line 'ecdsa-sha2-nistp384 AAAA...', as in the .pub file beside the site's key"
     line = text.strip()
@@ -89,7 +89,7 @@ def read_public_key(text: str, where: str) -> ec.EllipticCurvePublicKey:
 
 
 def same_key(text: str, stored: bytes) -> bool:
-    """Whether `stored` (PEM, as Flower's NodeInfo holds it, or OpenSSH) is the key of an OpenSSH line; False when unreadable."""
+    """Return whether `stored` (OpenSSH, or PEM as in Flower's NodeInfo) is the key of an OpenSSH line; False if unreadable."""
     try:
         line_key = read_public_key(text, "")
         stored_key = load_pem_public_key(stored) if stored.lstrip().startswith(b"-----") else load_ssh_public_key(stored)
@@ -99,10 +99,10 @@ def same_key(text: str, stored: bytes) -> bool:
 
 
 def key_fingerprint(text: str) -> str:
-    """ "SHA256:..." of an OpenSSH line, as `ssh-keygen -l` prints it: short enough to read out on the telephone.
+    """Return "SHA256:..." of an OpenSSH line, as `ssh-keygen -l` prints it: short enough to read out on the telephone.
 
     Raises:
-        ConfigError: as `read_public_key`.
+        ConfigError: As in `read_public_key`.
     """
     read_public_key(text, "fingerprint")
     digest = hashlib.sha256(base64.b64decode(text.split()[1])).digest()

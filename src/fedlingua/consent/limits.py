@@ -1,11 +1,11 @@
-"""A site's limits, whatever its server asks for: `[limits]` in the site's file, and the defaults.
+"""A site's limits on what its server may ask for: `[limits]` in the site's file, and the defaults.
 
-Checked at every message, before a model is loaded, against the run's settings as they take effect (`tensor-set = "full"` under a method of
-adapters is "full") and the text as it is used (split, cut, without leaks, drawn). None holds in a simulation.
+They are checked at every message, before a model is loaded, against the settings in effect (`tensor-set = "full"` under a
+method of adapters is "full") and the text as it is used (split, cut, without leaks, drawn). A simulation has no limits.
 
-What makes an update as good as a gradient, out of which text can be read, is bounded together: SGD (its step is the gradient) and with
-it what goes beside an update (an averaged Adam, SCAFFOLD's controls), an epsilon
-so large that Adam is SGD, a single step (of Adam the gradient's signs), steps on few sentences, and few sentences altogether.
+Text can be read out of a gradient, so everything that makes an update as good as one is limited: SGD (its step is the gradient)
+and an update's companions (an averaged Adam, SCAFFOLD's controls), an epsilon so large that Adam is SGD, a single step (of Adam
+the gradient's signs), steps on few sentences, and few sentences altogether.
 """
 
 import dataclasses
@@ -23,20 +23,20 @@ from fedlingua.settings.table import OPTIONS
 from fedlingua.training.sampling import num_samples
 
 _OF_CHOICES = {"methods": "method", "tensor_sets": "tensor-set", "selections": "send.rule", "optimizers": "optimizer"}
-"""Limit -> the key whose values it allows, in the order of `check_settings`."""
+"""Limit -> the option whose allowed values it lists, in the order of `check_settings`."""
 
 
 @dataclass(frozen=True)
 class SiteLimits:
-    """A list names what the site takes part in; an empty one, everything (of comet-models: none). max-KEY: most of a run's KEY.
+    """A site's limits. A list has the allowed values; an empty one allows all (comet-models: none). max-KEY bounds option KEY.
 
-    settings: whether a run's settings and text rules have to be approved, or whatever these limits allow runs under an approved bundle.
-    comet-models: that COMET may load here. min-train, -dev, -test: least sentences of each text that any answer stands on. min-steps,
-    min-batch: least optimiser steps behind an update, and examples of such a step (their median). max-minutes: of one message, which is
-    stopped then. max-attempts: of a run, to begin it. max-runs: that the site answers in, each attempt counted.
+    settings: "approved": a run's settings and text rules need approval; "within-limits": an approved bundle runs any that these
+    limits allow. comet-models: those that COMET may load. min-train, -dev, -test: fewest sentences of a text behind any reply.
+    min-steps, min-batch: fewest optimiser steps behind an update, and examples a step (median). max-minutes: time for a
+    message, after which it is stopped. max-attempts: of one run. max-runs: runs that the site answers, each attempt counted.
 
-    keep-choose, keep-passes, keep-minutes: whether the site chooses what it keeps where a run has that, and what it spends on it at most. A
-    run that has more is not refused: the site does what its file allows.
+    keep-choose, keep-passes, keep-minutes: whether the site chooses the model that it keeps if the run has that choice, and the
+    most that it spends on it. A run that asks for more is not refused: the site does what its file allows.
     """
 
     settings: Literal["approved", "within-limits"] = "approved"
@@ -80,10 +80,10 @@ class SiteLimits:
                 raise ConfigError(f"[limits] {_hyphens(name)}: {min(unknown)!r} is not known; choose of {', '.join(choices)}")
 
     def check_settings(self, settings: Settings) -> None:
-        """Refuse settings that this site does not work under. settings: as the server gave them.
+        """Refuse settings that are beyond this site's limits. settings: as the server gave them.
 
         Raises:
-            ExchangeError: names the key, what was asked and what is allowed; as all errors here.
+            ExchangeError: Names the key, what was asked and what is allowed, as all errors here.
         """
         asked = (settings.method, settings.trained_set, settings.selected_by, settings.optimizer)
         for (name, key), value in zip(_OF_CHOICES.items(), asked, strict=True):
@@ -100,7 +100,7 @@ class SiteLimits:
                 raise beyond(f"{key} = {value:g}", name, f"{most:g} at most")
 
     def bounded(self, settings: Settings) -> Settings:
-        """The settings of the last phase as they hold at this site."""
+        """Return the settings with those of the last phase bounded by this site's limits."""
         if not settings.chooses:
             return settings
         minutes = [minutes for minutes in (settings.keep_minutes, self.keep_minutes) if minutes]
@@ -112,7 +112,7 @@ class SiteLimits:
         )
 
     def check_text(self, texts: Mapping[str, Mapping[Split, Sized]], settings: Settings) -> None:
-        """Refuse an answer that would stand on too few sentences. texts: each text -> split -> its sentences, as they are used."""
+        """Raise ExchangeError for a reply based on too few sentences. texts: text -> split -> sentences, as they are used."""
         for name, splits in texts.items():
             train, dev, test = len(splits["train"]), len(splits["dev"]), len(splits["test"])
             used = {"train": [train], "dev": [dev, max(1, round(settings.evaluate_share * dev))], "test": [test]}
@@ -127,7 +127,7 @@ class SiteLimits:
                     raise beyond(f"answers on {min(numbers)} sentences of {name}'s {split}", f"min_{split}", f"{least} and more")
 
     def check_update(self, steps: Sequence[int]) -> None:
-        """Refuse an update that is little more than a gradient. steps: examples of each optimiser step of a round."""
+        """Raise ExchangeError for an update that is little more than a gradient. steps: examples of each optimiser step."""
         if len(steps) < self.min_steps:
             raise beyond(f"an update of {len(steps)} optimiser steps", "min_steps", f"{self.min_steps} and more")
         if median(steps) < self.min_batch:
@@ -139,12 +139,12 @@ def _hyphens(name: str) -> str:
 
 
 def beyond(asked: str, name: str, allowed: str) -> ExchangeError:
-    """The message about a run that exceeds the limit `name`."""
+    """Return the error for a run that exceeds the limit `name`."""
     return ExchangeError(f"the run asks for {asked}; this site's file allows {allowed} ([limits] {_hyphens(name)})")
 
 
 def limits_text() -> str:
-    """The table with its defaults, commented out, as `fedlingua site init` writes it."""
+    """Return the table [limits] with its defaults, commented out, as `fedlingua site init` writes it."""
     lines = [f"# {_hyphens(name)} = {json.dumps(value)}\n" for name, value in dataclasses.asdict(SiteLimits()).items()]
     head = "# What the server may ask for, with the defaults; fedlingua/consent/limits.py says what each means.\n# [limits]\n"
     return head + "".join(lines)

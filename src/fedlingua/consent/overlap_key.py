@@ -1,4 +1,4 @@
-"""The key that the sites of a federation share and its server must not have: under it their sentences are hashed to be compared."""
+"""The overlap key, under which sites hash sentences to compare them: all sites share it, and the server must not have it."""
 
 import re
 import secrets
@@ -12,10 +12,10 @@ _WANTED = "wanted one line of 64 hexadecimal digits, as `fedlingua site overlap-
 
 
 def make_overlap_key(file: Path) -> bytes:
-    """Write a new key, readable for its owner alone; returns it.
+    """Write a new key, which only the file's owner can read, and return it.
 
     Raises:
-        ConfigError: the file is there already.
+        ConfigError: The file already exists.
     """
     if file.exists():
         raise ConfigError(f"{file} already exists, and other sites may have it too; give another file, or move it away")
@@ -27,10 +27,10 @@ def make_overlap_key(file: Path) -> bytes:
 
 
 def read_overlap_key(file: Path) -> bytes:
-    """The 32 bytes of a key's file; lines that begin with # are notes.
+    """Read the 32 bytes of a key file; lines that begin with # are notes.
 
     Raises:
-        ConfigError: no such file, or no key in it; never quotes it.
+        ConfigError: There is no such file, or no key in it; the message never quotes the file.
     """
     try:
         lines = file.read_text(encoding="ascii").split("\n")

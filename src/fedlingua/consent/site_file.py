@@ -1,4 +1,4 @@
-"""The file of a deployed site (docs/files.md): text, keys and state. It never leaves the site."""
+"""The site file of a deployed site (docs/files.md): text, keys, state and limits. It never leaves the site."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ SITE_FILE = "site-file"
 
 @dataclass(frozen=True)
 class SiteFile:
-    """What a site's file says, its paths made absolute."""
+    """The content of a site file, with absolute paths."""
 
     path: Path
     sites: tuple[Site, ...]
@@ -49,14 +49,14 @@ class SiteFile:
 
     @property
     def approvals(self) -> Path:
-        """The file of bundles, and of runs' settings under them, that this site runs."""
+        """Path of the list of approved bundles, and of runs' settings under them."""
         return self.path.parent / "approved.txt"
 
     def here(self, settings: Settings) -> Settings:
-        """A run's settings as they hold at this site: its own backbone, device and processes, and no path of the server's.
+        """Return a run's settings as they take effect here: own backbone, device and processes, and no path of the server's.
 
         Raises:
-            ExchangeError: a backbone that the server chooses and nobody here has looked at, or settings beyond the site's limits.
+            ExchangeError: The backbone is neither built in, pinned nor in [backbones], or settings exceed the site's limits.
         """
         name = settings.backbone
         self.limits.check_settings(dataclasses.replace(settings, processes=1) if self.processes else settings)
@@ -79,10 +79,10 @@ class SiteFile:
         )
 
     def run_directory(self, run: str, site: str) -> Path:
-        """What a site keeps of a run: its own tensors by round and attempt, and at the end the best round's.
+        """Return a site's folder of a run: its own tensors by round and attempt, and at the end the model that it keeps.
 
         Raises:
-            ConfigError: the run's id, which the server gives, is no plain name and could lead out of the site's state.
+            ConfigError: The run's id, which the server gives, is no plain name and could lead out of the site's state.
         """
         if not FOLDER_NAME.fullmatch(run):
             raise ConfigError(
@@ -92,11 +92,11 @@ class SiteFile:
 
 
 def read_site_file(path: Path) -> SiteFile:
-    """Parse and check a site's file; opens neither corpus nor key.
+    """Read and check a site file, without opening corpora or keys.
 
     Raises:
-        ConfigError: an unknown key, a wrong type, no site, a site without a corpus, a name given twice, no address, or no hook where this
-            file requires de-identification.
+        ConfigError: The file has an unknown key, a wrong type, no site, a site without a corpus, two sites of one name, no
+            address, or no hook although it requires de-identification.
     """
     raw = read_toml(path)
     folder = path.resolve().parent
@@ -108,7 +108,7 @@ def read_site_file(path: Path) -> SiteFile:
         raise ConfigError(
             f"{path.name}: wanted [[site]] with name, direction or language, and a corpus; `fedlingua site init` writes one"
         )
-    # Methods stood in [node] before there were limits.
+    # Older files have `methods` in [node].
     given = {**({"methods": node["methods"]} if "methods" in node else {}), **table(raw, "limits", path.name)}
     checks: list[Callable[[], Any]] = [
         lambda: refuse_unknown(raw, _TABLES, path.name),
@@ -122,7 +122,7 @@ def read_site_file(path: Path) -> SiteFile:
     sites: tuple[Site, ...] = tuple(read)
     names = [site.name for site in sites]
     for site in sites:
-        # A hook that is there is used whatever the rules, so what this file requires holds once every site has one.
+        # A site's hook is used whatever the run's rules, so this file's requirement is met once every site has one.
         check_deidentified(site, TextRules(text=text))
         if site.corpus is None:
             raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of {listed(formats_of(site.direction))}")
@@ -152,10 +152,10 @@ def read_site_file(path: Path) -> SiteFile:
 
 
 def check_address(address: Any, where: str) -> None:
-    """Refuse what no server can be reached at.
+    """Refuse an address that is not host:port.
 
     Raises:
-        ConfigError: names the place.
+        ConfigError: Names `where`, the place of the address.
     """
     host, _, port = str(address).rpartition(":")
     if not isinstance(address, str) or not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -163,7 +163,7 @@ def check_address(address: Any, where: str) -> None:
 
 
 def site_table(entry: Mapping[str, Any]) -> str:
-    """One [[site]] as text."""
+    """Format one [[site]] table as TOML text."""
     return f"[[site]]\n{tomli_w.dumps(entry)}"
 
 

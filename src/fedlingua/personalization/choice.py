@@ -1,4 +1,4 @@
-"""Which of several models a site keeps: the best on its dev text, if that text shows that it is better than working alone.
+"""Chooses which of several models a site keeps: the best on its dev text, if that shows it to be better than working alone.
 
 Every comparison is paired: both models read the same sentences, and a bootstrap draws sentences (Koehn 2004).
 """
@@ -18,18 +18,18 @@ CANDIDATES = (
     *(BASE, ALONE, FEDERATION, OWN, OWN_FEDERATION, OWN_ALONE),
     *(OWN_FEDERATION + BY_PART, OWN_ALONE + BY_PART, LAST_ROUNDS),
 )
-"""Names of what a site chooses among: the published backbone; trained from it on the site's text alone; the federation's; that, or the
-mean of what the site received in the last rounds where its dev loss is less, trained on; two interpolations, of it with what it was trained
-from and with alone, each with one alpha for all tensors or one for each part; that mean.
+"""The models that a site chooses among: the published backbone; that trained on the site's text alone; the federation's; own,
+trained on from the federation's or from "last rounds", whichever has less dev loss; interpolations of own with what it was
+trained from and with alone, by one alpha for all tensors or one a part; the mean of what the site received in the last rounds.
 """
 LEAST_SENTENCES = 30
-"""Dev sentences, of masked text sequences, from which on a choice is made. A 95 % bootstrap interval should lie above 0 for
+"""Fewest dev sentences (masked text: sequences) with which a choice is made. A 95 % bootstrap interval should lie above 0 for
 2.5 % of equally good models; simulated (test_choice.py) it does for up to 8 % with 5 sentences, 6 % with 10 and 4 % with 30.
 """
 MOST_TRANSLATED = 2
-"""Candidates that the dev text is translated with under "both", those with the least loss: one takes as long as half a pass."""
+"""Under "both", how many candidates translate the dev text, those with the least loss: one takes as long as half a pass."""
 CRITERIA = {"loss": ("loss",), "chrf": ("chrf",), "both": ("loss", "chrf")}
-"""Value of `keep.by` -> what models are compared by; the first finds the best and has to show that it is better, others may object."""
+"""Value of `keep.by` -> criteria: the first ranks the candidates and must show a gain, the others must not show a loss."""
 
 
 _drawn = cache(draws)
@@ -39,8 +39,8 @@ _drawn = cache(draws)
 class DevResult:
     """A model's results on the dev text.
 
-    nll, tokens: of each sentence or sequence, (sentences,), nats and predicted tokens. chrf: counts of each translated sentence,
-    (sentences, 18); None where nothing was translated.
+    nll, tokens: nats and predicted tokens of each sentence or sequence, (sentences,). chrf: counts of each translated sentence,
+    (sentences, 18); None if nothing was translated.
     """
 
     nll: Numbers
@@ -49,17 +49,17 @@ class DevResult:
 
     @property
     def loss(self) -> float:
-        """Nats a token."""
+        """The dev loss in nats a token."""
         return float(self.nll.sum() / self.tokens.sum())
 
     def value(self, criterion: str) -> float:
-        """By a criterion, more is better; -inf where it was not measured."""
+        """Return the result by a criterion: more is better, -inf if it was not measured."""
         if criterion == "loss":
             return -self.loss
         return -np.inf if self.chrf is None else TEXT_METRICS["chrf"].of(self.chrf)
 
     def samples(self, criterion: str) -> Numbers:
-        """The value of each bootstrap sample, (samples,)."""
+        """Return the value by a criterion of each bootstrap sample, (samples,)."""
         return self._loss_samples if criterion == "loss" else self._chrf_samples
 
     @cached_property
@@ -75,7 +75,7 @@ class DevResult:
 
 @dataclass(frozen=True)
 class Gain:
-    """By how much one model is better than another. low, high: bounds of its confidence interval."""
+    """The gain of one model over another. low, high: bounds of its confidence interval."""
 
     value: float
     low: float
@@ -83,14 +83,14 @@ class Gain:
 
 
 def gain(first: DevResult, second: DevResult, criterion: str, confidence: float) -> Gain:
-    """The second's gain over the first on the same sentences, in nats a token or chrF points."""
+    """Return the second's gain over the first on the same sentences, in nats a token or chrF points."""
     return interval(
         second.value(criterion) - first.value(criterion), second.samples(criterion) - first.samples(criterion), confidence
     )
 
 
 def interval(value: float, differences: Numbers, confidence: float = 0.95) -> Gain:
-    """A difference with the interval that holds `confidence` of its bootstrap samples, cut alike at both ends."""
+    """Return a difference with the interval that holds `confidence` of its bootstrap samples, cut equally at both ends."""
     ordered = np.sort(differences)
     cut = round(len(ordered) * (1 - confidence) / 2)
     return Gain(value, float(ordered[cut]), float(ordered[-cut - 1]))
@@ -99,9 +99,9 @@ def interval(value: float, differences: Numbers, confidence: float = 0.95) -> Ga
 def gains_on_test(
     candidate: str, values: Mapping[str, float], samples: Mapping[str, Numbers]
 ) -> list[tuple[float, float] | None]:
-    """95 % intervals of the gain of a candidate over the better of base and alone, and over alone (None without it); more is better.
+    """Return 95 % intervals of a candidate's gain over the better of base and alone, and over alone (None without it).
 
-    values: candidate -> score on the test text; samples: candidate -> of each bootstrap sample.
+    values: candidate -> score on the test text, more is better; samples: candidate -> score of each bootstrap sample.
     """
     better = max((name for name in (BASE, ALONE) if name in values), key=values.__getitem__)
     gains = [interval(0.0, samples[candidate] - samples[name]) if name in samples else None for name in (better, ALONE)]
@@ -110,7 +110,7 @@ def gains_on_test(
 
 @dataclass(frozen=True)
 class Choice:
-    """candidate: what is kept. reference: the better of base and alone. gains: candidate -> criterion -> gain over the reference."""
+    """A choice. candidate: the kept one; reference: better of base and alone; gains: candidate -> criterion -> gain over it."""
 
     candidate: str
     reference: str
@@ -118,12 +118,12 @@ class Choice:
 
 
 def better_without(dev: Mapping[str, DevResult], by: str) -> str:
-    """The better of base and alone, as far as they are there; of equal ones the base."""
+    """Return the better of base and alone, or the only one present; on a tie the base."""
     return max((name for name in (BASE, ALONE) if name in dev), key=lambda name: dev[name].value(CRITERIA[by][0]))
 
 
 def worth_translating(dev: Mapping[str, DevResult], by: str, confidence: float) -> list[str]:
-    """The candidates whose chrF the choice can depend on; the others need not be translated with."""
+    """Return the candidates whose chrF the choice can depend on; only these need to translate the dev text."""
     if by == "loss":
         return []
     others = [name for name in dev if name not in (BASE, ALONE)]
@@ -136,11 +136,11 @@ def worth_translating(dev: Mapping[str, DevResult], by: str, confidence: float) 
 
 
 def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
-    """Take the best candidate only if it is shown to be better than the better of base and alone.
+    """Choose the best candidate that is shown to be better than the better of base and alone; without one, keep the latter.
 
-    dev: candidate -> results, the base's among them. by: a key of CRITERIA. Under "both" the loss has to show it, and what chrF shows to
-    be worse is no candidate: a hundred sentences seldom show a gain of two points, which the loss, of thousands of tokens, does
-    (results/real/grid.md). With fewer than LEAST_SENTENCES no choice is made: the better of base and alone by loss is kept.
+    dev: candidate -> results, including the base's. by: a key of CRITERIA. Under "both" the loss must show the gain, and what
+    chrF shows to be worse is no candidate: a hundred sentences seldom show a gain of two points, but the loss over thousands of
+    tokens does (results/real/grid.md). With fewer than LEAST_SENTENCES the better of base and alone by loss is kept.
     """
     first, *others = CRITERIA[by]
     measured = {name: each for name, each in dev.items() if by == "loss" or each.chrf is not None}

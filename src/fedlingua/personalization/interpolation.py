@@ -1,4 +1,4 @@
-"""Mixtures of the federation's model and a site's own: Manoel et al. 2022, eq. 3."""
+"""Interpolations of the federation's model and a site's own: Manoel et al. 2022, eq. 3."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -11,16 +11,16 @@ from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.exchange.tensors import Tensors, TensorSet
 
 ALPHAS = tuple(step / 20 for step in range(21))
-"""The values that figure 3 looks at: 0 is the federation's model, 1 the site's own."""
+"""The alphas of figure 3: 0 is the federation's model, 1 the site's own."""
 GRID = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""The values that a site chooses among, for all tensors and by part."""
+"""The alphas that a site chooses among, for all tensors and by part."""
 
 
 def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors:
-    """theta_int = alpha theta_i + (1 - alpha) theta, eq. 3, in float32; at 0 and at 1 the very bits of one of the two.
+    """Return theta_int = alpha theta_i + (1 - alpha) theta (eq. 3) in float32; at 0 and at 1 an exact copy of one model.
 
     Raises:
-        ConfigError: alpha outside [0, 1]. ExchangeError: two models that do not have the same tensors.
+        ConfigError: alpha is outside [0, 1]. ExchangeError: The two models do not have the same tensors.
     """
     check_alpha(alpha)
     check_alike(federated, personal)
@@ -31,7 +31,7 @@ def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors
 
 
 def interpolated_by_part(federated: Tensors, personal: Tensors, alphas: Mapping[Part, float], trained: TensorSet) -> Tensors:
-    """The same with an alpha for the tensors of each part; what is shared takes the mean of the others'."""
+    """Interpolate with one alpha for the tensors of each part; shared tensors take the mean of these alphas."""
     shared = fmean(alphas.values())
     mixed = {alpha: interpolated(federated, personal, alpha) for alpha in {shared, *alphas.values()}}
     return {spec.name: mixed[alphas.get(spec.part, shared)][spec.name] for spec in trained.specs}
@@ -43,13 +43,13 @@ Alphas = dict[Part, float]
 def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: tuple[float, float]) -> tuple[Alphas, Alphas]:
     """Search GRID for the alphas with the least dev loss: (one for all parts, one for each).
 
-    By coordinates: all parts together first, and where something between the two models is better than both, each part in turn while the
-    others stay. Of equal losses the earlier one counts.
+    The search is by coordinates: first all parts together; then, if a mixture is better than both models, each part in turn
+    while the others stay. Of equal losses the earlier one counts.
 
     Args:
-        parts: The parts with tensors.
-        loss: Of alphas, nats a token; NaN is never the least.
-        ends: The losses at 0 and at 1, which are known.
+        parts: The parts that have tensors.
+        loss: Returns the dev loss at some alphas, in nats a token; NaN is never the least.
+        ends: The losses at 0 and at 1, which are known already.
     """
     losses = {GRID[0]: ends[0], **{alpha: loss(dict.fromkeys(parts, alpha)) for alpha in GRID[1:-1]}, GRID[-1]: ends[1]}
     one = min(losses, key=lambda alpha: losses[alpha] if losses[alpha] == losses[alpha] else inf)
@@ -62,20 +62,20 @@ def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: 
 
 
 def check_alpha(alpha: float) -> None:
-    """Refuse what is no share.
+    """Refuse an alpha that is not from 0 to 1.
 
     Raises:
-        ConfigError: outside [0, 1], or no number.
+        ConfigError: alpha is outside [0, 1], or NaN.
     """
     if not 0 <= alpha <= 1:
         raise ConfigError(f"alpha = {alpha}; wanted a share of the site's own model: 0 (none of it) to 1 (nothing else)")
 
 
 def check_alike(federated: Tensors, personal: Tensors) -> None:
-    """Refuse two models that cannot be mixed.
+    """Refuse two models that cannot be interpolated.
 
     Raises:
-        ExchangeError: names the first tensor that one of them does not have, or has in another shape.
+        ExchangeError: Names the first tensor that one of them does not have, or has in another shape.
     """
     for name in sorted(set(federated) ^ set(personal)):
         where = "the federation's" if name in federated else "the site's own"

@@ -1,4 +1,4 @@
-"""Training by itself at a site: pass after pass until the dev loss stops falling, then on from the best at a lower rate."""
+"""Training at a site after the rounds: passes until the dev loss stops falling, then on from the best pass at the next rate."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,13 +8,13 @@ from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensors import Tensors
 
 DIVERGED = 100.0
-"""Nats a token of dev text that no training can have reached: one of a million guessed blindly costs 14."""
+"""Dev loss, in nats a token, from which on training counts as diverged: a blind guess among a million tokens costs 14."""
 
 
 @dataclass(frozen=True)
 class Passes:
-    """rates: multiples of the run's learning rate, one after the other. patience: passes in a row without a lower dev loss after which the
-    next rate is taken. most: passes in all.
+    """A schedule of passes. rates: multiples of the run's learning rate, in order. patience: passes in a row without a lower
+    dev loss after which the next rate is used. most: bound on all passes together.
     """
 
     rates: Sequence[float]
@@ -24,8 +24,8 @@ class Passes:
 
 @dataclass(frozen=True)
 class Trained:
-    """tensors: of the pass with the least dev loss, `best`; 0 is before the first. losses: dev loss before the first pass and after each,
-    nats a token. rates: of each pass. diverged: the rates at which the loss became none.
+    """The result of passes. tensors: of pass `best`, which has the least dev loss; 0 is before the first. losses: dev loss
+    before the first pass and after each, in nats a token. rates: of each pass. diverged: the rates at which training diverged.
     """
 
     tensors: Tensors
@@ -36,12 +36,12 @@ class Trained:
 
     @property
     def passes(self) -> int:
-        """How many were made."""
+        """The number of passes made."""
         return len(self.rates)
 
     @property
     def useless(self) -> str:
-        """Why this is no candidate; "" where it is one."""
+        """Why this is no candidate; "" if it is one."""
         if self.diverged and not self.best:
             return f"diverged at {', '.join(f'{rate:g}' for rate in self.diverged)} x the learning rate"
         return ""
@@ -57,13 +57,14 @@ def train_until_dev_stops(
     note: Callable[[str], None],
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Trained:
-    """Reduce-on-plateau: train at each rate from the best pass so far until `patience` passes bring no lower dev loss.
+    """Train at each rate from the best pass so far until `patience` passes bring no lower dev loss (reduce on plateau).
 
     Args:
-        train: Makes pass `number`, from 1, at a multiple of the run's rate, on what the model holds. Its RunError counts as divergence.
-        dev_loss: Of what the model holds, nats a token.
+        start: The tensors before the first pass.
+        train: Trains the current model for pass `number`, from 1, at a multiple of the run's rate; RunError means it diverged.
+        dev_loss: Measures the current model, in nats a token.
         write, read: Put tensors into the model, and copy them out of it.
-        may_go_on: Asked before each pass.
+        may_go_on: Asked before each pass; False ends training.
     """
     write(start)
     tensors, best, losses, rates, diverged = start, 0, [dev_loss()], list[float](), list[float]()
@@ -79,7 +80,7 @@ def train_until_dev_stops(
                 loss = math.nan
             losses.append(loss)
             note(f"pass {len(rates)} of at most {how.most}, rate x {rate:g}: dev loss {loss:.4f}")
-            if not loss < DIVERGED:  # nor of NaN
+            if not loss < DIVERGED:  # also if it is NaN
                 diverged.append(rate)
                 break
             if loss < losses[best]:

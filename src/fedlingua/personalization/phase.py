@@ -1,6 +1,6 @@
-"""The last phase of a run at a site: train alone and on from what the federation made, mix, compare on the dev text, and choose.
+"""A run's last phase at a site: train alone and on from the federation's model, interpolate, compare on the dev text, choose.
 
-Nothing of it leaves the site. What was trained is stored as soon as it is done, so a phase that was broken off goes on to the same bytes.
+No tensor of it leaves the site. Each trained model is stored once it is done, so an interrupted phase ends with the same bytes.
 """
 
 import hashlib
@@ -42,12 +42,13 @@ class SiteModel:
     """A site's model and text, as the phase needs them.
 
     Attributes:
-        settings: Of the run, as they hold at the site.
-        dev: Examples that losses are measured on.
-        train: Trains what the model holds as a round does: settings, seed, (pass, of how many), the optimizer's state, which goes on.
-        count_chrf: Translates the dev text, with the published backbone (True) or with what the model holds, and counts chrF,
-            (sentences, 18); gives None where nothing is translated.
-        note: Takes a line of progress, and whether it begins or ends a step of the phase.
+        settings: The run's settings as they take effect at the site.
+        dev: The examples that losses are measured on.
+        train: Trains the current model as a round does; takes settings, seed, (pass, number of passes) and the optimiser's
+            state, which is updated.
+        count_chrf: Translates the dev text with the published backbone (True) or the current model, and counts chrF,
+            (sentences, 18); returns None if the task does not translate.
+        note: Called with a line of progress, and whether the line begins or ends a step of the phase.
     """
 
     site: str
@@ -60,11 +61,11 @@ class SiteModel:
 
     @property
     def by(self) -> str:
-        """The criterion: the loss alone where nothing is translated."""
+        """The criterion of the choice; the loss alone if the task does not translate."""
         return self.settings.keep_by if self.settings.task == "translation" else "loss"
 
     def measure(self) -> DevResult:
-        """Measure the dev loss of what the model holds."""
+        """Measure the dev loss of the current model."""
         use = HeadUse(self.settings.head_chunk)
         return DevResult(*nll_of_each(self.trainable.model, self._batches, self.settings.precision, use))
 
@@ -75,7 +76,7 @@ class SiteModel:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a site keeps. alone: tensors of the model that it trained alone; None where that diverged. about: of choice.json."""
+    """A site's kept model. alone: tensors of the model trained alone, None if it diverged; about: content of choice.json."""
 
     name: str
     tensors: Tensors
@@ -84,13 +85,13 @@ class Kept:
 
 
 def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[NamedTensors], number: int, folder: Path) -> Kept:
-    """Choose among all candidates; deterministic in seed, text and tensors. The model is left with any tensors.
+    """Make all candidates and choose one; deterministic in seed, text and tensors. Any tensors may be left in the model.
 
     Args:
         federated: The trained tensors of the federation's model.
         last_rounds: The tensors that the site received in the last rounds; empty where it stored none.
-        number: The round that `federated` is of.
-        folder: Where the phase stores what it makes.
+        number: The round that `federated` is from.
+        folder: The folder that the phase stores its files in.
     """
     phase = _Phase(model, folder, time.monotonic())
     phase.add_base()
@@ -129,18 +130,18 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
 
 
 def of_a_pass(settings: Settings) -> Settings:
-    """The settings with which a site trains for a pass: see keep.passes."""
+    """Return the settings with which a site trains for one pass: see keep.passes."""
     return replace(settings, local_epochs=1, sample_share=0.0) if settings.draws_in_passes else settings
 
 
 def mean_of(models: Sequence[NamedTensors]) -> Tensors:
-    """The plain mean of several models, summed in float32 in the order given; of the tensors that the first has."""
+    """Return the plain mean of several models, summed in float32 in the given order, of the tensors that the first has."""
     total = {name: np.add.reduce([each[name] for each in models], dtype=np.float32) for name in models[0]}
     return {name: np.asarray(array / np.float32(len(models))) for name, array in total.items()}
 
 
 class _Phase:
-    """The candidates so far. tensors_of: name -> makes its tensors, which are not held in memory; dev: name -> results."""
+    """The candidates so far. tensors_of: name -> function that makes its tensors, to save memory; dev: name -> results."""
 
     def __init__(self, model: SiteModel, folder: Path, started: float) -> None:
         self.model, self.folder, self.started = model, folder, started
@@ -155,13 +156,13 @@ class _Phase:
         write_tensors(self.model.trainable.model, tensors)
 
     def add_base(self) -> None:
-        """The published backbone."""
+        """Add the published backbone."""
         with self.model.trainable.as_base():
             self.dev[choice.BASE] = self.model.measure()
         self.tensors_of[choice.BASE] = lambda: self.model.trainable.published
 
     def add(self, name: str, tensors_of: Callable[[], Tensors], result: DevResult | None = None) -> None:
-        """A candidate whose tensors can be made at any time; left out where its dev loss is no number. result: where it is known."""
+        """Add a candidate, or leave it out if it diverged. tensors_of: makes its tensors; result: dev result, if known."""
         if result is None:
             self.write(tensors_of())
             result = self.model.measure()
@@ -171,11 +172,11 @@ class _Phase:
         self.tensors_of[name], self.dev[name] = tensors_of, result
 
     def better_of(self, *names: str) -> str:
-        """The one of these candidates with the least dev loss; "" where none is there."""
+        """Return which of these candidates has the least dev loss; "" if there is none of them."""
         return min((name for name in names if name in self.dev), key=lambda name: self.dev[name].loss, default="")
 
     def add_trained(self, name: str, start: Tensors, most: int) -> None:
-        """A candidate that is trained here, or was before the phase was broken off."""
+        """Add a candidate that is trained here from `start`, in at most `most` passes, or was before an interruption."""
         files = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
         settings = self.model.settings
         key = settings.hash_of_alone() if name == choice.ALONE else digest_of(settings.hash(), start)
@@ -209,7 +210,7 @@ class _Phase:
 
         def train(number: int, rate: float) -> None:
             how = of_a_pass(settings)
-            # Alone the first passes are the very rounds of method adapter-local; later rates and passes have no schedule.
+            # Alone, the first passes at rate 1 are the rounds of method adapter-local; other models and rates have no schedule.
             if name != choice.ALONE or rate != 1:
                 how = replace(how, learning_rate=rate * settings.step_learning_rate, schedule="constant", warmup_steps=0)
             seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
@@ -231,7 +232,7 @@ class _Phase:
 
     @staticmethod
     def _stored(files: tuple[Path, Path], key: str) -> dict[str, Any] | None:
-        """What was trained before, if it was trained the same way."""
+        """Return the record of an earlier training with the same key; None if there is none."""
         with suppress(OSError, ValueError):
             about: dict[str, Any] = json.loads(files[1].read_bytes())
             if about["key"] == key and files[0].is_file():
@@ -239,7 +240,7 @@ class _Phase:
         return None
 
     def add_mixed(self, name: str, other: str) -> None:
-        """Two candidates between the site's own model and another: one alpha for all tensors, and one for each part."""
+        """Add interpolations of the site's own model and another: with one alpha for all tensors, and with one a part."""
         if choice.OWN not in self.tensors_of or other not in self.tensors_of:
             return
         first, second = self.tensors_of[other](), self.tensors_of[choice.OWN]()
@@ -257,7 +258,7 @@ class _Phase:
         for place, alphas in enumerate(search_alphas(parts, loss, ends)):
             alike = set(alphas.values())
             if len(alike) == 1 and (place or alike & {0.0, 1.0}):
-                continue  # one of the two, or the candidate before
+                continue  # the same as one of the two models, or as the candidate before
             key = name + choice.BY_PART if place else name
             self.alphas[key] = alphas
             self.add(key, partial(self._mixed_again, other, alphas), results.get(tuple(alphas.values())))
@@ -267,7 +268,7 @@ class _Phase:
         return interpolated_by_part(self.tensors_of[other](), self.tensors_of[choice.OWN](), alphas, trained)
 
     def choose(self) -> Choice:
-        """Translate the dev text with what the choice may depend on, and choose."""
+        """Translate the dev text with the candidates whose chrF the choice can depend on, and choose."""
         model, confidence = self.model, self.model.settings.keep_confidence
         if len(model.dev) >= choice.LEAST_SENTENCES:
             for name in choice.worth_translating(self.dev, model.by, confidence):
@@ -278,7 +279,7 @@ class _Phase:
         return choice.choose(self.dev, model.by, confidence)
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Name -> dev results, alphas, and how it was trained."""
+        """Return candidate -> its dev results, its alphas, and how it was trained."""
         described: dict[str, dict[str, Any]] = {}
         for name, result in self.dev.items():
             described[name] = {"dev_loss": result.loss}
@@ -292,7 +293,7 @@ class _Phase:
 
 
 def _finite(losses: Sequence[float]) -> list[float | None]:
-    """As JSON holds them: null where a loss is no number."""
+    """Return the losses as JSON can hold them: None for NaN and infinity."""
     return [loss if math.isfinite(loss) else None for loss in losses]
 
 

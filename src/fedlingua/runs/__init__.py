@@ -1,1 +1,1 @@
-"""The run folder, its checkpoints, and what follows from a run's settings."""
+"""The run folder, its checkpoints, and the clusters planned from a run's settings."""

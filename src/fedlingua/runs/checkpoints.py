@@ -1,4 +1,4 @@
-"""Checkpoints: every round whole or not at all on disk, with checksums, so that a killed run resumes after its last good one."""
+"""Checkpoints: each round whole or not at all on disk, with checksums; a killed run resumes after its last intact round."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from fedlingua.common.folders import check_folder, write_folder
 from fedlingua.exchange.tensors import NamedTensors, Tensors
 
 ClusterTensors = Mapping[Part, Mapping[str, NamedTensors]]
-"""part -> cluster -> its tensors"""
+"""part -> cluster -> the cluster's tensors"""
 
 _VALUES = "state.json"
 _OWN = "strategy"
@@ -24,7 +24,7 @@ _OWN = "strategy"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One kept round. own: tensors that a strategy declared as its state; values: all that is no tensor, as JSON holds it."""
+    """One stored round. own: tensors that a strategy declared as its state; values: all other state, as JSON values."""
 
     number: int
     tensors: dict[Part, dict[str, Tensors]]
@@ -41,7 +41,7 @@ class Checkpoints:
     def save(
         self, number: int, tensors: ClusterTensors, own: Tensors | None = None, values: Mapping[str, Any] | None = None
     ) -> None:
-        """Keep a round. What is there under its final name is whole, on disk, and the same bytes for the same content."""
+        """Store a round. A folder under its final name is complete, on disk, and the same bytes for the same content."""
 
         def write(aside: Path) -> None:
             for part in PARTS:
@@ -55,10 +55,10 @@ class Checkpoints:
         write_folder(self._folder(number), write)
 
     def load(self, number: int) -> Checkpoint:
-        """A kept round, every byte of it checked.
+        """Load a stored round and check every byte of it.
 
         Raises:
-            RunError: the round is not there, or a file is not what was written.
+            RunError: The round is not stored, or a file is not as it was written.
         """
         folder = self._folder(number)
         if not folder.is_dir():
@@ -79,7 +79,7 @@ class Checkpoints:
         return Checkpoint(number, tensors, own, values)
 
     def newest_good(self, also: Callable[[Checkpoint], None] = lambda checkpoint: None) -> tuple[Checkpoint | None, list[str]]:
-        """The newest round that is whole, or None, and what was wrong with those passed over; `also` may refuse with RunError."""
+        """Return the newest intact round or None, and what is wrong with newer ones; `also` raises RunError to reject one."""
         passed_over = []
         for number in reversed(self.rounds()):
             try:
@@ -92,12 +92,12 @@ class Checkpoints:
         return None, passed_over
 
     def rounds(self) -> list[int]:
-        """Rounds that are kept, in order."""
+        """Return the numbers of the stored rounds, in order."""
         names = [path.name for path in self.directory.glob("[0-9]*")] if self.directory.is_dir() else []
         return sorted(int(name) for name in names if name.isdigit())
 
     def prune(self, keep: set[int]) -> None:
-        """Remove all rounds but these, and what a killed run has left half-written."""
+        """Remove all rounds but these, and folders that a killed run left half-written."""
         for number in self.rounds():
             if number not in keep:
                 shutil.rmtree(self._folder(number))

@@ -30,7 +30,7 @@ _version = cache(version)
 
 
 def run_directory(settings: Settings, run_id: int) -> Path:
-    """Where a run is written: its `run-dir`, or a folder of its own under the user's data directory."""
+    """Return the run's folder: its `run-dir`, or a folder of its own under the user's data directory."""
     if settings.run_dir:
         return Path(settings.run_dir).expanduser().resolve()
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
@@ -38,20 +38,20 @@ def run_directory(settings: Settings, run_id: int) -> Path:
 
 
 class RunFolder:
-    """A run's files: every one is written aside and renamed, every line of a log in one write."""
+    """The files of a run: each is written aside and renamed, and each line of a log is appended in one write."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.checkpoints = Checkpoints(directory / "checkpoints")
 
     def open(self, settings: Settings, run_id: int) -> None:
-        """Start the folder and its run.json, or, with `resume`, the run's next attempt.
+        """Create the folder and its run.json or, with `resume`, start the run's next attempt.
 
         Raises:
-            RunError: the folder holds another run, or nothing that could be resumed.
+            RunError: The folder holds another run, or none that can be resumed with these settings.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.directory.chmod(0o700)  # sites' folders lie in it, with text of theirs; also one of before this was so
+        self.directory.chmod(0o700)  # it holds the sites' folders with their text; an older folder may still be open
         old = self.read("run.json")
         if settings.resume:
             self._open_again(old, settings, run_id)
@@ -105,7 +105,7 @@ class RunFolder:
         self.update(**changes, flower_run_id=str(run_id), versions=library_versions(), code_hash=code_hash())
 
     def warn(self, texts: Iterable[str]) -> None:
-        """Note what the run's owner should know, and keep it in run.json for the report."""
+        """Add warnings to progress.jsonl, and to run.json for the report."""
         for text in texts:
             self.event("note", text=f"warning: {text}")
             known = (self.read("run.json") or {}).get("warnings") or []
@@ -113,14 +113,14 @@ class RunFolder:
 
     @contextmanager
     def held(self, refusal: str = "its run is still going; stop it, or wait for its end") -> Iterator[None]:
-        """Keep every other server out of the folder; the hold ends with the process, however it ends.
+        """Lock the folder against every other process; the lock ends with this process, however it ends.
 
         Raises:
-            RunError: a server is at work in it.
+            RunError: Another process holds the lock; `refusal` ends the message.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / ".lock").open("w") as lock:
-            for left in reversed(range(HOLD_TRIES)):  # somebody's look takes the lock for a moment
+            for left in reversed(range(HOLD_TRIES)):  # another process's `is_held` takes the lock for a moment
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
@@ -131,7 +131,7 @@ class RunFolder:
             yield
 
     def is_held(self) -> bool:
-        """Whether a server is at work in the folder; looking changes nothing."""
+        """Return whether a process holds the folder's lock; changes nothing."""
         file = self.directory / ".lock"
         if not file.is_file():
             return False
@@ -143,10 +143,10 @@ class RunFolder:
         return False
 
     def cut_rounds(self, last: int) -> None:
-        """Drop from rounds.jsonl and deviations.jsonl what came after round `last`, and a line that was broken off: it is made again."""
+        """Remove rounds after `last` and incomplete lines from rounds.jsonl and deviations.jsonl: they are made again."""
         for file in (self.directory / "rounds.jsonl", self.directory / "deviations.jsonl"):
             whole = []
-            for line in file.read_bytes().split(b"\n") if file.is_file() else ():  # it may end inside a letter
+            for line in file.read_bytes().split(b"\n") if file.is_file() else ():  # it may end within a character
                 with suppress(ValueError):
                     if json.loads(line)["round"] <= last:
                         whole.append(line.decode("utf-8") + "\n")
@@ -158,11 +158,11 @@ class RunFolder:
         self.write("run.json", {**(self.read("run.json") or {}), **changes})
 
     def close(self, status: str, reason: str | None = None) -> None:
-        """Set the last status: completed, failed or interrupted."""
+        """Set the final status: completed, failed or interrupted."""
         run = self.read("run.json") or {}
         began = run.get("resumed") or run.get("started")
         seconds = (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds() if began else 0.0
-        # Of a run in several attempts, the sum of those that were closed; the time between them is not the run's.
+        # For a run in several attempts: the sum over those that were closed, without the time between them.
         before = (run.get("seconds") or 0.0) if run.get("resumed") else 0.0
         self.update(status=status, reason=reason, finished=_now(), seconds=round(before + seconds, 3))
         self.event("end", status=status, reason=reason)
@@ -184,10 +184,10 @@ class RunFolder:
         replace_text(self.directory / name, json_text(content))
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of the folder, or None when there is none.
+        """Read a JSON file of the folder; return None if it does not exist.
 
         Raises:
-            RunError: it is no whole JSON object.
+            RunError: The file is not a complete JSON object.
         """
         file = self.directory / name
         if not file.is_file():
@@ -209,15 +209,15 @@ class RunFolder:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """As the files of a run folder hold it."""
+    """Format a JSON object as the files of a run folder hold it."""
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def run_about(directory: Path) -> dict[str, Any]:
-    """A run folder's run.json.
+    """Read the run.json of a run folder.
 
     Raises:
-        RunError: no such folder, one that is no run's, or its run.json is broken.
+        RunError: The folder does not exist or is not a run's, or its run.json is damaged.
     """
     about = RunFolder(directory).read("run.json")
     if about is None:
@@ -226,7 +226,7 @@ def run_about(directory: Path) -> dict[str, Any]:
 
 
 def no_run(directory: Path) -> RunError:
-    """What is said of a place that holds no run."""
+    """Return the error for a path that holds no run."""
     if directory.is_dir():
         why = "it has no run.json"
     else:
@@ -236,15 +236,15 @@ def no_run(directory: Path) -> RunError:
 
 
 def no_scores(directory: Path) -> RunError:
-    """What is said of a completed run without its scores."""
+    """Return the error for a completed run without its scores."""
     return RunError(f"{directory}: the run is completed, but its scores.json is missing; restore it, or run again")
 
 
 def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
-    """Refuse what cannot be gone on with.
+    """Refuse a run that cannot be resumed.
 
     Raises:
-        RunError: no run.json, one of before attempts were counted, or a run that is completed.
+        RunError: There is no run.json, it has no attempt or config, or the run is completed.
     """
     if run is None:
         raise no_run(directory)
@@ -255,7 +255,7 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
 
 
 def library_versions(*more: str) -> dict[str, str]:
-    """Versions of the libraries that can change a result, and of `more`; `fedlingua` is absent where the app runs from a bundle."""
+    """Return versions of libraries that can change a result, and of `more`; without `fedlingua` if run from a bundle."""
     versions = {}
     for library in (*LIBRARIES, *more):
         with suppress(PackageNotFoundError):
@@ -264,7 +264,7 @@ def library_versions(*more: str) -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """Commit of the app's checkout, with "+changes" when it is not clean; None outside a checkout."""
+    """Return the commit of the app's checkout, with "+changes" if it is not clean; None outside a checkout."""
     command = ["git", "-C", str(APP_DIR), "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -275,7 +275,7 @@ def git_revision() -> str | None:
 
 @cache
 def code_hash(app_dir: Path = APP_DIR) -> str:
-    """sha256 over the Python files that a bundle holds, read once in a process: equal on two nodes when both run the same code."""
+    """Return the sha256 over a bundle's Python files, read once in a process: equal on two nodes that run the same code."""
     lines = [f"{file.relative_to(app_dir)}:{sha256(file)}\n" for file in bundled_files(app_dir) if file.suffix == ".py"]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

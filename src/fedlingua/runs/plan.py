@@ -1,4 +1,4 @@
-"""Clusters under a run's settings, as far as they are known before any site is asked."""
+"""The clusters of a run, as far as its settings determine them before any site is asked."""
 
 import math
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from fedlingua.settings.config import Settings
 
 
 def planned_clusters(settings: Settings, federation: Federation) -> Clusters | None:
-    """The clusters of a run; None where the sites' gradients will decide.
+    """Return the clusters of a run; None if the sites' gradients will determine them.
 
     Raises:
-        ConfigError: more clusters than sites, no [clusters] in the federation file where they are to be taken, a site that belongs to
-            more than one, sites whose text is mixed, so that there is nothing to tell them apart by, or what `check_enough` refuses.
+        ConfigError: There are more clusters than sites, no [clusters] in the federation file although they are to be taken from
+            it, a site in more than one, mixed text, by which sites cannot be told apart, or too few sites (`check_enough`).
     """
     planned = _planned(settings, federation)
     if planned:
@@ -27,7 +27,7 @@ def planned_clusters(settings: Settings, federation: Federation) -> Clusters | N
 
 
 def sites_needed(settings: Settings) -> int:
-    """Of each cluster, at least: a median needs three, a trimmed mean one more than it cuts off, Krum 2 f + 3 (Blanchard et al. 2017)."""
+    """Return how many sites a cluster needs: median 3, trimmed mean 2 f + 1, Krum 2 f + 3 (Blanchard et al. 2017), else 1."""
     liars = settings.byzantine_sites
     return {"median": 3, "trimmed-mean": 2 * liars + 1, "krum": 2 * liars + 3, "multi-krum": 2 * liars + 3}.get(
         settings.aggregation, 1
@@ -35,10 +35,10 @@ def sites_needed(settings: Settings) -> int:
 
 
 def check_enough(settings: Settings, clusters: Clusters) -> None:
-    """Refuse clusters with fewer sites than the run's rule needs.
+    """Refuse clusters with fewer sites than the run's aggregation needs.
 
     Raises:
-        ConfigError: names the first such cluster, its sites and how many are wanted.
+        ConfigError: Names the first such cluster, its sites and how many are needed.
     """
     wanted = sites_needed(settings)
     for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
@@ -51,7 +51,7 @@ def check_enough(settings: Settings, clusters: Clusters) -> None:
 
 
 def alone_words(settings: Settings, clusters: Clusters, sent: TensorSet) -> dict[str, str]:
-    """Site -> what of its update is averaged with nothing, and what would help. sent: what travels."""
+    """Return site -> a warning, with remedies, if parts of its update are averaged with no other. sent: what travels."""
     helps = "cluster.least = 2" if settings.how.clustering == "families" else "a smaller cluster.number"
     helps = "a larger cluster in the federation file" if settings.cluster_by == "given" else helps
     words = dict[str, str]()
@@ -87,11 +87,11 @@ def _planned(settings: Settings, federation: Federation) -> Clusters | None:
 
 
 def numbers_of_clusters(settings: Settings, federation: Federation) -> Mapping[Part, int]:
-    """How many clusters each part has: as many as `cluster.by` makes, or `cluster.number`; a part that `cluster.by` does not divide
-    (the decoder, of many sites into English) stays whole.
+    """Return the number of clusters of each part: `cluster.number`, or as many as `cluster.by` makes.
+    A part that `cluster.by` does not divide (the decoder, if many sites translate into English) stays whole.
 
     Raises:
-        ConfigError: more clusters than sites.
+        ConfigError: There are more clusters than sites.
     """
     check_number(settings.num_clusters, federation.site_names)
     known = {part: len(_known(settings, federation)[part]) for part in CLUSTERED}
@@ -99,8 +99,8 @@ def numbers_of_clusters(settings: Settings, federation: Federation) -> Mapping[P
 
 
 def numbers_by_gradients(settings: Settings, federation: Federation) -> Mapping[Part, int]:
-    """How many clusters gradients are to make of each part: `cluster.number` (-1: the silhouette decides), or as many as `cluster.by` makes
-    of it, or of the other where it leaves this one whole: the paper's gradients divide the decoder of many sites into English too.
+    """Return how many clusters gradients make of each part: `cluster.number` (-1: the silhouette decides), or as `cluster.by`.
+    A part that this leaves whole gets as many as the other: the paper's gradients divide the decoder into English, too.
     """
     if settings.num_clusters:
         return dict.fromkeys(CLUSTERED, settings.num_clusters)
