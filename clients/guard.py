@@ -189,13 +189,16 @@ class StoredReplies:
 
 
 def _is_first(file: Path, said: str) -> bool:
-    """Return whether `file` is new or holds the same value; if several processes write at once, one creates the file."""
+    """Return whether `file` is new or holds the same value; of several processes that write at once, one is first."""
     file.parent.mkdir(exist_ok=True)
+    aside = file.with_name(f"{file.name}.{os.getpid()}")
+    aside.write_text(said, encoding="utf-8")
     try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(said)
+        os.link(aside, file)  # whole: nobody reads a file that is half written
     except FileExistsError:
         return file.read_text(encoding="utf-8") == said
+    finally:
+        aside.unlink()
     return True
 
 

@@ -1,5 +1,6 @@
 """One answer to a question: the same bytes again, also in another process, and what came before is forgotten once the run moves on."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from clients.guard import StoredReplies
+from clients.guard import StoredReplies, _is_first
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.records import to_record
 
@@ -68,3 +69,22 @@ def test_so_many_runs_and_no_more_and_the_replies_of_three(tmp_path: Path) -> No
     with pytest.raises(ExchangeError, match=r"number 5 here; this site's file allows 4 \(\[limits\] max-runs\)"):
         admitted(tmp_path / "4", "train", 1, most=4)
     assert admitted(tmp_path / "3", "train", 1, most=4) is not None
+
+
+def test_what_a_run_was_first_asked_is_never_seen_half_written(tmp_path: Path) -> None:
+    """Of two processes with the same request, the second may look while the first writes."""
+    said, file, seen = "x" * 2**26, tmp_path / "run" / "bound", list[bool]()
+
+    def look() -> None:
+        while not file.exists():
+            pass
+        seen.append(file.stat().st_size == len(said))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    assert _is_first(file, said)
+    reader.join()
+    assert seen == [True]
+    assert _is_first(file, said)
+    assert not _is_first(file, "y")
+    assert [each.name for each in file.parent.iterdir()] == ["bound"]
