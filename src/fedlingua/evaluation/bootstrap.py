@@ -1,6 +1,6 @@
 """Paired bootstrap of two systems' scores from what is counted of each sentence (Koehn 2004).
 
-p is sacreBLEU's to the last digit. Its own `significance.PairedTest` gives p alone: no interval of the difference, no mean over sites, no
+p is sacreBLEU's to the last digit, but where the two systems never differ: there it is 1, and sacreBLEU's 1/1001. Its own `significance.PairedTest` gives p alone: no interval of the difference, no mean over sites, no
 metric that is not sacreBLEU's, and it counts every text anew.
 """
 
@@ -52,7 +52,7 @@ def difference(first: float, second: float, of_first: Numbers, of_second: Number
     ordered = np.sort(differences)
     cut = len(ordered) // 40
     spread = np.abs(differences)
-    by_chance = int(np.sum(spread - spread.mean() > abs(second - first)))
+    by_chance = int(np.sum(spread - spread.mean() > abs(second - first))) if spread.any() else len(ordered)
     return Difference(first, second, float(ordered[cut]), float(ordered[-cut - 1]), (by_chance + 1) / (len(ordered) + 1))
 
 
