@@ -1,4 +1,4 @@
-"""Aggregation as pure functions: algorithm 1 of Liu et al. 2023, weights, and the mean of what a cluster's sites sent."""
+"""Aggregation as pure functions: algorithm 1 of Liu et al. 2023, weights, and the mean of a cluster's updates."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,9 +26,9 @@ class State:
 
     Args:
         tensors: part -> cluster -> its tensors; the arrays are never written to.
-        round: the round that it stands after.
-        memory: named tensors that the method stores besides, such as an optimiser's moments; values: what JSON holds.
-        residuals: part.cluster -> what a code has left out of what the sites were given so far.
+        round: the last round that is part of it.
+        memory: further named tensors of the method, such as an optimiser's moments; values: whatever else, as JSON.
+        residuals: part.cluster -> what a code has left out of what was sent to the sites so far.
     """
 
     tensors: ClusterTensors
@@ -39,14 +39,14 @@ class State:
 
 
 Combine = Callable[[NamedTensors, Sequence[Update]], NamedTensors]
-"""(a cluster's tensors of one part, its sites' updates of them) -> what they become; without updates what they were."""
+"""(a cluster's tensors of one part, its sites' updates of them) -> its new tensors; without updates the old ones."""
 
 
 # --- Clusters: algorithm 1 ---------------------------------------------------------------------------------------------------
 
 
 def start_everywhere(initial: NamedTensors, tensor_set: TensorSet, clusters: Clusters) -> dict[Part, dict[str, NamedTensors]]:
-    """Every cluster begins with the same tensors: algorithm 1, lines 1-3."""
+    """Give every cluster the same initial tensors: algorithm 1, lines 1-3."""
     joined = Joined(join(initial, tensor_set), tensor_set)
     return {part: dict.fromkeys(clusters[part], joined.of_part(part)) for part in PARTS}
 
@@ -54,7 +54,7 @@ def start_everywhere(initial: NamedTensors, tensor_set: TensorSet, clusters: Clu
 def inner_cluster_aggregation(
     before: ClusterTensors, updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, combine: Combine
 ) -> dict[Part, dict[str, NamedTensors]]:
-    """Each part of each cluster becomes what `combine` makes of it and its own sites' updates: algorithm 1, lines 7-14."""
+    """Combine each part of each cluster with the updates of the cluster's own sites: algorithm 1, lines 7-14."""
     new: dict[Part, dict[str, NamedTensors]] = {part: {} for part in PARTS}
     for part, cluster, sites in in_clusters(set(updates), clusters):
         names, members = [spec.name for spec in tensor_set.of_part(part)], []
@@ -67,7 +67,7 @@ def inner_cluster_aggregation(
 
 
 def in_clusters(answered: Collection[str], clusters: Clusters) -> Iterator[tuple[Part, str, list[str]]]:
-    """(part, cluster, its sites that answered), in federation order, whatever the order of replies."""
+    """Yield (part, cluster, its sites that answered) in federation order, whatever the order of replies."""
     for part in PARTS:
         for cluster, sites in clusters[part].items():
             yield part, cluster, [site for site in sites if site in answered]
@@ -76,23 +76,23 @@ def in_clusters(answered: Collection[str], clusters: Clusters) -> Iterator[tuple
 # --- Weights -----------------------------------------------------------------------------------------------------------------
 
 Weights = Callable[[Sequence[Update]], list[float]]
-"""What each of a cluster's updates counts; they add up to 1."""
+"""Updates of a cluster -> their weights, which add up to 1."""
 LEAST_SHARE = 1e-12
-"""Of the weight of the site with the lowest loss: no site counts nothing."""
+"""Least weight of a site, relative to that of the site with the lowest loss: no site has weight 0."""
 
 
 def by_size(updates: Sequence[Update], temperature: float = 1.0) -> list[float]:
-    """The weights of FedAvg: Liu et al. 2023, eq. 2. Above a temperature of 1 sizes count to the power of 1 / temperature."""
+    """Return the weights of FedAvg, Liu et al. 2023, eq. 2: sizes to the power of 1 / temperature."""
     return tempered([update.num_examples for update in updates], temperature)
 
 
 def equally(updates: Sequence[Update]) -> list[float]:
-    """The weights of FedMean: Liu et al. 2023, eq. 3."""
+    """Return the weights of FedMean: Liu et al. 2023, eq. 3."""
     return [1 / len(updates)] * len(updates)
 
 
 def by_loss(updates: Sequence[Update], temperature: float) -> list[float]:
-    """Softmax of minus the training losses: Dimitriadis et al. 2021 (DGA). temperature: above 0, in nats a token."""
+    """Return the softmax of minus the training losses, Dimitriadis et al. 2021 (DGA). temperature: above 0, in nats a token."""
     lowest = min(update.loss for update in updates)
     shares = [max(math.exp((lowest - update.loss) / temperature), LEAST_SHARE) for update in updates]
     return [share / math.fsum(shares) for share in shares]
@@ -103,14 +103,14 @@ WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
     "fed-avg": lambda settings: partial(by_size, temperature=settings.sampling_temperature),
     "by-loss": lambda settings: partial(by_loss, temperature=settings.loss_temperature),
 }
-"""One line a mean: `aggregation` -> its weights."""
+"""`aggregation` -> its weights; one line for each weighted mean."""
 
 
 def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lambda site, share: None) -> Weights:
-    """Those that `aggregation` names, under a rule that is no weighted mean those of FedMean; none over `robust.max-share`.
+    """Return the weights that `aggregation` names (FedMean's for robust rules), none above `robust.max-share`.
 
     Args:
-        on_bound: called with the site and the share that it would have.
+        on_bound: Called with a site whose weight is bounded, and the weight that it would have had.
     """
     by = WEIGHTS.get(settings.aggregation, WEIGHTS["fed-mean"])(settings)
 
@@ -129,38 +129,38 @@ def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lamb
 
 
 def weighted_mean(before: NamedTensors, updates: Sequence[Update], by: Weights, missing: str = "previous") -> NamedTensors:
-    """The mean of a cluster's updates by their weights; its tensors as they were where there are none."""
+    """Return the weighted mean of a cluster's updates; without updates, its tensors as they were."""
     if not updates:
         return before
     return mean(before, [update.sent(weight) for update, weight in zip(updates, by(updates), strict=True)], missing)
 
 
 def fed_avg(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
-    """Mean weighted by the sites' data sizes: Liu et al. 2023, eq. 2."""
+    """Return the mean weighted by the sites' data sizes: Liu et al. 2023, eq. 2."""
     return weighted_mean(before, updates, by_size)
 
 
 def fed_mean(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
-    """Plain mean over sites, whatever their sizes: Liu et al. 2023, eq. 3."""
+    """Return the plain mean over sites, whatever their sizes: Liu et al. 2023, eq. 3."""
     return weighted_mean(before, updates, equally)
 
 
 def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") -> NamedTensors:
-    """Mean of what a cluster's sites sent; a number that no site sent stays unchanged, bit for bit.
+    """Return the mean of what a cluster's sites sent; a number that no site sent stays unchanged, bit for bit.
 
-    Where all sent all, it is FedAvg (FedMean under equal weights). Eq. 4 of MetaSend (Chu et al. 2024) sums over all sites and
-    does not say what stands where a site sent nothing; `send.missing` has both readings:
+    If all sites sent everything, this is FedAvg (FedMean under equal weights). Eq. 4 of MetaSend (Chu et al. 2024) sums over all sites
+    and does not say what is added for a site that sent nothing; `send.missing` has both readings:
 
-    - `previous`: what the site received, as if it had not moved there: W_s = W_g + sum over those who sent of w_k (W_k - W_g).
-    - `renormalise`: those who sent share the weights among them.
+    - `previous`: what the site received, as if it had not changed: W_s = W_g + sum over senders k of w_k (W_k - W_g).
+    - `renormalise`: the weights are shared among the senders alone.
 
-    Summed in the order given, in float32: float32(w) * x, site after site. Only where a tensor was sent in part and weights are
-    renormalised does every number have a divisor of its own; then the sum is taken in float64 and rounded once, so that what a
-    single site sent comes out as it was sent. No memory of an update's size is needed but the result's.
+    Sums run in the order given, in float32: float32(w) * x, site after site. Only if a tensor was sent in part and weights are
+    renormalised, each number has its own divisor; then the sum is taken in float64 and rounded once, so that a number that one site
+    alone sent stays exact. Apart from the result, no memory of the size of an update is needed.
 
     Args:
-        before: the cluster's tensors that the round began with.
-        sent: of every site that answered, with weights that add up to 1.
+        before: The cluster's tensors at the beginning of the round.
+        sent: What every answering site sent, with weights that add up to 1.
     """
     begun, *given = (
         each if isinstance(each, Joined | Some) else Some(each, each) for each in (before, *(site.tensors for site in sent))
@@ -170,9 +170,9 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
     memory, ends = np.empty(sum(sizes.values()), np.float32), dict(zip(sizes, accumulate(sizes.values()), strict=True))
 
     def add_up(name: str, span: int) -> None:
-        """Fill one core's span of a tensor, by blocks that stay in the core's cache while all sites are added."""
+        """Compute one core's span of a tensor, in blocks that stay in the core's cache while all sites are added."""
         start, senders = begun.flat(name), [(site, tensors) for site, tensors in everybody if name in tensors]
-        # What each site adds, which numbers of it count (None: all), and what stands where none do.
+        # What each site adds, and which of its numbers count (None: all).
         among = senders if missing == "renormalise" or not senders else everybody
         arrays = [tensors.flat(name) if name in tensors else start for _, tensors in among]
         masks = [site.masks.get(name) if name in tensors else None for site, tensors in among]
@@ -192,7 +192,7 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
             for array, weight, mask in zip(arrays, weights, counted, strict=True):
                 numbers = array[block] if mask is None else np.where(mask, array[block], start[block])
                 sums += np.multiply(numbers, np.float32(weight), out=scratch[: len(sums)])
-            if in_part:  # the sum of the shares of what was there would round
+            if in_part:  # numbers that nobody sent: summing shares of the old value would round it
                 there = np.logical_or.reduce([mask for mask in counted if mask is not None], initial=False)
                 np.copyto(sums, start[block], where=~there)
 
@@ -215,7 +215,7 @@ def _divided(
 
 
 def each_number(updates: Sequence[Update], rule: Callable[[Sequence[Flat]], Numbers]) -> NamedTensors:
-    """Apply `rule` to all updates' numbers: by part if they are stored so, else by tensor."""
+    """Apply `rule` to the numbers of all updates: part by part if stored so, otherwise tensor by tensor."""
     joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
     if len(joined) == len(updates):
         return Joined({part: rule([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)

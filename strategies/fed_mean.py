@@ -31,9 +31,9 @@ from strategies.updates import Update
 
 
 class FedMean(SiteStrategy):
-    """Averages the sites of each cluster by the weights that `aggregation` names: every site the same (eq. 3), by size (eq. 2), by loss.
+    """Averages the sites of each cluster with the weights that `aggregation` names: equal (eq. 3), by size (eq. 2), or by loss.
 
-    rule: what a cluster's updates become, where that is no such mean; it gets whole updates.
+    rule: a robust rule that takes the place of the mean; it needs whole updates.
     """
 
     rule: Rule | None = None
@@ -49,7 +49,7 @@ class FedMean(SiteStrategy):
         self.optimizer = None if settings.optimized_by == "none" else ServerOptimizer(settings)
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
-        """Inside every cluster the mean of its sites, or the rule's choice; with an optimiser a step towards it."""
+        """Replace each cluster's tensors by the mean of its sites or the rule's result; with a server optimiser, step towards it."""
         self._note_small_clusters(set(updates))
         combine = self._gradient if self.optimizer else self._combined
         new = inner_cluster_aggregation(state.tensors, updates, self.tensor_set, self.clusters, combine)
@@ -60,7 +60,7 @@ class FedMean(SiteStrategy):
             return before
         if self.rule:
             return self.rule(members)
-        weights = self.weights([replace(update, tensors={}) for update in members])  # by sizes and losses, not by numbers
+        weights = self.weights([replace(update, tensors={}) for update in members])  # weights depend on sizes and losses alone
         return mean(before, [update.sent(weight) for update, weight in zip(members, weights, strict=True)], self.missing)
 
     def _gradient(self, before: NamedTensors, members: Sequence[Update]) -> NamedTensors:
@@ -71,7 +71,7 @@ class FedMean(SiteStrategy):
         self.note(f"site {site} would be {share:.0%} of its cluster's mean; robust.max-share = {most:g} bounds it")
 
     def _note_small_clusters(self, answered: set[str]) -> None:
-        """Say which clusters stay as they were, since too few of their sites answered well for the rule."""
+        """Announce the clusters that stay unchanged because the rule needs more good updates than they have."""
         for part, clusters in self.clusters.items() if self.least > 1 else ():
             for name, sites in clusters.items() if self.tensor_set.of_part(part) else ():
                 if (here := sum(site in answered for site in sites)) < self.least:

@@ -25,11 +25,11 @@ from strategies.traffic import FILE as TRAFFIC
 from strategies.traffic import FP32, Counts, kind_of
 
 WAIT_PAUSE_S = 5.0
-"""Between two looks for sites that `below-quorum = "wait"` waits for."""
+"""Pause between two looks for missing sites under `below-quorum = "wait"`."""
 _MAY_BE_ASKED_AGAIN = ("refused", "unreadable", "not held")
 T = TypeVar("T")
 Parser = Callable[[str, Message, int], T]
-"""(site, reply, its bytes) -> what the reply says; refuses with ExchangeError."""
+"""(site, reply, its size in bytes) -> the parsed reply; raises ExchangeError for a bad one."""
 
 
 class RoundSkippedError(Exception):
@@ -45,14 +45,14 @@ class _Unanswered:
 
 
 class Phases:
-    """The phases of a run, round after round; `record` is of the round at work. Remembers which sites have not answered yet."""
+    """The phases of a run, round after round. `record` is the current round's. Remembers which sites have not answered yet."""
 
     def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, holdings: Holdings | None = None) -> None:
         self.settings, self.registry, self.folder = settings, registry, folder
         self.holdings = holdings or Holdings()
         self.begin_round(0, 0)
         self._refused: set[str] = set()
-        """sites whose last reply was bad"""
+        """Sites whose last reply was bad."""
         self._unanswered: dict[str, _Unanswered] = {}
         self._pauses: dict[str, float] = {}
         self._last_reply: float | None = None
@@ -64,7 +64,7 @@ class Phases:
 
     @property
     def most_seconds(self) -> float:
-        """That a site can have been at work in the round so far, with something for clocks that do not run alike."""
+        """The most seconds that a site can have worked in this round so far, with a margin for clocks that differ."""
         return 1.1 * (time.monotonic() - self._round_began) + 5.0
 
     def note(self, text: str) -> None:
@@ -73,7 +73,7 @@ class Phases:
     # --- Who is asked ----------------------------------------------------------------------------------------------------------
 
     def available(self, grid: Grid, phase: Phase, progress: Progress) -> list[str]:
-        """The sites to ask now, in federation order; absent, busy and excluded ones are recorded as failures."""
+        """Return the sites to ask now, in federation order; absent, busy and excluded sites are recorded as failures."""
         known = set(self.registry.sites)
         connected, refused = self.registry.refresh(grid, self.settings.deadline_of("join"))
         for failure in refused:
@@ -97,8 +97,8 @@ class Phases:
         return available
 
     def _pull_late_replies(self, grid: Grid) -> None:
-        """Whoever has answered an earlier phase's request by now may be asked again, and so may, for a try, a site whose pause is
-        over: its node may have been started anew, and the request be lost. The late reply itself is dropped."""
+        """Drop late replies and let their sites be asked again; also, as a try, sites whose pause is over: their node may have been
+        restarted and the request lost."""
         for site, request in list(self._unanswered.items()):
             late = pull_one(grid, request.number, WITHOUT_TENSORS)  # it is dropped, so its tensors are not wanted
             answers = [reply for reply in late if isinstance(reply, Unreadable) or not reply.has_error()]
@@ -122,27 +122,27 @@ class Phases:
         progress: Progress,
         most_bytes: int = WITHOUT_TENSORS,
     ) -> list[Reply[T]]:
-        """Send the messages of `requests`, one to each site; return good replies in federation order, at least a quorum.
+        """Send the messages of `requests`, one to each site, and return the good replies in federation order, at least a quorum.
 
-        Where bad replies leave too few, their sites are asked once more. most_bytes: of one reply.
+        If bad replies leave too few, their sites are asked once more. most_bytes: upper bound of a reply's size.
 
         Raises:
-            RunError: too few are good; or RoundSkippedError under `below-quorum = "go-on"`.
+            RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`.
         """
         good: dict[str, Reply[T]] = {}
         again: set[str] | None = None
-        """the sites that are asked once more, when they are"""
+        """Sites that are asked once more; None before that."""
         gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
             asked = {site: message for message in requests() if (site := str(_task(message)["site"])) not in good}
             if again:
                 asked = {site: message for site, message in asked.items() if site in again}
-            # Those who wait for a quorum, or take what there is at the end, hear everybody out.
+            # A run that waits for a quorum, or takes what there is at the end, waits for every reply.
             hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
             needed = 0 if hears_all else self.quorum - len(good)
             answered, lost = self._ask_once(grid, asked, phase, parse, progress, needed, most_bytes, again is None)
             good |= answered
-            if lost:  # of what the request named
+            if lost:  # sites that no longer hold what the request named by its hash
                 asked = {site: message for message in requests() if (site := str(_task(message)["site"])) in lost}
                 good |= self._ask_once(grid, asked, phase, parse, progress, needed - len(answered), most_bytes, again is None)[0]
             if again is None and len(good) < self.quorum <= len(good) + len(self._refused):
@@ -170,7 +170,7 @@ class Phases:
         most_bytes: int,
         asks_again: bool,
     ) -> tuple[dict[str, Reply[T]], set[str]]:
-        """The good replies, and the sites that have lost what their request named and must be asked again."""
+        """Return the good replies, and the sites that no longer hold what their request named by its hash and must be asked again."""
         number, sites = self.record.number, list(messages)
         good: dict[str, Reply[T]] = {}
         failures: list[Failure] = []
@@ -189,7 +189,7 @@ class Phases:
                 self.record.pause_s[phase] = round(time.monotonic() - self._last_reply, 3)
 
         def is_hopeless(waiting: int) -> bool:
-            # Who says that it could not may be asked again, but nobody is waited for on that hope.
+            # Sites that reported a failure may be asked again, so they still count as possible good replies.
             hopeful = sum(failure.kind in _MAY_BE_ASKED_AGAIN for failure in failures) if asks_again else 0
             return len(good) + waiting + hopeful < needed
 
@@ -205,8 +205,8 @@ class Phases:
                 good[site] = Reply(site, reply, parsed := parse(site, reply, size))
                 self.holdings.confirm(site)
             except (RunError, OSError):
-                raise  # the server's own
-            except Exception as error:  # what a node makes up may fail anywhere
+                raise  # an error of the server itself
+            except Exception as error:  # a reply with arbitrary content may fail anywhere
                 failures.append(bad_reply(site, error))
                 self.refuse(failures[-1], phase, progress)
             else:
@@ -214,7 +214,7 @@ class Phases:
                 about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
                 self.folder.event("reply", **about, loss=_loss(getattr(parsed, "sums", parsed)), uplink_bytes=size)
             finally:
-                # What is needed of the tensors is with whoever read them; the reply itself stays until the phase is over.
+                # The parsed reply has the tensors that are needed; the message itself stays in memory until the phase is over.
                 reply.content.pop(protocol.ARRAYS, None)
         self.record.bytes = self.registry.traffic.as_json(self._before)
         self.folder.write(TRAFFIC, self.registry.traffic.as_json())
@@ -233,14 +233,14 @@ class Phases:
                 self._unanswered[failure.site] = _Unanswered(failure.unanswered, retry_at)
             if failure.kind in ("unreadable", "failed", "not held"):
                 self.refuse(failure, phase, progress)
-            elif failure.kind != "refused":  # those are entered as they come
+            elif failure.kind != "refused":  # refused replies were recorded above, as they arrived
                 self.record.fail(failure, phase)
         return good, lost
 
     # --- What went wrong -------------------------------------------------------------------------------------------------------
 
     def refuse(self, failure: Failure, phase: Phase, progress: Progress) -> None:
-        """Enter a refused reply, and set the site aside when it was one too many."""
+        """Record a refused reply, and set the site aside once it has sent too many."""
         self.record.fail(failure, phase)
         self._refused.add(failure.site)
         progress.bad_replies[failure.site] = progress.bad_replies.get(failure.site, 0) + 1
@@ -249,14 +249,14 @@ class Phases:
 
     @property
     def quorum(self) -> int:
-        """How many sites have to answer well in a phase."""
+        """The number of good replies that a phase needs."""
         return max(1, math.ceil(self.settings.quorum * len(self.registry.expected) - 1e-9))
 
     def need_quorum(self, good: Collection[str], phase: Phase) -> None:
-        """Apply `below-quorum` if too few sites replied well; at the end, a run that continues takes what there is.
+        """Apply `below-quorum` if there are too few good replies; under "go-on" the last phase takes what there is.
 
         Raises:
-            RunError, RoundSkippedError: names the sites that are missing, and why.
+            RunError, RoundSkippedError: Too few; names the missing sites and the reasons.
         """
         if len(good) >= self.quorum:
             return
@@ -313,7 +313,7 @@ def ask_every_site(
                 else:
                     check_task(reply, tasks[site])
                     parsed[site] = parse(site, reply, message_bytes(reply))
-            except Exception as error:  # what a node makes up may fail anywhere
+            except Exception as error:  # a reply with arbitrary content may fail anywhere
                 failures.append(bad_reply(site, error))
         failures = in_order(failures, ask)
         ask = [failure.site for failure in failures if failure.is_bad_reply]

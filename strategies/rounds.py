@@ -46,12 +46,12 @@ PHASES: dict[str, Phase] = {
 
 
 RESIDUAL = "residual/"
-"""Before the name of what a code has left out, among the tensors that a checkpoint holds besides the clusters'."""
+"""Prefix, among a checkpoint's own tensors, of the names of residuals: what a code has left out so far."""
 
 
 @dataclass(frozen=True)
 class Federated:
-    """The run that a strategy is made for."""
+    """What a strategy needs to know of its run."""
 
     settings: Settings
     registry: Registry
@@ -61,10 +61,10 @@ class Federated:
 
 
 class Rounds(Strategy):
-    """The loop of a run. `state` is that of the last stored round; `progress` all else that a resumed run needs.
+    """The loop over a run's rounds. `state` is the last stored round's; `progress` is what else a resumed run needs.
 
-    travels: whether updates come back. update_phase: in which phase, "send" where a threshold comes in between. one_best_round: whether
-    the federation chooses one best round or every site its own.
+    travels: whether sites send updates. update_phase: the phase in which they do; "send" if a threshold is decided before. one_best_round:
+    whether the federation chooses one best round, or every site its own.
     """
 
     travels = True
@@ -77,7 +77,7 @@ class Rounds(Strategy):
         run = of.folder.read("run.json") or {}
         self.run_id, self.attempt = str(run.get("id", "")), int(run.get("attempt", 1))
         self.state = self.sent = State({})
-        """`sent`: what the requests of the round at work carry, as Flower's FedAdam has its `current_arrays`."""
+        """`sent`: the state that the current round's requests carry, like `current_arrays` of Flower's FedAdam."""
         self.progress = Progress(Random(f"{of.settings.seed}/server"))
         self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
         self.scores: dict[str, Scores] = {}
@@ -89,29 +89,29 @@ class Rounds(Strategy):
 
     @abstractmethod
     def init(self, tensors: NamedTensors) -> State:
-        """The state before the first round."""
+        """Return the state before the first round."""
 
     @abstractmethod
     def model_for(self, state: State, site: str) -> NamedTensors:
-        """The tensors that a site gets; none when its own stay with it."""
+        """Return the tensors that a site receives; none if the site's tensors never leave it."""
 
     @abstractmethod
     def round(self, state: State, number: int, grid: Grid) -> State:
-        """What the round makes of a state; the run's own stays as it is meanwhile."""
+        """Run a round and return the state after it; `self.state` stays as it is meanwhile."""
 
     @abstractmethod
     def evaluate(self, state: State, number: int, grid: Grid) -> Any:
-        """The sites' dev losses under a state, by messages for that alone."""
+        """Measure the sites' dev losses under a state by messages of their own."""
 
     @property
     def rides(self) -> bool:
-        """Whether a round is measured by the request that trains the next; not where a hook of one's own says what either holds."""
+        """Whether the request to train a round also measures the one before; not if a subclass overrides a request."""
         hooks = (getattr(type(self), hook).__module__ for hook in ("configure_train", "configure_evaluate", "evaluate"))
         return next(hooks).startswith("strategies.") and set(hooks) == {"strategies.strategy"}
 
     @abstractmethod
     def _expected(self, site: str) -> Expected:
-        """The request that a reply is checked against."""
+        """Return what a site's reply is checked against."""
 
     # --- All rounds ------------------------------------------------------------------------------------------------------------
 
@@ -168,16 +168,16 @@ class Rounds(Strategy):
         self._store(replace(state, round=number), num_rounds, time.monotonic() - started)
 
     def is_measured(self, number: int) -> bool:
-        """Whether the dev loss after a round is measured."""
+        """Return whether the dev loss after a round is measured."""
         return number == self.phases.num_rounds or number % self.settings.evaluate_every == 0
 
     def is_measured_now(self, number: int) -> bool:
-        """Whether by messages for that alone, since no training is sure to follow whose request holds the same tensors."""
+        """Return whether messages of their own measure it, since no later request is sure to carry the same tensors."""
         no_other = number == self.phases.num_rounds or not self.rides or self.progress.may_end(number, *self._patience)
         return self.is_measured(number) and no_other
 
     def _store(self, state: State, num_rounds: int, seconds: float) -> None:
-        """Make a round's state the run's, and a checkpoint."""
+        """Make a state the run's, record the round, and write a checkpoint."""
         self.state, number = state, state.round
         record, earlier_best = self.phases.record, self.progress.best_round
         self.progress.round = number
@@ -208,7 +208,7 @@ class Rounds(Strategy):
         )
 
     def _resume(self) -> None:
-        """Go back to the last round that is whole; what is damaged is passed over and named."""
+        """Return to the last complete round; damaged checkpoints are passed over and named."""
         newest, passed_over = self.folder.checkpoints.newest_good(self._has_its_best)
         for reason in passed_over:
             self.note(f"checkpoint passed over: {reason}")
@@ -237,7 +237,7 @@ class Rounds(Strategy):
     # --- The end ---------------------------------------------------------------------------------------------------------------
 
     def _finish(self, grid: Grid, num_rounds: int) -> None:
-        """Deliver the best round's tensors and gather the scores."""
+        """Deliver the best round's tensors and collect the scores."""
         best, state = self._best_rounds(), self.state
         self.phases.begin_round(num_rounds, num_rounds)
         if self.travels and self.progress.best_round > 0:
@@ -256,13 +256,13 @@ class Rounds(Strategy):
         return parse_scores(reply, self._expected(site), texts, mixed)
 
     def _best_rounds(self) -> dict[str, int]:
-        """Site -> the round it uses: one for all by the federation's dev loss, or each site's own best."""
+        """Return site -> the round that it uses: one for all by the federation's dev loss, or each site's own best."""
         if self.one_best_round:
             return dict.fromkeys(self.registry.expected, self.progress.best_round)
         return {site: self._best_up_to(site, self.progress.round) for site in self.registry.expected}
 
     def _best_up_to(self, site: str, last: int) -> int:
-        """The round that the site would use if round `last` were the run's end."""
+        """Return the round that the site would use if the run ended with round `last`."""
         if self.one_best_round:
             return self.progress.best_up_to(last, self.settings.best_by)
         return self.progress.own_best(site, last, self.settings.best_by)
@@ -270,7 +270,7 @@ class Rounds(Strategy):
     # --- Requests --------------------------------------------------------------------------------------------------------------
 
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
-        """One for each site that is here, with what it would use of a state. round_of: site -> the round that it is of; 0 is the base."""
+        """Make a request for each available site with its tensors of a state. round_of: site -> their round; 0: the base, no tensors."""
         packed, messages = Packed(), []
         for site in self.phases.available(grid, PHASES[message_type], self.progress):
             number = round_of(site)
@@ -279,7 +279,7 @@ class Rounds(Strategy):
         return messages
 
     def _request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
-        """A request without tensors. own_round: the round of the site's own tensors to use, if any stay with it."""
+        """Make a request without tensors. own_round: the round of the tensors to use, of those that never leave the site."""
         task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
         if message_type == protocol.TRAIN:
             task = replace(task, measure=self.progress.pending)

@@ -1,10 +1,10 @@
-"""One round, the same for all strategies: ask, wait, parse, check, aggregate; every site measures what it came to, mostly in the next one.
+"""One round, the same for all strategies: ask, wait, parse, check, aggregate. Sites measure the result, mostly in the next round.
 
-A strategy of one's own subclasses this (or FedMean) and says how updates become the next state: `aggregate(state, updates)`, and
-where need be with what it begins, `init(tensors)`, and what a site gets, `model_for(state, site)`; or it overrides one of
-Flower's hooks, which get and give real records and messages. What it stores besides tensors lies in the state, so that a killed
-run goes on. A class of Flower's, or a subclass of one, runs inside every cluster: strategies/stock.py. The loop over all rounds:
-strategies/rounds.py.
+Your own strategy subclasses this (or FedMean) and defines how updates become the next state, `aggregate(state, updates)`; if needed
+also the first state, `init(tensors)`, and what a site receives, `model_for(state, site)`. Or it overrides one of Flower's hooks,
+which take and return real records and messages. What it stores besides tensors belongs in the state, so that a killed run can be
+resumed. A strategy class of Flower's, or a subclass of one, runs inside every cluster: strategies/stock.py. The loop over all
+rounds: strategies/rounds.py.
 """
 
 import math
@@ -46,9 +46,9 @@ __all__ = ["Federated", "SiteStrategy"]
 
 
 class SiteStrategy(Rounds):
-    """Base of all strategies.
+    """Base class of all strategies.
 
-    train_message: what the first request of a round asks for.
+    train_message: type of the first request of a round.
     """
 
     train_message = protocol.TRAIN
@@ -56,11 +56,11 @@ class SiteStrategy(Rounds):
     # --- What a method says ----------------------------------------------------------------------------------------------------
 
     def init(self, tensors: NamedTensors) -> State:
-        """The state before the first round: the same tensors in every cluster."""
+        """Return the state before the first round: the same tensors in every cluster."""
         return State(start_everywhere(tensors, self.tensor_set, self.clusters))
 
     def model_for(self, state: State, site: str) -> NamedTensors:
-        """The tensors that a site gets: its clusters' and the shared ones; none when its own stay with it."""
+        """Return the tensors that a site receives: those of its clusters; none if the site's tensors never leave it."""
         parts = [part for part in PARTS if self.tensor_set.of_part(part)]
         own = {part: state.tensors[part][cluster_of(self.clusters, part, site)] for part in parts}
         joined = [each for each in own.values() if isinstance(each, Joined)]
@@ -69,30 +69,30 @@ class SiteStrategy(Rounds):
         return {spec.name: own[spec.part][spec.name] for spec in self.tensor_set.specs}
 
     def training_start(self, site: str) -> NamedTensors:
-        """The tensors that this round's training starts from at a site, which its update is measured from: those that it is given."""
+        """Return the tensors that a site's training starts from in this round, and that its update is measured against."""
         return self.model_for(self.sent, site)
 
     @property
     def projected(self) -> int:
-        """Of how many tensors a reply may have projections."""
+        """The number of tensors of which a reply may hold projections."""
         return len(self.tensor_set.specs) if self.settings.crosses else 0
 
     @property
     def train_config(self) -> ConfigRecord:
-        """Settings of the sites' training that a request adds."""
+        """Settings of local training that a request carries."""
         return ConfigRecord({protocol.PROXIMAL_MU: self.settings.pull} if self.settings.pull else {})
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
-        """The next state. updates: site -> its checked update, in federation order; they last no longer than the round."""
+        """Return the next state. updates: site -> its checked update, in federation order; valid during this round only."""
         raise NotImplementedError(f"{type(self).__name__} says neither aggregate nor aggregate_train")
 
     # --- One round -------------------------------------------------------------------------------------------------------------
 
     def round(self, state: State, number: int, grid: Grid) -> State:
-        """What the round makes of a state; the run's own stays as it is meanwhile. Each reply is parsed as it comes.
+        """Run a round and return the state after it; `self.state` stays as it is meanwhile. Replies are parsed as they arrive.
 
         Raises:
-            RunError: too few good replies; or RoundSkippedError, where the run goes on without the round.
+            RunError: Too few good replies. RoundSkippedError: the same, where the run continues without the round.
         """
         if number > 0:
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
@@ -109,7 +109,7 @@ class SiteStrategy(Rounds):
         return state
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """A request for each site that is here: its own clusters' part of `arrays`, and `config` where there is any."""
+        """Make a request for each available site: its clusters' part of `arrays`, and `config` if any."""
         self.sent, packed, messages = state_of(arrays, self.state), Packed(), []
         for site in self.phases.available(grid, "train", self.progress):
             messages.append(self._request(self.train_message, site, server_round, server_round - 1))
@@ -119,7 +119,7 @@ class SiteStrategy(Rounds):
         return messages
 
     def parsed(self, site: str, reply: Message, size: int) -> Training:
-        """What a reply says, once it can be believed; the round's record has its figures, and large tensors lie in a file from now on."""
+        """Parse and check a reply, enter its figures into the round's record, and move large tensors to a file."""
         received = self.training_start(site) if self.travels and self.sent.tensors else None
         training = self._parser(site)(reply, self._expected(site), received)
         if received is not None:
@@ -129,11 +129,11 @@ class SiteStrategy(Rounds):
         return replace(training, update=replace(training.update, tensors=stored))
 
     def checked(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
-        """The updates that count, in federation order: what no honest site can have sent is left out, what is too long scaled down, and
-        either is named. A site whose update is left out has answered all the same, counts for the quorum and is not set aside.
+        """Return the updates to aggregate, in federation order. Updates that no honest site can have sent are left out, too long ones
+        are scaled down, and both are recorded. A site whose update is left out still counts for the quorum and is not set aside.
 
         Raises:
-            RunError: of most sites nothing is left.
+            RunError: The updates of most sites are left out.
         """
         parsed = {reply.site: reply.parsed for reply in replies}
         updates = {site: training.update for site, training in parsed.items()}
@@ -154,7 +154,7 @@ class SiteStrategy(Rounds):
         return updates
 
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
-        """The state that `aggregate_train` makes of the accepted updates."""
+        """Return the state that `aggregate_train` makes of the accepted updates."""
         accepted = [reply for reply in replies if reply.site in updates]
         for reply in accepted:
             task = reply.message.content[protocol.TASK]
@@ -171,7 +171,7 @@ class SiteStrategy(Rounds):
         return state
 
     def given(self, number: int, state: State) -> State:
-        """What the sites are given of a state, under `send.code-down`; they have what the round began with."""
+        """Return the state as sites will have it after `send.code-down`, which codes its change since the round began."""
         if self.settings.code_down.method == "none":
             return state
         with timed(self.phases.record.server_s, "code"):
@@ -180,7 +180,7 @@ class SiteStrategy(Rounds):
         return result.state
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The arrays of the next state, and the sites' mean metrics. replies: checked ones, with one ArrayRecord and one MetricRecord."""
+        """Return the next state's arrays and mean metrics. replies: checked, each with one ArrayRecord and one MetricRecord."""
         messages = list(replies)
         state = self.aggregate(self.sent, {site_of(reply): update_of(reply) for reply in messages})
         return arrays_of(state), self._mean_metrics(messages)
@@ -188,15 +188,15 @@ class SiteStrategy(Rounds):
     # --- What its sites measure --------------------------------------------------------------------------------------------------
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """A request for each site: what it would use after this round. Round 0 asks for the base and carries nothing."""
+        """Make a request for each site, with what it would use after this round. Round 0 measures the base and carries nothing."""
         return self._requests(protocol.EVALUATE, state_of(arrays, self.state), grid, lambda _: server_round)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The federation's dev loss."""
+        """Return the federation's dev loss."""
         return MetricRecord({"dev_loss": cast(float, self.progress.loss(server_round, self.settings.best_by))})
 
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
-        """The sites' dev losses under a state, by messages for that alone; of an earlier round, where this one was skipped."""
+        """Measure dev losses under a state by messages of their own; after a skipped round, those of the round before."""
         ask = partial(self.configure_evaluate, number, arrays_of(state), ConfigRecord(), grid)
         most_bytes = size_limit(None, projected=self.projected)
         replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, self.progress, most_bytes)
@@ -205,7 +205,7 @@ class SiteStrategy(Rounds):
         return replies
 
     def measured(self, number: int, replies: Sequence[tuple[Message, str, Sums]]) -> None:
-        """Enter the sites' dev losses after a round, and hand them to `aggregate_evaluate`."""
+        """Record the sites' dev losses after a round, and pass them to `aggregate_evaluate`."""
         losses = {site: sums for _, site, sums in replies}
         self.progress.dev_losses[number], self.progress.pending = losses, None
         messages = []
@@ -220,7 +220,7 @@ class SiteStrategy(Rounds):
         self.phases.record.measure(number, self.progress.loss(number, self.settings.best_by), losses)
 
     def summary(self) -> None:
-        """Say in the run's progress what is about to happen."""
+        """Announce method, sites and clusters in the run's progress."""
         clusters = "; ".join(
             f"{part}: {', '.join(names)}" for part, names in self.clusters.items() if self.tensor_set.of_part(part)
         )
@@ -243,7 +243,7 @@ class SiteStrategy(Rounds):
         return parse_training
 
     def _judged(self, number: int, changes: Mapping[str, tuple[Sums, Change]]) -> dict[str, Verdict]:
-        """site -> verdict on its update, of those that are not taken as they came; lengths of the others are stored for later rounds."""
+        """Return site -> verdict for updates not taken as they are; lengths of the others are stored for later rounds."""
         settings, names, distances = self.settings, self.tensor_set.names, dict[str, Distance]()
         verdicts, further = dict[str, Verdict](), stretch(settings.code_up, number)
         for site, (sums, change) in changes.items() if self.travels and settings.max_update_ratio else ():
