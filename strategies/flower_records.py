@@ -1,6 +1,6 @@
 """States and updates as Flower's hooks take and return them: real ArrayRecords whose numbers are read on access.
 
-A hook may leave a record as it is, change it, or make its own. What was left alone is taken back without a copy.
+A hook may leave a record as it is, change it, or make its own. What it leaves alone is taken back without a copy.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ from strategies.progress import Sums
 from strategies.updates import Update
 
 WEIGHT, LOSS = "num-examples", "train_loss"
-"""In a reply's metrics, as Flower's strategies ask for them: what the site counts by, and its training loss in nats a token."""
+"""Keys of a reply's metrics, as Flower's strategies expect them: the site's weight, and its training loss in nats a token."""
 
 
 class LazyArray(Array):
     """A Flower Array over float32 numbers stored elsewhere: in an array or a file.
 
     Args:
-        source: The state or update that they are of.
-        place: In a state their part, cluster and name.
+        source: The state or update that the numbers belong to.
+        place: Their part, cluster and name in a state.
     """
 
     def __init__(self, numbers: Flat | Numbers, shape: tuple[int, ...], source: State | Update, *place: Any) -> None:
@@ -37,17 +37,17 @@ class LazyArray(Array):
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
-        """The npy bytes, made on each access."""
+        """The bytes in npy format, made on each access."""
         return Array(self.numpy()).data
 
     def numpy(self) -> Numbers:
-        """A copy, which may be written to, as with Flower's own."""
+        """Return a copy, which may be written to, as Flower's own does."""
         numbers = self.numbers if isinstance(self.numbers, np.ndarray) else self.numbers[: len(self.numbers)]
         return np.array(numbers, order="C").reshape(self.shape)
 
 
 def lazy_record(tensors: Mapping[str, Numbers], source: State | Update) -> ArrayRecord:
-    """Tensors as a record, by their names."""
+    """Return tensors as a record, by their names."""
     record = ArrayRecord()
     for name, tensor in tensors.items():
         record[name] = LazyArray(tensor, tensor.shape, source)
@@ -58,7 +58,7 @@ def lazy_record(tensors: Mapping[str, Numbers], source: State | Update) -> Array
 
 
 def arrays_of(state: State) -> ArrayRecord:
-    """All clusters' tensors: under their names where a part has one cluster, else under cluster/name."""
+    """Return all clusters' tensors as a record: by name if a part has one cluster, otherwise by cluster/name."""
     record = ArrayRecord()
     for part, clusters in state.tensors.items():
         for cluster, tensors in clusters.items():
@@ -69,13 +69,13 @@ def arrays_of(state: State) -> ArrayRecord:
 
 
 def state_of(arrays: ArrayRecord, before: State) -> State:
-    """The state behind `arrays_of` again, with what a hook has put in the place of its tensors.
+    """Return the state that `arrays_of` was given, with the tensors that a hook has replaced.
 
     Args:
-        before: what the round began with, for a record that is made anew.
+        before: The state at the beginning of the round, for a record that a hook has made anew.
 
     Raises:
-        RunError: other names, shapes or numbers than finite ones; or a record made anew where the method stores more than tensors.
+        RunError: Other names or shapes, or numbers that are not finite; or a new record where the method stores more than tensors.
     """
     sources = [array.source for array in arrays.values() if isinstance(array, LazyArray) and isinstance(array.source, State)]
     state = sources[0] if sources else before
@@ -98,10 +98,10 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
 
 
 def checked_array(name: str, array: Array, before: Numbers) -> Numbers:
-    """A hook's array as float32, of the shape that the tensor had before.
+    """Return a hook's array as float32, in the shape that the tensor had before.
 
     Raises:
-        RunError: another shape, or numbers that are not finite.
+        RunError: Another shape, or numbers that are not finite.
     """
     if isinstance(array, LazyArray) and getattr(array.numbers, "__array_interface__", None) == before.__array_interface__:
         return before
@@ -116,7 +116,7 @@ def checked_array(name: str, array: Array, before: Numbers) -> Numbers:
 
 
 def content_of(update: Update, sums: Sums, tensor_set: TensorSet, task: Any) -> RecordDict:
-    """A checked training reply's content: one ArrayRecord with the site's tensors, one MetricRecord with what it counts by."""
+    """Return a checked training reply's content: an ArrayRecord with the site's tensors, a MetricRecord with weight and loss."""
     arrays, shapes = ArrayRecord(), {spec.name: spec.shape for spec in tensor_set.specs}
     tensors = update.tensors if isinstance(update.tensors, Joined) else Some(update.tensors, update.tensors)
     for name in tensors:
@@ -131,12 +131,12 @@ def content_of(update: Update, sums: Sums, tensor_set: TensorSet, task: Any) -> 
 
 
 def site_of(reply: Message) -> str:
-    """The site that a checked reply is of."""
+    """Return the site that a checked reply came from."""
     return str(reply.content.config_records[protocol.TASK]["site"])
 
 
 def update_of(reply: Message) -> Update:
-    """The update behind `content_of` again, with what a hook has put in its place."""
+    """Return the update that `content_of` was given, or what a hook has replaced it with."""
     arrays, metrics = next(iter(reply.content.array_records.values())), next(iter(reply.content.metric_records.values()))
     weight: Any = metrics[WEIGHT]
     sources = {id(array.source): array.source for array in arrays.values() if isinstance(array, LazyArray)}

@@ -1,4 +1,4 @@
-"""What each site holds of what it was sent: a request names those parts by their hash, and carries the others."""
+"""Which tensors each site already holds: a request names those by their hash, and carries the others."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,28 +16,28 @@ Digests = Mapping[str, str]
 
 
 class Holdings:
-    """In the server's memory alone: a resumed run sends everything once more.
+    """What each site holds, in the server's memory alone: a resumed run sends everything once more.
 
     Args:
-        best_of: Of a site, the round whose tensors it would keep if the run ended now.
-        last: How many rounds a site stores besides that one.
+        best_of: Site -> the round whose tensors it would keep if the run ended now.
+        last: The number of rounds that a site stores besides that one.
     """
 
     def __init__(self, best_of: Callable[[str], int] = lambda site: 0, last: int = 1) -> None:
         self.best_of, self.last, self.initial = best_of, last, dict[str, str]()
         self.payloads: Payloads = {}
-        """the round's coded changes"""
+        """The round's coded changes."""
         self._rounds: dict[str, dict[int, Digests]] = {}
         self._sent: dict[str, NamedState] = {}
 
     def name(self, messages: Mapping[str, Message]) -> dict[str, int]:
-        """Name the tensors of requests, and take out of each what its site holds.
+        """Name the tensors of requests by their hashes, and remove from each request what its site holds.
 
         Args:
             messages: Site -> its request.
 
         Returns:
-            Site -> bytes of the request's tensors as float32.
+            Site -> size in bytes of the request's tensors as float32.
         """
         whole, digests, changes = dict.fromkeys(messages, 0), dict[int, str](), dict[tuple[str, str], Array]()
         for site, message in messages.items():
@@ -67,7 +67,7 @@ class Holdings:
         return whole
 
     def confirm(self, site: str) -> None:
-        """Enter what a site has now that it has answered."""
+        """Record what a site holds now that it has answered."""
         if state := self._sent.pop(site, None):
             rounds = self._of(site)
             if state.number:
@@ -76,7 +76,7 @@ class Holdings:
                 del rounds[number]
 
     def forget(self, site: str) -> bool:
-        """Send a site everything from now on, also what all begin with; return whether anything was named to it so far."""
+        """Send a site everything from now on, also the initial tensors; return whether it was sent any hash so far."""
         had, self._rounds[site] = bool(self._of(site)), {}
         return had
 

@@ -11,17 +11,17 @@ from fedlingua.exchange.protocol import Stage
 
 Sums = Mapping[str, float]
 SLACK = 0.01
-"""Of the dev loss: what one site's word may cost all others when the best round is chosen."""
+"""Share of the dev loss that one site's report may cost all others when the best round is chosen."""
 
 
 @dataclass
 class Progress:
-    """Of a run so far; `round` is the last whole one, -1 before round 0.
+    """The progress of a run; `round` is the last complete one, -1 before round 0.
 
-    dev_losses: round -> site -> sums. pending: the round whose dev losses come with the next one's training. traffic: (uplink, downlink)
-    bytes of every site and round. savings: (tensors, numbers) that every site left out of every round, 0-1. stages: site -> rounds that
-    it trained well, with the attempt that counts. bad_replies: site -> how
-    many were refused. digests: site -> its last accepted update's. lengths: site -> `outliers.Distance` of its last update taken whole.
+    dev_losses: round -> site -> sums. pending: the round whose dev losses arrive with the next round's updates. traffic: (uplink,
+    downlink) bytes by site and round. savings: shares of (tensors, numbers) left out by site and round, 0-1. stages: site -> rounds
+    in which it trained, with the attempt that counts. bad_replies: site -> number of refused replies. digests: site -> digest of its
+    last accepted update. lengths: site -> `outliers.Distance` of its last update that was taken whole.
     """
 
     random: Random
@@ -35,22 +35,22 @@ class Progress:
     bad_replies: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     outvoted: str = ""
-    """the site without whose word the last choice was made"""
+    """The site whose report the last choice left out."""
     lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def forget(self, number: int) -> None:
-        """A round does not count: no site trained in it."""
+        """Forget a round that does not count: no site trained in it."""
         for trained in self.stages.values():
             trained.pop(number, None)
 
     def own(self, site: str, number: int) -> Stage:
-        """The site's own tensors as of round `number`: its last good round up to there."""
+        """Return the stage of the site's own tensors in round `number`: its last good round up to there."""
         trained = self.stages.get(site, {})
         last = max((past for past in trained if past <= number), default=0)
         return (last, trained[last]) if last else (0, 0)
 
     def own_best(self, site: str, last: int, best_by: str) -> int:
-        """The round with the site's own lowest dev loss, up to round `last`, or under "last" its last one; 0 where it trained in none."""
+        """Return the round up to `last` with the site's lowest dev loss, or under "last" its last round; 0 if it never trained."""
         if best_by == "last":
             return self.own(site, last)[0]
         measured = {n: losses[site] for n, losses in self.dev_losses.items() if 0 < n <= last and site in losses}
@@ -58,7 +58,7 @@ class Progress:
         return min(own, key=lambda n: (own[n], n), default=0)
 
     def loss(self, number: int, best_by: str) -> float | None:
-        """The federation's dev loss after a round; None where too few sites measured it."""
+        """Return the federation's dev loss after a round; None if too few sites measured it."""
         losses = self.dev_losses.get(number)
         return mean_loss(losses, best_by) if losses else None
 
@@ -67,12 +67,12 @@ class Progress:
         self.best_round = self.best_up_to(max(self.round, *self.dev_losses, 0), best_by)
 
     def best_up_to(self, last: int, best_by: str) -> int:
-        """The federation's best round up to `last`; 0 where none was measured. Under "last" the last one that trained, whatever its loss.
+        """Return the federation's best round up to `last`; 0 if none was measured. Under "last" the last round with training.
 
-        A loss over fewer sites is no better loss: the round that most sites measured goes first. From three sites on none of them chooses
-        alone, neither by what it says nor by when it is silent: where all but one would lose more than `SLACK` by the choice, it is made
-        again between that round and theirs, by the median of what the sites' losses are beside their own first. Who has most of the
-        sentences has most to say, and is never left out.
+        Rounds that more sites measured are preferred: a loss over fewer sites is not comparable. With three or more sites, none decides
+        alone, neither by its reports nor by its silence: if the choice would cost all others more than `SLACK`, it is made again between
+        that round and theirs, by the median over sites of the loss relative to the site's first. A site with most of the sentences is
+        never left out.
         """
         if best_by == "last":
             return max((self.own(site, last)[0] for site in self.stages), default=0)
@@ -90,14 +90,14 @@ class Progress:
         return chosen
 
     def _typical(self, number: int) -> float:
-        """Median over the sites of their dev loss after a round, as a share of its first."""
+        """Return the median over sites of the dev loss after a round, relative to the site's first."""
         losses = self.dev_losses[number]
         first = {site: next(earlier[site] for earlier in self.dev_losses.values() if site in earlier) for site in losses}
         return median(mean_loss({site: losses[site]}, "tokens") / mean_loss({site: first[site]}, "tokens") for site in losses)
 
     def is_stale(self, patience: int, min_gain: float, best_by: str) -> bool:
-        """Whether `patience` rounds have passed since the dev loss last fell by `min_gain` of what it was, also without any one site: as in
-        `best_up_to`, none ends a run alone."""
+        """Return whether `patience` rounds have passed since the dev loss last fell by a share of `min_gain`, also without any one
+        site: as in `best_up_to`, none ends a run alone."""
         measured = {n: losses for n, losses in self.dev_losses.items() if n > 0}
         newest = max(measured, default=0)
         others = [losses for _, losses in _without_each(measured, newest)]
@@ -105,12 +105,12 @@ class Progress:
         return 0 < patience <= self.round - max(better)
 
     def may_end(self, number: int, patience: int, min_gain: float, best_by: str) -> bool:
-        """Whether `is_stale` could be true after round `number`, whatever its dev loss, which is not known yet."""
+        """Return whether `is_stale` could be true after round `number`, whose dev loss is not known yet."""
         measured = {n: losses for n, losses in self.dev_losses.items() if n > 0}
         return 0 < patience <= number - _last_fall(measured, min_gain, best_by)
 
     def values(self) -> dict[str, Any]:
-        """As JSON holds it; floats come back bit for bit."""
+        """Return everything in JSON's types; floats are restored bit for bit."""
         version, words, gauss = self.random.getstate()
         return {
             "best_round": self.best_round,
@@ -127,7 +127,7 @@ class Progress:
 
     @classmethod
     def of(cls, number: int, values: Mapping[str, Any]) -> "Progress":
-        """What `values` gave after round `number`."""
+        """Restore the progress after round `number` from what `values` returned."""
         random = Random()
         version, words, gauss = values["random"]
         random.setstate((version, tuple(words), gauss))
@@ -147,7 +147,7 @@ class Progress:
 
 
 def mean_loss(losses: Mapping[str, Sums], best_by: str) -> float:
-    """Mean of the sites' dev losses (nats a token), weighted by sentences as in the paper's code, or under "tokens" pooled over tokens."""
+    """Return the mean of the sites' dev losses (nats a token), weighted by sentences as in the paper's code, or by tokens."""
     if best_by == "tokens":
         return sum(s["nll_sum"] for s in losses.values()) / sum(s["num_tokens"] for s in losses.values())
     total = sum(s["num_examples"] for s in losses.values())
@@ -164,7 +164,7 @@ def _best(measured: DevLosses, best_by: str) -> int:
 
 
 def _last_fall(measured: DevLosses, min_gain: float, best_by: str) -> int:
-    """The last round whose loss was lower by `min_gain` than all before; 0 without any."""
+    """Return the last round whose loss was lower by `min_gain` than all before; 0 if there is none."""
     better, lowest = 0, math.inf
     for number, losses in measured.items():
         loss = mean_loss(losses, best_by)
@@ -174,7 +174,7 @@ def _last_fall(measured: DevLosses, min_gain: float, best_by: str) -> int:
 
 
 def _without_each(measured: DevLosses, number: int) -> Iterator[tuple[str, DevLosses]]:
-    """(a site, the losses without it), for each that has no more than half of the sentences in that round; nothing of fewer than three."""
+    """Yield (site, losses without it) for sites with at most half of the sentences in that round; nothing below three sites."""
     sites = dict.fromkeys(site for losses in measured.values() for site in losses)
     sizes = {site: sums["num_examples"] for site, sums in measured.get(number, {}).items()}
     for site in sites if len(sites) > 2 else ():

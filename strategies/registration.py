@@ -25,20 +25,20 @@ from strategies.replies import POLL_S, Failure, Kind, Unreadable, first_line, pu
 from strategies.traffic import Traffic
 
 MOST_BYTES = 1_000_000
-"""Of a node's answer to who it hosts."""
+"""Most bytes of a node's description of itself."""
 MOST_TIMES = 1000
-"""The median of the sites' sentences: more is believed where the federation file knows it."""
+"""Most sentences of a site, as a multiple of the sites' median, unless the federation file says how many it has."""
 LAST_WORDS_S = 10.0
-"""For nodes that have been asked, once all sites are here or too few can come: they may say what is wrong with them."""
+"""Seconds that nodes already asked may still take to answer with an error, once all sites are registered or too few can be."""
 
 
 @dataclass
 class Registry:
-    """The sites of a federation, and which nodes speak for those that are known so far.
+    """The sites of a federation, and the nodes that answer for those registered so far.
 
-    pooled: whether one pseudo-site stands for all of them. fingerprint, code: what a node's have to be. vocabulary: pieces of
-    the run's tokenizer. nodes: site -> Flower node id;
-    about: site -> its account of its text. traffic: bytes of all that was said, by site.
+    pooled: whether one pseudo-site represents all of them. fingerprint, code: hashes that a node has to report. vocabulary: size of
+    the run's vocabulary. nodes: site -> Flower node id; about: site -> its description of its text. traffic: bytes of all messages, by
+    site.
     """
 
     federation: Federation
@@ -50,34 +50,34 @@ class Registry:
     about: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
     _left_out: dict[str, Mapping[Split, int]] = field(default_factory=dict)
-    """site -> pairs of its dev and test that the run leaves out, since another site trains on them"""
+    """Site -> pairs of its dev and test text that the run leaves out because another site trains on them."""
     _asked: dict[int, str] = field(default_factory=dict)
-    """node id -> the request on its way to it; "" once it is answered"""
+    """Node id -> the pending request to it; "" once it is answered."""
 
     @property
     def members(self) -> dict[str, tuple[Site, ...]]:
-        """Each registered name -> its sites in the federation file, also in scores: itself, or all pooled sites."""
+        """Registered name -> the sites that it represents in federation file and scores: itself, or all pooled sites."""
         sites = self.federation.sites
         return {POOLED: sites} if self.pooled else {site.name: (site,) for site in sites}
 
     @property
     def expected(self) -> list[str]:
-        """All names that have to answer, in the order of the federation file."""
+        """All names that should register, in the order of the federation file."""
         return list(self.members)
 
     @property
     def sites(self) -> list[str]:
-        """Those that are known, in the same order."""
+        """The registered names, in the same order."""
         return [site for site in self.expected if site in self.nodes]
 
     @property
     def directions(self) -> dict[str, list[Direction]]:
-        """Each registered name -> the directions it trains on: its sites', or all if text is mixed."""
+        """Registered name -> the directions that it trains on: its sites', or all if text is mixed."""
         mixed, everybody = self.federation.rules.split.mixed, self.federation.sites
         return {name: [site.direction for site in (everybody if mixed else sites)] for name, sites in self.members.items()}
 
     def request(self, message_type: str, task: Task, deadline_s: float, arrays: ArrayRecord | None = None) -> Message:
-        """What asks a known site to do something. deadline_s: how long its reply is waited for."""
+        """Make a request to a registered site. deadline_s: seconds until its reply is due."""
         content = RecordDict({protocol.TASK: ConfigRecord(task.request()), protocol.RULES: self._rules()})
         if arrays is not None:
             content[protocol.ARRAYS] = arrays
@@ -87,7 +87,7 @@ class Registry:
         return Message(content, dst_node_id=to, message_type=message_type, group_id=str(task.round), ttl=lives)
 
     def leave_out(self, counts: Mapping[str, Mapping[Split, int]]) -> None:
-        """From now on sites are without so many pairs of dev and test, also those that come back and tell of all they have.
+        """Subtract pairs from the sites' dev and test text from now on, also when a site registers again.
 
         counts: site -> split -> pairs.
         """
@@ -95,7 +95,7 @@ class Registry:
         self.about = {site: _without(record, counts.get(site, {})) for site, record in self.about.items()}
 
     def refresh(self, grid: Grid, deadline_s: float) -> tuple[set[str], list[Failure]]:
-        """Ask nodes that have come and hear those that answer, without waiting: (sites whose node is connected, what was refused)."""
+        """Ask newly connected nodes and read the answers so far, without waiting: (sites whose node is connected, refusals)."""
         connected = set(grid.get_node_ids())
         for node in set(self._asked) - connected:
             # It may come back with other text or another backbone, so it is asked again.
@@ -114,7 +114,7 @@ class Registry:
         return {site for site, node in self.nodes.items() if self._asked.get(node) == ""}, failures
 
     def _drop_giants(self) -> list[Failure]:
-        """Forget the sites that say `MOST_TIMES` the sentences of the others, of which the federation file knows nothing; from three on."""
+        """With three or more sites, remove those over `MOST_TIMES` the median of sentences, unless the federation file confirms it."""
         known = self.federation.rules.sizes, self.federation.rules.limits
         giants = {}
         for split in SPLITS:
@@ -177,7 +177,7 @@ class Registry:
     def _fault(
         self, site: str, node: int, about_node: Mapping[str, Any], record: Mapping[str, Any], grid: Grid
     ) -> tuple[Kind, str] | None:
-        """Why a node may not speak for a site, or None."""
+        """Return why a node may not answer for a site, or None."""
         members = self.members[site]
         if any(one.public_key and not same_key(one.public_key, _key_of(node, grid)) for one in members):
             return "foreign", "speaks with another key than the one that the federation file has for this site"
@@ -207,14 +207,14 @@ class Registry:
         return None
 
     def _speaker(self, node: int, grid: Grid) -> str:
-        """The sites that a node speaks for, by what it said before or by its key; "" where neither tells."""
+        """Return the sites that a node answers for, by its earlier description or its key; "" if neither is known."""
         key = _key_of(node, grid)
         by_key = [site.name for site in self.federation.sites if key and site.public_key and same_key(site.public_key, key)]
         return ", ".join([site for site, other in self.nodes.items() if other == node] or by_key)
 
 
 def _without(record: Mapping[str, Any], left_out: Mapping[Split, int]) -> dict[str, Any]:
-    """A site's account of its text with so many pairs of its splits dropped."""
+    """Return a site's description of its text with so many pairs of its splits left out."""
     about, count = dict(record), sum(left_out.values())
     if count:
         about |= {split: about[split] - number for split, number in left_out.items()}
@@ -224,10 +224,10 @@ def _without(record: Mapping[str, Any], left_out: Mapping[Split, int]) -> dict[s
 
 
 def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: float, folder: RunFolder) -> None:
-    """Ask all nodes, again and again those that have joined since, until every site is here or the deadline has passed.
+    """Ask all nodes, including those that connect meanwhile, until every site is registered or the deadline has passed.
 
     Raises:
-        RunError: too few sites; with the names and what each node said.
+        RunError: Too few sites; with the missing names and each node's error.
     """
     faults: list[Failure] = []
     needed = max(1, math.ceil(quorum * len(registry.expected) - 1e-9))
@@ -259,13 +259,13 @@ def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: fl
 
 
 def sites_json(registry: Registry) -> dict[str, Any]:
-    """What sites.json says of every site that has been here."""
+    """Return the content of sites.json: every site that has registered."""
     nodes = sorted(set(registry.nodes.values()))
     return {site: _site_json(registry, site, nodes) for site in registry.sites}
 
 
 def failed_documents(sites: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
-    """Site -> how many documents its hook failed on, by type of failure; where there are any. sites: as `sites_json` has them."""
+    """Return sites whose hook failed on documents, with counts by type of failure. sites: as in `sites_json`."""
     accounts = [(site, account) for site, about in sites.items() for account in about["accounts"].values()]
     return [(site, account["failed_documents"]) for site, account in accounts if "failed_documents" in account]
 
@@ -291,5 +291,5 @@ def _site_json(registry: Registry, site: str, nodes: Sequence[int]) -> dict[str,
 
 
 def _key_of(node: int, grid: Grid) -> bytes:
-    """The public key that the SuperLink has authenticated a node by; none without node authentication."""
+    """Return the public key by which the SuperLink has authenticated a node; empty without node authentication."""
     return next((bytes(info.public_key) for info in grid.get_nodes() if info.node_id == node), b"")

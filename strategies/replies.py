@@ -1,4 +1,4 @@
-"""Send one message to each site, gather the replies until all are there or the deadline has passed, and name what went wrong."""
+"""Send one message to each site, collect replies until all have arrived or the deadline has passed, and name what failed."""
 
 import re
 import time
@@ -16,9 +16,9 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.records import bounded_arrays, message_bytes
 
 MOST_TEXT = 2000
-"""Characters of a reason that are stored; of a site's name a tenth."""
+"""Most characters that are stored of a reason; of a site's name a tenth."""
 POLL_S = 0.1
-"""The grid's own send_and_receive looks every 3 s, which is most of a short round."""
+"""Seconds between two polls. The grid's own send_and_receive polls every 3 s, which is most of a short round."""
 
 Kind = Literal[
     "refused",
@@ -34,11 +34,11 @@ Kind = Literal[
     "duplicate",
     "scaled",
 ]
-"""refused: a reply that is not what it has to be; unreadable: not even Flower's own form. failed: the site says that it could not.
-not held: it lost tensors that the request names, and is sent them whole.
-late: connected, and silent past the deadline. dead: its node was lost with the task. away: its node is not connected, so it was not
-asked. aside: refused too often, so not asked any more. foreign: a node that may not speak for the site. duplicate: a second reply to the
-same message. scaled: an update that counts in part."""
+"""refused: a reply that failed a check; unreadable: one that Flower cannot decode. failed: the site reported an error.
+not held: the site lost tensors that the request names by hash, and is sent them whole.
+late: connected, but silent past the deadline. dead: its node was lost with the task. away: its node is not connected, so it was not
+asked. aside: refused too often, so no longer asked. foreign: a node that may not answer for the site. duplicate: a second reply to the
+same message. scaled: an update that was scaled down."""
 
 T = TypeVar("T")
 _LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE}
@@ -46,13 +46,13 @@ _LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorC
 
 @dataclass(frozen=True)
 class Failure:
-    """A site that gave nothing usable in a phase, and why; both may be words of a node's, so they are made printable and cut."""
+    """A site without a usable reply in a phase, and the reason. Nodes may write both, so they are made printable and cut."""
 
     site: str
     reason: str
     kind: Kind = "refused"
     unanswered: str = ""
-    """the message that it has not answered yet"""
+    """The message that the site has not answered yet."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", _printable(self.site, MOST_TEXT // 10))
@@ -60,13 +60,13 @@ class Failure:
 
     @property
     def is_bad_reply(self) -> bool:
-        """Whether the site did answer, with something else than it should have."""
+        """Whether the site answered, but with a bad reply."""
         return self.kind in ("refused", "unreadable", "failed")
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An answer to a message that is not a message."""
+    """An answer that cannot be decoded as a message."""
 
     number: str
     reason: str
@@ -91,10 +91,10 @@ def replies_to(
 ) -> Iterator[tuple[str, Message | Failure]]:
     """Send `messages` (site -> message) at once, call `on_sent`, and yield replies as they arrive: (site, reply or error).
 
-    Every site has one of the two, and a failure besides for every reply too many. most_bytes: of a site's reply, before anything of it is
-    looked at. is_hopeless: asked with how many are still waited for; then nobody is. Flower names the node of a lost client wrongly, and a
-    node writes whatever it likes into a reply, so a reply is of the site whose message it was pulled for. `messages` is empty once they
-    are sent, so that the tensors in them need no memory while the sites are at work.
+    Every site gets one of the two, and a failure for each duplicate. most_bytes: site -> upper bound of its reply's size, checked before
+    anything is decoded. is_hopeless: called with the number of missing replies; if true, waiting ends. Flower names the node of a lost
+    client wrongly, and a node may write anything into a reply, so a reply belongs to the site whose message it was pulled for. `messages`
+    is emptied once they are sent, so that their tensors take no memory while the sites work.
     """
     if not messages:
         return
@@ -127,9 +127,9 @@ def replies_to(
 
 
 def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message | Unreadable]:
-    """What has come in answer to one message; arrays of more bytes in all than `most_bytes` are never made.
+    """Return the replies to one message; arrays of more than `most_bytes` in all are never allocated.
 
-    Each is pulled by itself: Flower decodes what a site has sent while it pulls, and where that fails all others of the pull are lost.
+    Messages are pulled one by one: Flower decodes replies while it pulls, and if one fails, all others of the same pull are lost.
     """
     try:
         with bounded_arrays(most_bytes):
@@ -158,12 +158,12 @@ def _fault(site: str, reply: Message | Unreadable, asked: str, most_bytes: int) 
 
 
 def in_order(failures: Iterable[Failure], sites: Sequence[str]) -> list[Failure]:
-    """As their sites stand in `sites`; replies too many come last."""
+    """Return the failures in the order of `sites`, duplicates last."""
     return sorted(failures, key=lambda failure: len(sites) if failure.kind == "duplicate" else sites.index(failure.site))
 
 
 def bad_reply(site: str, error: Exception) -> Failure:
-    """A reply that could not be read: in our own words, or by the type of what went wrong with it."""
+    """Return the failure of a reply that could not be read, in our own words or by the type of the exception."""
     said = str(error) if isinstance(error, ExchangeError) else f"its records are not those of a reply ({type(error).__name__})"
     return Failure(site, f"bad reply: {said}")
 
@@ -183,7 +183,7 @@ def _silent(site: str, grid: Grid, nodes: Mapping[str, int], deadline_s: float, 
 
 
 def first_line(reason: str | None) -> str:
-    """An error's message, without its traceback; of a very long one, the beginning and the end."""
+    """Return an error's message without its traceback; of a very long one, the beginning and the end."""
     reason = reason or ""
     ends = reason if len(reason) <= 2 * MOST_TEXT else f"{reason[:MOST_TEXT]}\n{reason[-MOST_TEXT:]}"
     lines = [line.strip() for line in ends.split("\n") if line.strip()] or ["no reason given"]
@@ -194,6 +194,6 @@ def first_line(reason: str | None) -> str:
 
 
 def _printable(text: str, most: int) -> str:
-    """Text that can be written, stored and shown: what is not printable is spelt out (a lone surrogate, an escape), and the end cut."""
+    """Return text that can be stored and shown: unprintable characters (lone surrogates, escapes) are spelt out, the end is cut."""
     short = text if len(text) <= most else f"{text[:most]}..."
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in short)

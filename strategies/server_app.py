@@ -60,7 +60,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
-    """From the first request to the last score."""
+    """Run from the first request to the last score."""
     make_strategy = find_strategy(settings)
     federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
     planned = planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
@@ -91,10 +91,10 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
 
 
 def check_start(settings: Settings, trainable: Trainable) -> None:
-    """Refuse tensors that have no deviation in the first round, where no rule is given for them.
+    """Refuse tensors that have no deviation in the first round unless a rule for them is given.
 
     Raises:
-        ConfigError: names the first, and says how many there are.
+        ConfigError: There are some; names the first and counts them.
     """
     if settings.by_deviation and settings.zero_norm == "refuse":
         zeros = [name for name, tensor in trainable.sent_first.items() if not tensor.any()]
@@ -109,7 +109,7 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
     """Record in run.json the sites and the treatment of their text; a resumed run must have the same.
 
     Raises:
-        RunError: names what has changed in the federation file since the run began.
+        RunError: The federation file has changed since the run began; says where.
     """
     now: dict[str, Any] = {
         "sites": {site.name: str(site.direction) for site in federation.sites},
@@ -128,10 +128,10 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
 
 
 def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
-    """What makes the strategy of a run: the method's, one's own (`strategy = "my_file:MyStrategy"`), or a class of Flower's.
+    """Return what makes a run's strategy: the method's, the user's own (`strategy = "my_file:MyStrategy"`), or a class of Flower's.
 
     Raises:
-        ConfigError: no such module or class, or a class that does not go with the other settings.
+        ConfigError: No such module or class, or a class that does not fit the other settings.
     """
     if not settings.strategy:
         if settings.learns_threshold:

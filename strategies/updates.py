@@ -1,8 +1,8 @@
-"""A site's update, and the ways in which its numbers are looked at without a copy: in files, scaled down, as a pseudo-gradient.
+"""A site's update, and views of its numbers without a copy: from a file, scaled down, as a pseudo-gradient.
 
-All of a round's updates are compared (`robust.max-ratio`) before any of them counts, so none can be added up as it comes; in
-memory, twelve sites' full models would be twelve times the model. Waiting in files, they cost the server the same for three
-sites as for thirty; whatever is made of them is worked out block by block when they are aggregated.
+All updates of a round are compared (`robust.max-ratio`) before any is aggregated, so none can be added up on arrival; in memory,
+twelve sites' full models would take twelve times the model. In files they cost the server as much memory for three sites as for
+thirty; aggregation reads them block by block.
 """
 
 import shutil
@@ -18,22 +18,22 @@ from fedlingua.selection.masks import Selection
 
 FOLDER = ".updates"
 LARGE = 64 * 1024 * 1024
-"""Bytes of one site's update from which on it waits in a file."""
+"""Bytes of an update from which on it is stored in a file."""
 BUDGET = 16 * LARGE
-"""Bytes of all sites' updates that may wait in memory."""
+"""Most bytes of all sites' updates that are held in memory."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """A site's whole tensors after local training; what it did not send keeps its received value.
+    """A site's complete tensors after local training; what it did not send has the value that it received.
 
-    Large tensors may lie in a file: each is read when it is asked for, so a rule that takes one name after another needs the
-    memory of one. None may be written to, and none outlasts the round.
+    Large tensors may be stored in a file and are read on access, so a rule that goes through them one by one needs the memory of
+    one. They must not be written to, and are gone after the round.
 
     Args:
-        num_examples: sentences that the site counts by: those it trained on or, where these are drawn, all they are drawn from.
-        selection: which of the tensors the site sent; None: all.
-        loss: of its training, nats a token.
+        num_examples: Sentences that the site is weighted by: those it trained on or, if these are drawn, all they are drawn from.
+        selection: The tensors that the site sent; None: all.
+        loss: Its training loss, in nats a token.
     """
 
     site: str
@@ -43,7 +43,7 @@ class Update:
     loss: float = 0.0
 
     def sent(self, weight: float = 1.0) -> "Sent":
-        """The site's sent part of these tensors, without copying."""
+        """Return the part of these tensors that the site sent, without copying."""
         chosen = self.selection
         if chosen is None:
             return Sent(weight, self.tensors)
@@ -60,9 +60,9 @@ class Sent:
     """What one site of a cluster sent.
 
     Args:
-        weight: the site's in its cluster, above 0.
-        tensors: those it sent, float32 in their full shape.
-        masks: tensor -> flat bools, which of its numbers were sent, where not all were; the others are not looked at.
+        weight: Its weight in the cluster, above 0.
+        tensors: The tensors that it sent, float32 in their full shape.
+        masks: Tensor -> flat bools, true for numbers that were sent; only for tensors sent in part. The others are ignored.
     """
 
     weight: float
@@ -74,7 +74,7 @@ class Sent:
 
 
 def away_from(theta: Mapping[str, Numbers], update: Update) -> Update:
-    """The update as a pseudo-gradient, theta - theta_i: eq. 1 of Manoel et al. 2022."""
+    """Return the update as a pseudo-gradient, theta - theta_i: eq. 1 of Manoel et al. 2022."""
     return replace(update, tensors=_Away(theta, update.tensors))
 
 
@@ -104,11 +104,11 @@ class _Difference:
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """start + factor x (numbers - start) in float32, at a factor of 1 the numbers.
+    """start + factor x (numbers - start) in float32; for a factor of 1 exactly the numbers.
 
     Args:
-        edges: (tensors + 1,) where the tensors of a part begin and end.
-        factors: (tensors,) of them.
+        edges: (tensors + 1,) offsets at which the tensors of a part begin and end.
+        factors: (tensors,) factor of each tensor.
     """
 
     numbers: Flat
@@ -127,10 +127,10 @@ class Scaled:
 
 
 def scaled_down(update: Update, start: Mapping[str, Flat], factors: Numbers) -> Update:
-    """The update with a share of each tensor's change.
+    """Return the update with each tensor's change scaled down.
 
     Args:
-        start: part -> what the site started from.
+        start: Part -> the numbers that the site started from.
         factors: (tensors,) shares, 0-1.
     """
     tensors = update.tensors
@@ -148,7 +148,7 @@ def scaled_down(update: Update, start: Mapping[str, Flat], factors: Numbers) -> 
 
 @dataclass(frozen=True)
 class FlatFile:
-    """A file of float32 numbers, read afresh at every look: mapped pages would count as the server's memory."""
+    """A file of float32 numbers, read anew on each access: mapped pages would count as the server's memory."""
 
     path: Path
 
@@ -161,17 +161,17 @@ class FlatFile:
 
 
 class UpdateFiles:
-    """The folder `.updates/` of a run; it is there only while large updates wait."""
+    """The folder `.updates/` of a run, which exists only while it holds large updates."""
 
     def __init__(self, run_directory: Path, num_sites: int, large: int | None = None) -> None:
         self.directory = run_directory / FOLDER
         self.large = min(LARGE, BUDGET // num_sites) if large is None else large
 
     def store(self, site: str, tensors: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
-        """The same tensors, out of a file where they are large: then the memory that they came in is free again.
+        """Return the same tensors, backed by a file if they are large, which frees the memory that they arrived in.
 
         Raises:
-            RunError: they cannot be written.
+            RunError: The file cannot be written.
         """
         if not isinstance(tensors, Joined) or 4 * tensors.chosen.num_parameters < self.large:
             return tensors
@@ -186,7 +186,7 @@ class UpdateFiles:
             ) from error
 
     def clear(self) -> None:
-        """Remove them all, also what a killed server has left."""
+        """Remove all files, also those that a killed server has left."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -202,5 +202,5 @@ def _write(path: Path, parts: Mapping[str, Flat]) -> dict[str, Flat]:
 
 
 def flat_of(updates: Sequence[Update], name: str) -> list[Flat]:
-    """One tensor's numbers end to end, of each update."""
+    """Return one tensor of each update, flattened."""
     return [flat(update.tensors, name) for update in updates]
