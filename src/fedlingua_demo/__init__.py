@@ -1,7 +1,7 @@
-"""The demo's backbone and federation. Installed beside fedlingua and in no bundle, so that every machine has the same weights.
+"""The demo's backbone and federation. They are installed with fedlingua, not bundled, so every machine has the same weights.
 
-`phrasebook` is the grammar that its text comes from. `backbone/` is a tiny M2M-100 (1.1 M numbers, half precision) that
-fedlingua.desk.pretraining.demo trains on the phrasebook's base register. `federation.toml` names nine sites of its other registers.
+`phrasebook` is the grammar that generates its text. `backbone/` is a tiny M2M-100 (1.1 M parameters, half precision) trained
+by fedlingua.desk.pretraining.demo on the phrasebook's base register. `federation.toml` names nine sites of other registers.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A phrase grammar: each drawn meaning said in nine languages, in a base and twelve registers."""
+"""A phrase grammar: expresses drawn meanings in nine languages, in a base register and twelve others."""
 
 import hashlib
 import random
@@ -16,21 +16,21 @@ _FAMILIES = dict.fromkeys(("de", "nl", "sv"), germanic.linearise)
 _FAMILIES |= dict.fromkeys(("fr", "es", "it"), romance.linearise)
 _FAMILIES |= dict.fromkeys(("pl", "cs", "sl"), slavic.linearise)
 
-# Well below what the grammar holds, so that fresh meanings are still found at once.
+# Well below the number of meanings in the grammar, so that new ones are still found quickly.
 _LARGEST_BASE = 200_000
 _LARGEST_REGISTER = 50_000
 
-# So many draws in a row without one fresh meaning: the grammar is used up.
+# After so many draws in a row without a new meaning, the grammar is exhausted.
 _PATIENCE = 5_000
 
 
 def base_corpus(sentences: int, seed: int) -> dict[str, list[str]]:
-    """So many base sentences; line i is the same meaning in every language, none comes twice."""
+    """Draw base sentences for each language; line i has the same meaning in all, and none comes twice."""
     return _corpus(BASE, sentences, seed, _LARGEST_BASE)
 
 
 def register_corpus(register: str, sentences: int, seed: int) -> dict[str, list[str]]:
-    """So many sentences of one register, aligned as the base corpus is; none is a base sentence."""
+    """Draw sentences of one register, aligned like the base corpus; none is a base sentence."""
     if register not in REGISTERS:
         wanted = f"one of {', '.join(REGISTERS)}; name one of these, or call base_corpus"
         raise ValueError(f"unknown register: got {register!r}, wanted {wanted}")
@@ -38,7 +38,7 @@ def register_corpus(register: str, sentences: int, seed: int) -> dict[str, list[
 
 
 def grammar_hash() -> str:
-    """SHA-256, in hex, of the package's source files: it changes whenever a sentence could."""
+    """Return the SHA-256, in hex, of the package's source files: it changes whenever a sentence could."""
     digest = hashlib.sha256()
     for path in sorted(lexicon.FOLDER.iterdir(), key=lambda path: path.name):
         if path.suffix in (".py", ".toml"):
@@ -57,7 +57,7 @@ def _corpus(register: str, sentences: int, seed: int, largest: int) -> dict[str,
     for done in range(sentences):
         while True:
             lines = _say(draw(register, rng))
-            # Not even in one language may two meanings share a sentence.
+            # Two meanings may not share a sentence, not even in one language.
             if seen.isdisjoint(lines.values()):
                 break
             misses += 1

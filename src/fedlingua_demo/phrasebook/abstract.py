@@ -1,4 +1,4 @@
-"""The abstract sentence: what is said, before any language says it."""
+"""Abstract sentences: what is said, independent of any language."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -22,7 +22,7 @@ class NounPhrase:
 
 @dataclass(frozen=True)
 class Clause:
-    """Somebody does something to something; without time, so that it can also be subordinate."""
+    """Subject, verb and object; without a time, so that it can also be a subordinate clause."""
 
     subject: NounPhrase | Pronoun
     verb: str
@@ -34,7 +34,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Statement:
-    """A clause said as a main clause, with a time in front or none."""
+    """A clause as a main clause, with or without a time in front."""
 
     clause: Clause
     time: str | None = None
@@ -49,7 +49,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Quality:
-    """A thing or person is, or was, of some quality."""
+    """A thing or person has, or had, some quality; affirmed, denied or asked."""
 
     subject: NounPhrase
     adjective: str
@@ -59,7 +59,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Existence:
-    """At a place there is, or was, something not yet known."""
+    """There is, or was, something at a place; it is new to the listener, so indefinite."""
 
     subject: NounPhrase
     place: str
@@ -100,7 +100,7 @@ _SECTIONS = {"noun": "nouns", "verb": "verbs", "adjective": "adjectives", "place
 
 
 def lexemes(part: object) -> Iterator[tuple[str, str]]:
-    """Every noun, verb, adjective and place of a sentence, as (section of the lexicon, key)."""
+    """Yield every noun, verb, adjective and place of a sentence, as (section of the lexicon, key)."""
     if not is_dataclass(part):
         return
     for field in fields(part):

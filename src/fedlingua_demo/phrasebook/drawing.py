@@ -1,4 +1,4 @@
-"""Abstract sentences drawn at random from one register."""
+"""Draw abstract sentences at random from one register."""
 
 import random
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from .abstract import (
 
 BASE = "base"
 
-# How often each construction is drawn. The base register never has the official ones; a register has both, and in every sentence a
-# word of its own.
+# The relative frequency of each construction. The base register has no official ones; the other registers have both kinds, and a
+# word of their own in every sentence.
 _BASE_KINDS = {"statement": 9, "question": 4, "quality": 4, "existence": 3}
 _OFFICIAL_KINDS = {"request": 2, "duty": 2, "report": 2, "clock": 2, "statement": 4, "question": 2, "quality": 2}
 
@@ -39,7 +39,7 @@ _PLACE = 0.3
 
 @dataclass(frozen=True)
 class _Stock:
-    """What one register may say, each list in the written order of the lexicon."""
+    """The words that one register may use, each list in the lexicon's order."""
 
     register: str
     nouns: tuple[str, ...]
@@ -50,7 +50,7 @@ class _Stock:
     adjectives: dict[str, tuple[str, ...]]
 
     def own(self, section: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the keys that belong to the register itself."""
+        """Return the keys that belong to the register itself."""
         table = lexicon.meanings(section)
         return tuple(key for key in keys if table[key].register == self.register)
 
@@ -73,7 +73,7 @@ def _stock(register: str) -> _Stock:
     nouns = usable("nouns")
     verbs = lexicon.meanings("verbs")
     adjectives = lexicon.meanings("adjectives")
-    # A kitchen or a market is no scene of official speech; the town may be.
+    # Official speech is not set in a kitchen or a market; it may be set in the town.
     places = lexicon.meanings("places")
     own_places = tuple(key for key, meaning in places.items() if meaning.register == register)
     return _Stock(
@@ -88,7 +88,7 @@ def _stock(register: str) -> _Stock:
 
 
 def draw(register: str, rng: random.Random) -> Sentence:
-    """One abstract sentence; outside the base it holds a lexeme of its register."""
+    """Draw one abstract sentence with at least one lexeme of its register."""
     stock = _stock(register)
     while True:
         said = _draw(stock, rng)
@@ -148,7 +148,7 @@ def _report(stock: _Stock, rng: random.Random) -> Report:
     subject = _person(stock, rng, ("the", "this"), but=speaker.noun)
     while True:
         clause = _clause(stock, rng, subject, _tense(rng))
-        # A speaker who names himself would say "me".
+        # A speaker who names himself or herself would say "me".
         if clause.object.noun != speaker.noun:
             return Report(speaker, clause)
 
@@ -171,7 +171,7 @@ def _clause(
     verb = _verb(stock, rng)
     thing = _thing(stock, rng, verb, _object_determiners(subject), but=subject)
     negative = deniable and rng.random() < 0.3
-    # A place under negation would leave open what is denied, and German would order it by that.
+    # With a place, a negation would leave open what it denies, and German word order depends on that.
     place = None if negative else _place(stock, rng, thing.noun)
     return Clause(subject, verb, thing, tense, negative, place)
 
@@ -217,7 +217,7 @@ def _thing(
     said = _phrase(stock, rng, _choice(stock, rng, "nouns", nouns), determiners)
     bare = said.determiner == "the" and said.adjective is None
     if bare and said.plural and lexicon.is_person(said.noun):
-        # Czech "malíře" is one painter or several: bare, it always means one.
+        # Czech "malíře" is one painter or several: without other words, it always means one.
         return NounPhrase(said.noun)
     return said
 
@@ -245,13 +245,13 @@ def _verb(stock: _Stock, rng: random.Random, asked: bool = False) -> str:
 
 
 def _choice(stock: _Stock, rng: random.Random, section: str, keys: tuple[str, ...]) -> str:
-    """One of the keys; a register prefers its own words to those it shares with the base."""
+    """Draw one of the keys; a register prefers its own words to those it shares with the base."""
     own = stock.own(section, keys) if stock.register != BASE else ()
     return rng.choice(own if own and rng.random() < _OWN_WORD else keys)
 
 
 def _places(stock: _Stock, noun: str) -> tuple[str, ...]:
-    """Where the noun can be met with."""
+    """Return the places where something can be: nothing that is found outdoors is indoors."""
     if "d" not in lexicon.meanings("nouns")[noun].tags:
         return stock.places
     places = lexicon.meanings("places")

@@ -13,7 +13,7 @@ _PRONOUNS = {
 _NOT = {"de": "nicht", "nl": "niet", "sv": "inte"}
 _THAT = {"de": "dass", "nl": "dat", "sv": "att"}
 
-# Each for I, for he or she, for all plurals.
+# Forms for I, for he or she, and for all plurals.
 _HAVE = {"de": ("habe", "hat", "haben"), "nl": ("heb", "heeft", "hebben")}
 _MUST = {
     "de": ("muss", "muss", "müssen"),
@@ -31,26 +31,26 @@ _BE = {
     "sv": {"present": ("är", "är", "är"), "past": ("var", "var", "var")},
 }
 
-# German by gender, p for plural: endings of dieser, mein, and the adjective after mein or ein.
+# German by gender, p for plural: endings of dieser, of mein, of the adjective after mein or ein; articles.
 _DIES = {"m": "er", "f": "e", "n": "es", "p": "e"}
 _MEIN = {"m": "", "f": "e", "n": "", "p": "e"}
 _MIXED = {"m": "er", "f": "e", "n": "es"}
 _DER = {"m": "der", "f": "die", "n": "das", "p": "die"}
 
-# German prefixes that leave the participle without ge-.
+# German prefixes whose verbs form the participle without ge-.
 _INSEPARABLE = ("be", "ent", "er", "ver")
 
 
 @dataclass(frozen=True)
 class _Predicate:
-    """A verb in its two places: the finite form and what stands apart from it."""
+    """A verb in two parts: the finite form, and the rest, which stands apart from it."""
 
     finite: str
     rest: str = ""
 
 
 def linearise(language: str, said: abstract.Sentence) -> str:
-    """The one sentence of a Germanic language for an abstract sentence."""
+    """Return the sentence of a Germanic language for an abstract sentence."""
     match said:
         case abstract.Statement(clause, time):
             front = lexicon.phrase(language, "times", time)
@@ -93,7 +93,7 @@ def _verb_first(language: str, clause: abstract.Clause, predicate: _Predicate) -
 
 
 def _after(language: str, clause: abstract.Clause, predicate: _Predicate) -> str:
-    """What follows the finite verb and the subject of a main clause."""
+    """Return what follows the finite verb and the subject of a main clause."""
     thing, negation, place = _complements(language, clause)
     if language == "sv":
         return join(negation, predicate.rest, thing, place)
@@ -174,7 +174,7 @@ def _clause_verb(language: str, clause: abstract.Clause) -> _Predicate:
 
 
 def _verb(language: str, key: str) -> tuple[str, ...]:
-    """German and Dutch: I, he, infinitive and plural, participle; Swedish: as its file states."""
+    """Return German and Dutch forms for I, he, infinitive and plural, participle; Swedish ones in its file's order."""
     forms = lexicon.words(language, "verbs")[key]
     if len(forms) > 1:
         return forms

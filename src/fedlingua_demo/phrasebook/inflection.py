@@ -11,14 +11,14 @@ Case = Literal["nominative", "accusative", "genitive"]
 
 @dataclass(frozen=True)
 class Agreement:
-    """What other words agree with: v man (Polish), a animate, i inanimate, f, n; and number."""
+    """The number and gender that words agree with: v men (Polish), a animate, i inanimate masculine, f feminine, n neuter."""
 
     gender: str
     plural: bool
 
 
 # Singular and plural; genders in the order v a i f n, each as nominative, accusative, genitive.
-# Czech and Slovene know no v, Czech needs no genitive here.
+# Czech and Slovene have no v; Czech needs no genitive here.
 _GENDERS = "vaifn"
 _DETERMINERS = {
     "pl": {
@@ -56,13 +56,13 @@ _CASES: tuple[Case, ...] = ("nominative", "accusative", "genitive")
 
 
 def agreement(language: str, key: str, plural: bool) -> Agreement:
-    """What a noun makes other words agree with."""
+    """Return the gender and number that other words take from a noun."""
     genders = lexicon.words(language, "nouns")[key][0].split("/")
     return Agreement(genders[-1] if plural else genders[0], plural)
 
 
 def determiner(language: str, said: abstract.Determiner, agrees: Agreement, case: Case) -> str:
-    """ "this" or "my" in its form; "the" and "a" are not said."""
+    """Return "this" or "my" in its form; empty for "the" and "a", which these languages leave out."""
     if said in ("the", "a"):
         return ""
     row = _DETERMINERS[language][said][int(agrees.plural)].split("|")
@@ -70,7 +70,7 @@ def determiner(language: str, said: abstract.Determiner, agrees: Agreement, case
 
 
 def noun(language: str, key: str, plural: bool, case: Case) -> str:
-    """A noun in its form."""
+    """Return a noun in its form."""
     return _noun_forms(language, key)[plural][_CASES.index(case)]
 
 
@@ -101,7 +101,7 @@ def _polish_noun(gender: str, forms: list[str]) -> tuple[tuple[str, ...], tuple[
 
 
 def _czech_noun(gender: str, forms: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Without genitives: no Czech construction here asks for one."""
+    """Return the forms without genitives, which no Czech construction here needs."""
     if gender == "a":
         return (forms[0], forms[1]), (forms[2], forms[3])
     if len(forms) == 3:
@@ -135,12 +135,12 @@ def _slovene_noun(gender: str, forms: list[str]) -> tuple[tuple[str, ...], tuple
 
 
 def _rows(*forms: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Six forms as a row of the singular and a row of the plural."""
+    """Split six forms into a row of the singular and a row of the plural."""
     return forms[:3], forms[3:]
 
 
 def adjective(language: str, key: str, agrees: Agreement, case: Case, definite: bool) -> str:
-    """An adjective in its form; only Slovene hears whether it is definite."""
+    """Return an adjective in its form; only in Slovene does `definite` matter."""
     forms = lexicon.words(language, "adjectives")[key]
     if language == "pl":
         return _polish_adjective(forms, agrees, case)
@@ -203,7 +203,7 @@ def _slovene_adjective(
 
 
 def past(language: str, participles: tuple[str, ...], agrees: Agreement) -> str:
-    """The past participle in agreement with the subject."""
+    """Return the past participle in agreement with the subject."""
     masculine = participles[0]
     if language == "cs":
         endings = {"a": "i", "i": "y", "f": "y", "n": "a"}

@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Meaning:
-    """One lexeme apart from any language: the register that owns it and what it goes with."""
+    """A lexeme, independent of language: the register that owns it, and tags that say what it combines with."""
 
     register: str
     tags: frozenset[str]
@@ -22,23 +22,23 @@ def _meanings_file() -> dict[str, object]:
 
 
 def registers() -> tuple[str, ...]:
-    """The names of the registers, without the base."""
+    """Return the names of the registers, without the base."""
     return _names(_meanings_file(), "registers")
 
 
 def perceptions() -> tuple[str, ...]:
-    """The verbs that are never asked for and never a duty."""
+    """Return the verbs that no request asks for and that are never a duty."""
     return _names(_meanings_file(), "perceptions")
 
 
 def unowned() -> tuple[str, ...]:
-    """The nouns that "my" does not go with."""
+    """Return the nouns that do not combine with "my"."""
     return _names(_meanings_file(), "unowned")
 
 
 @cache
 def meanings(section: str) -> dict[str, Meaning]:
-    """The lexemes of one section in their written order."""
+    """Return the lexemes of one section in the file's order."""
     found: dict[str, Meaning] = {}
     for key, text in _texts(_meanings_file(), section).items():
         register, *tags = text.split()
@@ -47,12 +47,12 @@ def meanings(section: str) -> dict[str, Meaning]:
 
 
 def is_person(noun: str) -> bool:
-    """Whether a noun names a person."""
+    """Return whether a noun names a person."""
     return "p" in meanings("nouns")[noun].tags
 
 
 def is_animal(noun: str) -> bool:
-    """Whether a noun names an animal."""
+    """Return whether a noun names an animal."""
     return "a" in meanings("nouns")[noun].tags
 
 
@@ -63,7 +63,7 @@ def _words_file(language: str) -> dict[str, object]:
 
 @cache
 def words(language: str, section: str) -> dict[str, tuple[str, ...]]:
-    """The written forms of a language's words of one kind, in the order its file states."""
+    """Return the forms of a language's words in one section, in the order that its file states."""
     return {
         key: tuple(form.replace("_", " ") for form in text.split())
         for key, text in _texts(_words_file(language), section).items()
@@ -71,12 +71,12 @@ def words(language: str, section: str) -> dict[str, tuple[str, ...]]:
 
 
 def phrase(language: str, section: str, key: str | None) -> str:
-    """The fixed wording of a place or a time; empty where there is none."""
+    """Return the fixed wording of a place or a time; empty without a key."""
     return "" if key is None else _texts(_words_file(language), section)[key]
 
 
 def names(language: str, key: str) -> tuple[str, ...]:
-    """A list of lexemes that one language treats apart."""
+    """Return a list of lexemes that one language treats in a special way."""
     return _names(_words_file(language), key)
 
 

@@ -1,12 +1,12 @@
-"""Words written as a sentence: spaces, first capital, final mark."""
+"""Write words as a sentence: spaces, a capital first letter, a final mark."""
 
 
 def sentence(*parts: str, mark: str = ".", opening: str = "") -> str:
-    """The parts that are not empty, as one written sentence."""
+    """Join the non-empty parts into one written sentence."""
     text = join(*parts)
     return f"{opening}{text[0].upper()}{text[1:]}{mark}"
 
 
 def join(*parts: str) -> str:
-    """The parts that are not empty, a space between each."""
+    """Join the non-empty parts with spaces."""
     return " ".join(part for part in parts if part)

@@ -28,7 +28,7 @@ _THERE = {
 }
 _PLEASE = {"fr": "veuillez", "es": "se ruega", "it": "si prega di"}
 
-# Each by masculine, feminine, masculine plural, feminine plural.
+# Forms for masculine, feminine, masculine plural, feminine plural.
 _DETERMINERS = {
     "fr": {
         "the": ("le", "la", "les", "les"),
@@ -64,7 +64,7 @@ _ITALIAN_BEFORE_IMPURE = {"il": "lo", "i": "gli", "un": "uno"}
 
 
 def linearise(language: str, said: abstract.Sentence) -> str:
-    """The one sentence of a Romance language for an abstract sentence."""
+    """Return the sentence of a Romance language for an abstract sentence."""
     match said:
         case abstract.Statement(clause, time):
             return sentence(_time(language, time), _clause(language, clause))
@@ -150,7 +150,7 @@ def _person(subject: abstract.NounPhrase | abstract.Pronoun) -> int:
 
 
 def _with_subject(language: str, subject: abstract.NounPhrase | abstract.Pronoun, verb: str) -> str:
-    """The verb with its subject before it; Spanish and Italian leave a pronoun unsaid."""
+    """Return the verb after its subject; Spanish and Italian leave a pronoun out."""
     if isinstance(subject, abstract.NounPhrase):
         return join(_noun_phrase(language, subject), verb)
     if language != "fr":
@@ -216,7 +216,7 @@ def _object(language: str, verb: str, said: abstract.NounPhrase) -> str:
 
 
 def _form(language: str, said: abstract.NounPhrase) -> int:
-    """The place of gender and number in a row of four forms."""
+    """Return the index of gender and number in a row of four forms."""
     feminine = lexicon.words(language, "nouns")[said.noun][0] == "f"
     return int(feminine) + 2 * int(said.plural)
 
@@ -264,7 +264,7 @@ def _adjective(language: str, key: str, form: int) -> str:
 
 
 def _letters(word: str) -> str:
-    """The word without its accents."""
+    """Return the word without its accents."""
     signs = unicodedata.normalize("NFD", word)
     return "".join(sign for sign in signs if not unicodedata.combining(sign))
 

@@ -24,7 +24,7 @@ _SLOVENE_NEGATED = ("nisem", "ni", "nismo", "niso")
 
 
 def linearise(language: str, said: abstract.Sentence) -> str:
-    """The one sentence of a Slavic language for an abstract sentence."""
+    """Return the sentence of a Slavic language for an abstract sentence."""
     match said:
         case abstract.Statement(clause, time):
             front = lexicon.phrase(language, "times", time)
@@ -48,7 +48,7 @@ def linearise(language: str, said: abstract.Sentence) -> str:
 
 
 def _clause(language: str, clause: abstract.Clause, fronted: bool) -> str:
-    """A clause in the order of a statement; fronted says whether a word stands before it."""
+    """Return a clause in a statement's order; fronted: whether a word stands before it."""
     subject = _subject(language, clause.subject)
     auxiliary, verb = _verb(language, clause)
     rest = _rest(language, clause)
@@ -97,7 +97,7 @@ def _was(
     tense: abstract.Tense,
     negative: bool = False,
 ) -> tuple[str, str]:
-    """The finite form of "be" and, apart from it, its participle where the past has both."""
+    """Return the finite form of "be" and, separately, its participle if the past has both."""
     number = int(subject.plural)
     finite = (_IS_NOT if negative else _IS)[language][number]
     if tense == "present":
@@ -141,12 +141,12 @@ def _person(subject: abstract.NounPhrase | abstract.Pronoun) -> int:
 
 
 def _subject(language: str, subject: abstract.NounPhrase | abstract.Pronoun) -> str:
-    """The subject; a pronoun stays unsaid, the verb shows it."""
+    """Return the subject; empty for a pronoun, which the verb shows."""
     return _noun_phrase(language, subject) if isinstance(subject, abstract.NounPhrase) else ""
 
 
 def _verb(language: str, clause: abstract.Clause) -> tuple[str, str]:
-    """The auxiliary, which has a place of its own, and the verb with its negation."""
+    """Return the auxiliary, which has its own position, and the verb with its negation."""
     forms = lexicon.words(language, "verbs")[clause.verb]
     person = _person(clause.subject)
     auxiliary = ""
@@ -173,7 +173,7 @@ def _past(
     if isinstance(subject, abstract.NounPhrase):
         agrees = agreement(language, subject.noun, subject.plural)
     else:
-        # Whoever says "I" or "we" counts as a man or men, so that the past has one form.
+        # "I" and "we" count as masculine, so that the past has one form.
         agrees = Agreement("v" if language == "pl" else "a", subject == "we")
     participles = _participles(language, forms)
     verb = past(language, participles, agrees)
@@ -187,7 +187,7 @@ def _past(
 
 
 def _present(language: str, forms: tuple[str, ...]) -> tuple[str, str, str, str]:
-    """I, he or she, we, they."""
+    """Return the forms for I, he or she, we, they."""
     if language == "sl":
         he = forms[0]
         return he + "m", he, he + "mo", he + "jo"
@@ -199,7 +199,7 @@ def _present(language: str, forms: tuple[str, ...]) -> tuple[str, str, str, str]
 
 
 def _participles(language: str, forms: tuple[str, ...]) -> tuple[str, ...]:
-    """What the past agrees from: Polish three forms, Czech one, Slovene two."""
+    """Return the forms that the past agrees from: Polish three, Czech one, Slovene two."""
     if language == "cs":
         return (forms[3],)
     if language == "sl":

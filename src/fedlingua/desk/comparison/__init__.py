@@ -1,1 +1,1 @@
-"""Comparison of runs: what differs, whether by chance, for which sites, and at what cost."""
+"""Compare runs: what differs, whether by chance, for which sites, and at what cost."""

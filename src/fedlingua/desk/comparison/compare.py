@@ -1,4 +1,4 @@
-"""What differs between runs: site by site, over all sites, for the worst of them, by seed, and in which sentences."""
+"""Compare runs: site by site, over all sites, for the worst of them, over seeds, and by sentence."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.settings.metrics import METRICS, OF_TEXT, Metric
 
 LOCAL_METHODS = ("adapter-local",)
-"""Methods under which each site trains by itself: what joining is measured against."""
+"""Methods under which each site trains by itself: the baseline for the gain of joining."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """One run beside the first. sites: site -> the difference; without p where its translations are not here. macro: of the mean over
-    sites; pooled: of all sentences as one corpus.
+    """One run compared with the first. sites: site -> difference, without p if its translations are not here. macro: difference
+    of the mean over sites; pooled: of all sentences as one corpus.
     """
 
     run: str
@@ -33,7 +33,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class DifferingSentence:
-    """A sentence of the test set that two runs translate most differently. gain: by how much chrF of the second is higher."""
+    """A test sentence that two runs translate differently. gain: chrF of the second minus chrF of the first."""
 
     site: str
     direction: str
@@ -46,8 +46,8 @@ class DifferingSentence:
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """Runs of a method that differ in their seed alone: (mean, sample standard deviation) of each. method: with settings, where its other
-    runs have others.
+    """A method's runs that differ only in their seed, as (mean, sample standard deviation). method: with the settings in which
+    the method's other runs differ.
     """
 
     method: str
@@ -60,8 +60,8 @@ class OverSeeds:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs in the order they were given; the first is what the others are compared with. scores: site -> a score a run. samples: of the
-    bootstrap.
+    """Runs in the given order, the others compared with the first. scores: site -> one score for each run. samples: number of
+    bootstrap samples.
     """
 
     metric: Metric
@@ -75,8 +75,9 @@ class Comparison:
 
 
 def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentences: int) -> Comparison:
-    """metric_name: of TEXT_METRICS, or what else the runs' scores.json hold, without p then; "": the first of their task. samples: of the
-    bootstrap. sentences: a site, of the first two runs.
+    """Compare runs by a metric of TEXT_METRICS or, without p, another in their scores.json ("": the first of their task).
+
+    samples: number of bootstrap samples. sentences: how many differing sentences of the first two runs to list for each site.
 
     Raises:
         ConfigError: no such metric. RunError: a run has no such scores.
@@ -113,7 +114,7 @@ def _metric(runs: Sequence[ComparedRun], name: str) -> Metric:
 
 
 def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequence[str], samples: int) -> Beside:
-    """A site's samples are sacreBLEU's; those of the mean over sites are drawn for each site by itself."""
+    """Compare two runs. A site's bootstrap samples are sacreBLEU's; for the mean over sites each site is drawn by itself."""
     both = (first, second)
     values = [[float(run.scores["sites"][site][metric.key]) for site in sites] for run in both]
     name = next((name for name, known in OF_TEXT.items() if known == metric and name in TEXT_METRICS), "")
@@ -138,7 +139,7 @@ def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequ
 
 
 def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: Metric) -> list[OverSeeds]:
-    """Of what several of the runs have done."""
+    """Summarize each method (with its settings) that several runs have in common."""
     of_method: dict[str, list[tuple[ComparedRun, Fairness]]] = defaultdict(list)
     for variant, run, fairness_of_it in zip(variants(runs), runs, fair, strict=True):
         of_method[variant].append((run, fairness_of_it))
@@ -162,7 +163,7 @@ def _mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
 
 
 def differing_sentences(first: ComparedRun, second: ComparedRun, sites: Sequence[str], most: int) -> list[DifferingSentence]:
-    """The `most` sentences of each site that two runs translate most differently, by chrF; none where the translations are not here."""
+    """Return each site's `most` sentences that differ most in chrF between two runs; none if its translations are not here."""
     chrf, sentences = CHRF(), []
     for site in sites if most else ():
         if site not in first.texts or site not in second.texts:

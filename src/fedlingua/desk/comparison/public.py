@@ -1,4 +1,4 @@
-"""Comparison on public text that each run translates here, also where a deployment's sites keep their own text."""
+"""Compare runs on public text that each translates here, also if a deployment's sites keep their own text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,21 +19,22 @@ from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
 AT_ONCE = 256
 """Sentences between two reports of progress."""
 COSTS = ("uplink_bytes_per_round", "downlink_bytes_per_round", "total_bytes")
-"""What stays of a run's own scores."""
+"""Keys that are taken from a run's own scores."""
 Texts = Mapping[Direction, Sequence[Pair]]
-"""What is translated, in the place that sites have in a run's own scores."""
+"""What is translated; in the scores, directions take the place of sites."""
 Report = Callable[[str, int, int], None]
-"""Is told what is being translated, how many sentences are done, and of how many."""
+"""Takes what is being translated, how many sentences are done, and how many there are."""
 
 
 def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: str, report: Report) -> list[ComparedRun]:
-    """Each run's translations of the same text, scored by BLEU, chrF and `metric` ("" for these two alone); model: COMET's.
+    """Translate the same text with each run, and score it by BLEU, chrF and `metric` ("" for these two alone); model: COMET's.
 
-    A direction is translated by the site that holds it, where its tensors are here, else by the clusters nearest to its languages.
+    A direction is translated by the site that holds it, if its tensors are here, else by the clusters nearest to its languages.
 
     Raises:
-        ConfigError: no such metric, one that cannot be had here, or text without a sentence. RunError: a run is not completed, translates
-            nothing, or leaves nothing at the server. BackboneError: its backbone knows one of the languages not, or is not here.
+        ConfigError: no such metric, one that cannot be measured here, or text without a sentence. RunError: a run is not
+            completed, translates nothing, or leaves nothing at the server. BackboneError: its backbone lacks a language, or is
+            not here.
     """
     names = metric_names(",".join(["bleu", "chrf", metric]))
     check_measuring(names, model, lambda _: None)
@@ -45,8 +46,7 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
 
 
 def translator_for(run_dir: Path, direction: Direction) -> Translator:
-    """The tensors with which a run translates a direction: its site's own if they are here, else those of the nearest
-    clusters.
+    """Return a run's translator for a direction, with its site's own tensors if they are here, else the nearest clusters'.
 
     Raises:
         RunError: neither is here.
@@ -65,9 +65,9 @@ def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[
             report(f"{run.name}, {direction}", first, len(sources))
             written += translator.translate(sources[first : first + AT_ONCE])
         made[str(direction)] = Translated(sources, written, [pair.target for pair in pairs], direction.target)
-    # The bar shows that something goes on while COMET's environment is made.
+    # Progress is shown by a bar, so the messages of making COMET's environment are dropped.
     measured = measure(made, metrics, model, lambda _: None)
-    entries: dict[str, dict[str, Any]] = {}  # as scores.json has a site's
+    entries: dict[str, dict[str, Any]] = {}  # like a site's in scores.json
     for name, text in made.items():
         about = {"direction": name, "sentences": len(text.sources), "signature": measured[name]["bleu"].signature}
         entries[name] = about | {OF_TEXT[metric].key: each.corpus for metric, each in measured[name].items()}

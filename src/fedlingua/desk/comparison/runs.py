@@ -1,4 +1,4 @@
-"""Runs that are compared: read, and refused where their numbers are not of the same test text."""
+"""Read the runs to compare, and refuse those that were not scored on the same test text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from fedlingua.settings.metrics import Metric, metrics_of
 
 Json = dict[str, Any]
 NO_VARIANT = {"method", "seed", *MAY_CHANGE}
-"""Settings that make no other variant of a method: of one draw, of one machine, of one call."""
+"""Settings that do not distinguish variants of a method: its name, the seed, and what a resumed run may change."""
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A completed run. texts: site -> its translations, where they lie here; in a deployment they do not. folder: as it was given."""
+    """A completed run. texts: site -> its translations, if they are here; in a deployment they are not. folder: as given."""
 
     name: str
     about: Json
@@ -41,7 +41,7 @@ class ComparedRun:
 
     @property
     def metrics(self) -> tuple[Metric, Metric]:
-        """Of its task, the one that methods are compared by first."""
+        """The metrics of its task, first the one that methods are compared by."""
         return metrics_of(self.scores)
 
     @property
@@ -50,7 +50,7 @@ class ComparedRun:
 
     @property
     def costs(self) -> dict[str, float | None]:
-        """Bytes of a site and round, rounds, and seconds of the whole run."""
+        """Bytes for each site and round, number of rounds, and seconds of the whole run."""
         seconds = self.about.get("seconds")
         return {
             "uplink_bytes_per_round": self.scores.get("uplink_bytes_per_round"),
@@ -61,21 +61,21 @@ class ComparedRun:
 
     @property
     def total_bytes(self) -> float | None:
-        """Up and down, of a site in the whole run; None of a run that has the text of several sites in one place."""
+        """Bytes of a site up and down in the whole run; None for centralized and silo methods, whose text is in one place."""
         if self.method.startswith((CENTRALIZED, SILO)):
             return None
         if counted := self.scores.get("total_bytes"):
             return float(counted["up"] + counted["down"])
-        up, down, rounds, _ = self.costs.values()  # of a run of before all was counted
+        up, down, rounds, _ = self.costs.values()  # a run from before all messages were counted
         return None if up is None or down is None or rounds is None else (up + down) * rounds
 
     def values(self, key: str) -> dict[str, float]:
-        """Site -> its score, of those that have it."""
+        """Return site -> score, for the sites that have it."""
         return {site: float(entry[key]) for site, entry in self.scores["sites"].items() if key in entry}
 
 
 def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Runs with comparable scores, in the given order.
+    """Read runs with comparable scores, in the given order.
 
     Raises:
         RunError: a folder is no completed run with scores, or two were scored on different text; with site and reason.
@@ -87,7 +87,7 @@ def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Runs in the given order; a run's name is its folder's, with a number where two are alike.
+    """Read runs in the given order; a run's name is its folder's, with a number if two are alike.
 
     Raises:
         RunError: a folder is no completed run with scores.
@@ -100,7 +100,7 @@ def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def _read(folder: Path, name: str) -> ComparedRun:
-    # A run folder, or a run that a result keeps: experiments/results/<folder>/<suite>/<method>-<seed>.
+    # A run folder, or a run kept in a result: experiments/results/<folder>/<suite>/<method>-<seed>.
     line = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
     about, scores = (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
     if about.get("status") != "completed":
@@ -112,29 +112,27 @@ def _read(folder: Path, name: str) -> ComparedRun:
         raise no_scores(folder)
     try:
         texts = {site: written.hypothesis for site, written in read_site_translations(folder).items()}
-    except RunError:  # they are the sites' own, as in a deployment, or the run translates nothing
+    except RunError:  # the sites keep them, as in a deployment, or the run translates nothing
         texts = {}
     about["config"] = config_of_run(about.get("config") or {})
     return ComparedRun(name, about, scores, texts, str(folder))
 
 
 def common_sites(runs: Sequence[ComparedRun]) -> list[str]:
-    """Sites that all runs have scores of, in the first one's order."""
+    """Return the sites that all runs have scores of, in the first run's order."""
     return [site for site in runs[0].scores["sites"] if all(site in run.scores["sites"] for run in runs)]
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
-    """Setting -> its value in each run, None where a run has none; of those that are not the same in all. Not of the method, the seed, and
-    where files lie.
-    """
+    """Return setting -> its value in each run (None if it has none), for settings that differ and are not in NO_VARIANT."""
     keys = dict.fromkeys(key for run in runs for key in run.config if key not in NO_VARIANT)
     values = {key: [run.config.get(key) for run in runs] for key in keys}
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
 
 
 def variants(runs: Sequence[ComparedRun]) -> list[str]:
-    """Of each run its method and the settings in which runs of that method differ, as suites name their rows: fixed-g+median. The same of
-    runs that differ in their seed alone.
+    """Return each run's method and the settings in which runs of that method differ, as suites name their rows: fixed-g+median.
+    Runs that differ only in their seed get the same name.
     """
     names = []
     for run in runs:
@@ -148,7 +146,7 @@ def variants(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
-    """Raises RunError where two runs were not scored on the same text of the sites that both have, or have none in common."""
+    """Raise RunError if two runs have no site in common, or were not scored on the same text at those in common."""
     both = f"{first.name} and {second.name}"
     if first.metrics != second.metrics:
         of_first, of_second = (" and ".join(metric.name for metric in run.metrics) for run in (first, second))
@@ -165,7 +163,7 @@ def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
 
 
 def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
-    """Why two runs scored different text at a site; empty if they did not, as far as can be seen."""
+    """Return why two runs scored different text at a site; empty if no difference can be seen."""
     entries = [run.scores["sites"][site] for run in (first, second)]
     for key in ("direction", "sentences", "masked", "masks", "signature"):
         values = [entry.get(key) for entry in entries]
@@ -181,7 +179,7 @@ def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
 
 @dataclass(frozen=True)
 class Fairness:
-    """How a run's sites fare. gains: site -> by how much the federation is better than the site's own model; of all that both have."""
+    """How a run's sites fare. gains: site -> how much better the federation is than the site's own model, if known."""
 
     worst_site: str
     worst: float
@@ -191,7 +189,7 @@ class Fairness:
 
     @property
     def gain(self) -> float | None:
-        """Mean over sites."""
+        """Mean gain over sites; None if no gain is known."""
         return fmean(self.gains.values()) if self.gains else None
 
     @property
@@ -201,8 +199,8 @@ class Fairness:
 
 
 def fairness(run: ComparedRun, alone: ComparedRun | None, metric: Metric) -> Fairness:
-    """alone: the run in which each site trains by itself (adapter-local); without it what the run's own sites trained alone, where they
-    chose what they keep. spread: best minus worst, as positive number.
+    """Measure how a run's sites fare. alone: the run in which each site trains by itself (adapter-local); None: the models that
+    the run's own sites trained alone, if they did. spread: distance of best and worst, a positive number.
     """
     values = run.values(metric.key)
     best = metric.best(values.values())

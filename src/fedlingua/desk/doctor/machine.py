@@ -1,4 +1,4 @@
-"""What a machine has: cores, memory, disk, ports, GPUs."""
+"""Check what a machine has: cores, memory, disk, ports, GPUs."""
 
 import importlib.util
 import os
@@ -21,15 +21,15 @@ from fedlingua.common.processes import HOST, check_free, free_port
 from fedlingua.desk.check_result import Remark
 
 LEAST_MEMORY, LITTLE_MEMORY = 10**9, 4 * 10**9
-"""Free bytes below which not even the demo's server and one client run (0.7 GB each, shared in part), and below which few clients do."""
+"""Free bytes below which not even the demo's server and one client (0.7 GB each, partly shared) run, or only few clients."""
 LEAST_DISK, LITTLE_DISK = 10**9, 5 * 10**9
 LITTLE_SHARED_MEMORY = 256 * 10**6
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
-"""There where a driver of a GPU is loaded: NVIDIA's, AMD's."""
+"""Files that exist if a GPU's driver is loaded: NVIDIA's, AMD's."""
 
 
 def check_cores() -> str:
-    """How many clients can work at once."""
+    """Report the cores for clients to work at once, and whether bf16 is native."""
     allowed, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     text = f"{allowed} cores" + (f" of {all_of_them}, as this process may use no others" if allowed < all_of_them else "")
     text += "; native bf16" if computed_in("bf16", "cpu") == "bf16" else "; no native bf16: precision = 'bf16' computes in fp32"
@@ -37,7 +37,7 @@ def check_cores() -> str:
 
 
 def check_memory() -> str:
-    """How much of the main memory is free.
+    """Check how much of the main memory is free.
 
     Raises:
         DeploymentError: too little for any run.
@@ -64,7 +64,7 @@ def check_bytecode(libraries: Sequence[str] = ("torch", "transformers", "ray", "
 
 
 def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
-    """Where Ray keeps what its actors share."""
+    """Check the free shared memory, where Ray keeps what its actors share."""
     if not place.is_dir():
         return Remark(f"there is no {place}: Ray keeps shared objects on disk, which is slower")
     free = shutil.disk_usage(place).free
@@ -73,10 +73,10 @@ def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
 
 
 def check_disk(place: Path) -> str:
-    """Whether a folder, or the one that it will be made in, can be written to, and what is free there.
+    """Check that a folder, or the one that it will be made in, is writable, and how much is free there.
 
     Raises:
-        DeploymentError: it cannot, or next to nothing is.
+        DeploymentError: it is not writable, or almost nothing is free.
     """
     folder = next(each for each in (place, *place.parents) if each.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -89,7 +89,7 @@ def check_disk(place: Path) -> str:
 
 
 def places() -> dict[str, Path]:
-    """Where commands write that are given no other place."""
+    """Return the folders that commands write to by default."""
     hub = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface")
     return {
         "runs": Path("runs").resolve(),
@@ -100,10 +100,10 @@ def places() -> dict[str, Path]:
 
 
 def check_loopback() -> str:
-    """A simulation's own server takes any free port.
+    """Check that a port can be opened, as a simulation's own server takes any free one.
 
     Raises:
-        DeploymentError: none can be had.
+        DeploymentError: none can be opened.
     """
     try:
         free_port()
@@ -113,7 +113,7 @@ def check_loopback() -> str:
 
 
 def check_port(address: str, what: str) -> str:
-    """Whether a server could listen there."""
+    """Check whether a server could listen at an address; a remark if it could not."""
     try:
         check_free(address, what)
     except DeploymentError as error:
@@ -122,7 +122,7 @@ def check_port(address: str, what: str) -> str:
 
 
 def torch_build() -> tuple[str, str]:
-    """Version and platform of torch, as "CUDA 13.0", "" for CPUs alone; read from its files, without importing it.
+    """Return torch's version and platform, such as "CUDA 13.0" or "" for CPUs alone, read from its files without importing it.
 
     Raises:
         ConfigError: it is not installed.
@@ -136,7 +136,7 @@ def torch_build() -> tuple[str, str]:
 
 
 def torch_devices() -> list[str]:
-    """The GPUs that torch sees, which it is imported for: name, memory, and whether they have bf16."""
+    """Import torch, and return the GPUs that it sees: name, memory, and whether they have bf16."""
     import torch
 
     devices = []
@@ -155,10 +155,10 @@ def check_gpu(
     devices: Callable[[], list[str]] = torch_devices,
     drivers: Sequence[str] = DRIVERS,
 ) -> str:
-    """Which GPUs device = "cuda" would take; none is good, too.
+    """Report which GPUs device = "cuda" would use; having none is no error.
 
     Raises:
-        ConfigError: torch is not installed. DeploymentError: it cannot be imported, or its GPUs cannot be asked.
+        ConfigError: torch is not installed. DeploymentError: it cannot be imported, or cannot ask for GPUs.
     """
     version, platform = build()
     driver = next((each for each in drivers if Path(each).exists()), "")
@@ -171,7 +171,7 @@ def check_gpu(
         return f"none; {text}: device = 'cpu'"
     try:
         seen = devices()
-    except (ImportError, RuntimeError) as error:  # a library of CUDA's that is missing; a device that is busy or lost
+    except (ImportError, RuntimeError) as error:  # a missing CUDA library; a busy or lost device
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise DeploymentError(
             f"{text}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi, rocm-smi), or reinstall torch"

@@ -1,7 +1,7 @@
-"""Installed packages compared with the ranges of pyproject.toml and the versions in constraints.txt.
+"""Compare installed packages with the ranges of pyproject.toml and the versions in constraints.txt.
 
-Requirements are read and compared by packaging, versions by importlib.metadata. `pip check` does less: it holds installed packages against
-what each of them asked for when it was installed, and knows neither the checkout's own files, nor its pins, nor what an extra is for.
+packaging reads and compares requirements, importlib.metadata finds versions. `pip check` does less: it compares packages with
+what each of them required when it was installed, and knows neither the checkout's files, nor its pins, nor an extra's use.
 """
 
 import sys
@@ -22,7 +22,7 @@ from fedlingua.common.files import read_toml
 from fedlingua.desk.check_result import Remark
 
 SHOWN = ("flwr", "ray", "torch", "transformers", "peft", "datasets", "sacrebleu", "sentencepiece", "numpy")
-"""What decides most of what a run does; the others are named where something is wrong with them."""
+"""Packages that decide most of what a run does; others are named only if something is wrong with them."""
 NEEDED_FOR = {
     "ja": "BLEU of translations into Japanese",
     "tensorboard": "track = 'tensorboard'",
@@ -48,10 +48,10 @@ class Wanted:
 
     @classmethod
     def of_checkout(cls, app: Path) -> Self:
-        """From a checkout's files, or, where the project was installed without them, from what its package says of itself.
+        """Read a checkout's files or, if the project was installed without them, its package's metadata.
 
         Raises:
-            ConfigError: neither is there.
+            ConfigError: there is neither.
         """
         file, pinned = app / "pyproject.toml", app / "constraints.txt"
         if not file.is_file():
@@ -73,10 +73,10 @@ class Wanted:
 
 
 def check_python(wanted: Wanted) -> str:
-    """The Python that runs this.
+    """Check the version of the running Python.
 
     Raises:
-        ConfigError: not one that the project is for.
+        ConfigError: the project does not support it.
     """
     version = ".".join(map(str, sys.version_info[:3]))
     if not wanted.python.contains(version, prereleases=True):
@@ -85,10 +85,10 @@ def check_python(wanted: Wanted) -> str:
 
 
 def check_packages(wanted: Wanted) -> str:
-    """All that the project needs to run.
+    """Check the packages that the project needs to run.
 
     Raises:
-        ConfigError: names what is missing, or of a version out of its range.
+        ConfigError: names each package that is missing or out of its range.
     """
     wrong = [problem for each in wanted.packages for problem in unmet(each)]
     if wrong:
@@ -98,7 +98,7 @@ def check_packages(wanted: Wanted) -> str:
 
 
 def check_pins(wanted: Wanted) -> str:
-    """Whether the versions are those that the project was tested with; others in the ranges may change the last bits of a result."""
+    """Check whether the project was tested with these versions; others in the ranges may change the last bits of a result."""
     if not wanted.pins:
         return Remark("there is no constraints.txt here, so it is unknown whether these versions were tested together")
     names = {canonicalize_name(each.name) for each in wanted.packages} | {canonicalize_name(name) for name in SHOWN}
@@ -113,7 +113,7 @@ def check_pins(wanted: Wanted) -> str:
 
 
 def check_held_back(app: Path) -> str:
-    """Whether a package is older than a known advisory asks for, by pyproject.toml's table, and what holds it back."""
+    """Check for packages older than a known advisory asks, by pyproject.toml's table, and say what holds them back."""
     file = app / "pyproject.toml"
     held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
     known = [(name, _installed(name), about["wanted"], about["why"]) for name, about in held.items()]
@@ -122,7 +122,7 @@ def check_held_back(app: Path) -> str:
 
 
 def check_extra(wanted: Wanted, extra: str) -> str:
-    """An extra is there, or a note says what it would be for."""
+    """Check whether an extra is installed; if not, a remark says what it is for."""
     asked = [each for each in wanted.extras[extra] if each.name != "fedlingua"]
     missing = [problem for each in asked for problem in unmet(each)]
     if missing:
@@ -132,7 +132,7 @@ def check_extra(wanted: Wanted, extra: str) -> str:
 
 
 def unmet(wanted: Requirement) -> Iterator[str]:
-    """What of a requirement, its own extras included, is missing or out of range."""
+    """Yield what of a requirement, its own extras included, is missing or out of range."""
     if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
         return
     version = _installed(wanted.name)
@@ -147,7 +147,7 @@ def unmet(wanted: Requirement) -> Iterator[str]:
 
 
 def _of_extra(required: Iterable[Requirement], extra: str) -> Iterator[Requirement]:
-    """Those that are asked for with an extra alone, without their markers."""
+    """Yield the requirements that only an extra adds, without their markers."""
     for each in required:
         if each.marker and each.marker.evaluate({"extra": extra}) and not each.marker.evaluate({"extra": ""}):
             yield Requirement(f"{each.name}{each.specifier}")

@@ -1,1 +1,1 @@
-"""Models taken away from a run: an adapter, or a directory that peft, transformers or CTranslate2 load without this project."""
+"""Export a run's models: an adapter, or a directory that peft, transformers or CTranslate2 load without this project."""

@@ -1,4 +1,4 @@
-"""The form `adapter`: what was attached to a backbone, in adapter.safetensors, and in export.json all that it fits on."""
+"""The form `adapter`: adapter.safetensors has the tensors attached to a backbone, export.json the settings to load them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +25,9 @@ _AGAIN = "export it again, or copy it again"
 
 
 def write_adapter(directory: Path, settings: Settings, tensors: Tensors, backbone: str) -> dict[str, Any]:
-    """Write the tensors; returns what belongs in export.json. backbone: its name, as others are to read it."""
+    """Write the tensors and return their entries of export.json. backbone: its public name."""
     save_file(dict(tensors), directory / TENSORS)
-    public = replace(  # without any path, and without what is a machine's own
+    public = replace(  # without paths and without settings of one machine
         settings,
         backbone=backbone,
         comet_model=public_name(settings.comet_model),
@@ -43,10 +43,10 @@ def write_adapter(directory: Path, settings: Settings, tensors: Tensors, backbon
 
 
 def read_adapter(directory: Path) -> TrainedModel:
-    """What `write_adapter` wrote.
+    """Read what `write_adapter` wrote.
 
     Raises:
-        RunError: no such export, or it is damaged. ConfigError: its settings are not those of this version.
+        RunError: no such export, or it is damaged. ConfigError: this version does not accept its settings.
     """
     try:
         about = RunFolder(directory).read(FILE) or {}
@@ -74,12 +74,12 @@ def read_adapter(directory: Path) -> TrainedModel:
 
 
 def load_adapter(directory: Path, backbone: str = "") -> Trainable:
-    """The backbone with what was trained on it in its places: `.model` is a model of transformers, `.backbone.codec` its tokenizer.
+    """Load the backbone with its adapter: `.model` is a model of transformers, `.backbone.codec` has its tokenizer.
 
-    backbone: where it lies, if not where its name says.
+    backbone: its hub id or directory, if other than its recorded name.
 
     Raises:
-        RunError: no exported adapter, or another backbone. BackboneError: the backbone cannot be loaded.
+        RunError: no exported adapter, or it belongs to another backbone. BackboneError: the backbone cannot be loaded.
     """
     model = read_adapter(directory)
     trainable = model.trainable(backbone)

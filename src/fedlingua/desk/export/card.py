@@ -1,4 +1,4 @@
-"""The model card of an exported model, README.md: the hub's header by `huggingface_hub`, the rest from card.md.jinja."""
+"""The card of an exported model, README.md: `huggingface_hub` writes the hub's header, card.md.jinja is the rest."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +12,13 @@ from fedlingua.desk.templates import markdown
 from fedlingua.settings.metrics import METRICS, OF_TEXT
 
 Facts = Mapping[str, Any]
-"""What export.json holds; at a site it lacks what only the server knows, and the card says less."""
+"""The content of export.json; at a site it lacks what only the server knows, so the card says less."""
 
 
 def model_card(facts: Facts) -> str:
-    """The card as Markdown with YAML front matter.
+    """Return the card as Markdown with YAML front matter.
 
-    `ModelCard.from_template` would fill the template, too, but takes a misspelt name for an empty one.
+    `ModelCard.from_template` could fill the template, too, but leaves a misspelt name empty without an error.
     """
     direction = parse_written(facts["direction"])
     translates, name, form = facts["task"] == "translation", facts["backbone"]["name"], facts["form"]
@@ -42,7 +42,7 @@ def model_card(facts: Facts) -> str:
 
 
 def _score_rows(task: str, scores: Facts) -> list[tuple[str, str, str, str]]:
-    """Metric, score of the backbone, score of the model and signature, of each metric that was measured."""
+    """Return metric, backbone's score, model's score and signature of each metric that was measured."""
     signatures = {"bleu": scores.get("signature"), "chrf": scores.get("chrf_signature"), **scores.get("signatures", {})}
     rows = []
     for metric in dict.fromkeys([*METRICS[task], *OF_TEXT.values()]):

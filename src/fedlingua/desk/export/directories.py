@@ -1,4 +1,4 @@
-"""A model as a directory that transformers, peft or CTranslate2 (an extra, `ctranslate2`) loads without any code of this project.
+"""Write a model as a directory that transformers, peft or CTranslate2 (the extra `ctranslate2`) loads without this project.
 
 The languages' tokens are in the tokenizer's files and in generation_config.json.
 """
@@ -29,14 +29,14 @@ from fedlingua.settings.config import Settings
 OF_ANY_TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 PROBE = "1, 2 (a) b: c."
 TASKS = {"translation": "SEQ_2_SEQ_LM", "causal": "CAUSAL_LM"}
-"""peft's name of a task; it has none for masked-language modelling, and needs none."""
+"""Task -> peft's name of it; peft neither has nor needs one for masked-language modelling."""
 HINTS = {"mbart": {"normalize_before": True, "normalize_embedding": True, "tokenizer_class": "MBart50Tokenizer"}}
-"""Model type -> what the converter asks of config.json, and transformers 5 does not write: where the layer norms stand, and that a target
-begins with </s> and its language (mBART-50), not with the language alone (mBART-25)."""
+"""Model type -> keys of config.json that the converter needs and transformers 5 does not write: where the layer norms are, and
+that a target begins with </s> and its language (mBART-50), not with the language alone (mBART-25)."""
 
 
 def write_plain(directory: Path, trained: TrainedModel, trainable: Trainable) -> None:
-    """Write model, tokenizer and generation config. trainable: holds the trained tensors; of low-rank additions nothing is left of it.
+    """Write model, tokenizer and generation config. trainable: holds the trained tensors; low-rank additions are merged in it.
 
     Raises:
         BackboneError: the tokenizer's files do not give the ids that the model was trained on.
@@ -64,9 +64,9 @@ def write_plain(directory: Path, trained: TrainedModel, trainable: Trainable) ->
 
 
 def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, tensors: Tensors, base: str, revision: str) -> None:
-    """adapter_config.json, adapter_model.safetensors, and the backbone's tokenizer with the direction in it.
+    """Write adapter_config.json, adapter_model.safetensors, and the backbone's tokenizer with the direction in it.
 
-    tensors: all that trained. base, revision: of the backbone, as the config is to say them; "" where none is published.
+    tensors: all that were trained. base, revision: the backbone's hub id and revision for the config; "" if it has none.
     """
     settings = trained.settings
     config, tensors = _for_peft(settings, trainable, tensors)
@@ -77,7 +77,7 @@ def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, ten
     file = directory / "adapter_config.json"
     written = json.loads(file.read_text(encoding="utf-8"))
     for key in ("target_modules", "feedforward_modules"):
-        if isinstance(written.get(key), list):  # peft holds a set, and writes it in any order
+        if isinstance(written.get(key), list):  # peft holds a set, which it writes in varying order
             written[key] = sorted(written[key])
     replace_text(file, json_text(written))
     save_file(
@@ -87,7 +87,7 @@ def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, ten
 
 
 def _for_peft(settings: Settings, trainable: Trainable, tensors: Tensors) -> tuple[Any, Tensors]:
-    """The configuration by which peft puts in again what trained, and the tensors as it names them in a model."""
+    """Return the configuration with which peft attaches the trained modules again, and the tensors as peft names them."""
     from peft import IA3Config, LNTuningConfig, LoraConfig
 
     if settings.trained_set == "ia3":
@@ -107,7 +107,7 @@ def _for_peft(settings: Settings, trainable: Trainable, tensors: Tensors) -> tup
 
 
 def write_ctranslate2(directory: Path, trained: TrainedModel, trainable: Trainable, quantization: str) -> None:
-    """Write model.bin, CTranslate2's config.json and vocabulary, and the tokenizer's files. quantization: "" keeps the stored numbers.
+    """Write model.bin, CTranslate2's config.json and vocabulary, and the tokenizer's files. quantization: "" keeps the dtype.
 
     Raises:
         BackboneError: CTranslate2 cannot convert such a model.
@@ -128,8 +128,8 @@ def write_ctranslate2(directory: Path, trained: TrainedModel, trainable: Trainab
             raise BackboneError(f"{reason}; export with --form transformers") from error
         config = json.loads((converted / "config.json").read_text(encoding="utf-8"))
         if config.get("bos_token", "") is None:
-            # CTranslate2 wants the name of a token to begin with, which mBART-50's tokenizer in transformers 5 does not have: <s>.
-            # It begins no target with it: mBART-50's begin with </s>.
+            # CTranslate2 needs the name of a first token, which mBART-50's tokenizer in transformers 5 does not have: <s>.
+            # No target begins with it: mBART-50's begin with </s>.
             first = str(trainable.backbone.codec.tokenizer.convert_ids_to_tokens(0))
             replace_text(converted / "config.json", json_text(config | {"bos_token": first}))
         tokenizer = [plain / name for name in tokenizer_files(trainable.backbone.codec)]
@@ -139,10 +139,10 @@ def write_ctranslate2(directory: Path, trained: TrainedModel, trainable: Trainab
 
 
 def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -> None:
-    """The backbone's tokenizer, byte for byte but for the direction, which it takes from now on where nothing else is said.
+    """Write the backbone's tokenizer, unchanged but for the direction, which becomes its default.
 
     Raises:
-        BackboneError: loaded again by transformers alone, it does not give the same ids.
+        BackboneError: loaded by transformers alone, it does not give the same ids.
     """
     for name in tokenizer_files(backbone.codec):
         if (backbone.directory / name).is_file():
@@ -157,7 +157,7 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
     codec = backbone.codec
     trained_on = codec.pieces([PROBE]) if direction.is_one_language else codec.encode_source([PROBE], direction, 512)
     given = PROBE if direction.is_one_language else codec.as_text(PROBE, direction)
-    whole = not (direction.is_one_language or (codec.is_causal and codec.tokenizer.chat_template))  # which writes them itself
+    whole = not (direction.is_one_language or (codec.is_causal and codec.tokenizer.chat_template))  # a template writes them
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         ids = tokenizer([given], add_special_tokens=whole)["input_ids"]
@@ -171,5 +171,5 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
 
 
 def tokenizer_files(codec: Codec) -> list[str]:
-    """File names that a tokenizer of this kind may have; other files of a backbone are not copied."""
+    """Return the file names that a tokenizer of this kind may have; other files of a backbone are not copied."""
     return sorted(OF_ANY_TOKENIZER | set(codec.tokenizer.vocab_files_names.values()))

@@ -1,4 +1,4 @@
-"""What export.json says of an exported model: languages, sizes, method, scores, bytes, privacy, versions; no text and no path."""
+"""The facts in a model's export.json: languages, sizes, method, scores, bytes, privacy, versions; no text and no path."""
 
 import re
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ Facts = dict[str, Any]
 
 
 def public_name(backbone: str) -> str:
-    """A backbone's name as others may read it: of a path its last part, which is no hub id."""
+    """Return a backbone's public name: its name, or of a path the last part, which is no hub id."""
     path = Path(backbone).expanduser()
     return path.name if path.is_absolute() or backbone.startswith(".") or path.is_dir() else backbone
 
 
 def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None) -> Facts:
-    """All that is known of a model.
+    """Return all that is known of a model.
 
     Args:
-        directory: Of the backbone.
-        name: Of the backbone, as others may read it.
-        run_dir: Of the run; None: at a site, which knows less than the server.
+        directory: The backbone's directory.
+        name: The backbone's public name.
+        run_dir: The run's folder; None at a site, which knows less than the server.
     """
     settings = model.settings
     of_model: Facts = {
@@ -64,7 +64,7 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
 
 
 def _of_run(model: TrainedModel, run_dir: Path) -> Facts:
-    """What only the server's folder says."""
+    """Return the facts that only the server's run folder has."""
     run = CompletedRun.of(run_dir)
     folder, about = run.folder, run.about
     sites: Mapping[str, Any] = folder.read("sites.json") or {}
@@ -93,7 +93,7 @@ def _of_run(model: TrainedModel, run_dir: Path) -> Facts:
 
 
 def _together(folder: RunFolder, host: str | None) -> dict[str, int] | None:
-    """Part -> how many sites the tensors are a mean of, the site itself among them."""
+    """Return part -> number of sites whose mean the tensors are, the site included; None if the site is in no cluster."""
     clusters = folder.read("clusters.json") or {}
     if host is None or not all(any(host in sites for sites in named.values()) for named in clusters.values()):
         return None
@@ -101,7 +101,7 @@ def _together(folder: RunFolder, host: str | None) -> dict[str, int] | None:
 
 
 def _signatures(settings: Settings) -> Facts | None:
-    """What sites gave away of their text to be grouped by, before the first round."""
+    """Return what sites disclosed of their text for clustering, before the first round; None if nothing."""
     if settings.how.clustering != "gradients":
         return None
     if settings.signature_form != "private":
@@ -111,7 +111,7 @@ def _signatures(settings: Settings) -> Facts | None:
 
 
 def licence_of(directory: Path, name: str) -> str | None:
-    """As this project knows it, or as the model card beside the backbone says; None: neither."""
+    """Return the licence that this project knows, or that the model card beside the backbone gives; None if neither."""
     card = directory / "README.md"
     if name in LICENCES or not card.is_file():
         return LICENCES.get(name)

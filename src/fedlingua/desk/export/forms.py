@@ -1,4 +1,4 @@
-"""The forms that a model can be exported in, and what is refused before anything is loaded: a form, a folder."""
+"""The forms that a model can be exported in, and the checks of form and folder before anything is loaded."""
 
 import os
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from fedlingua.settings.methods import SMALL_SETS
 
 @dataclass(frozen=True)
 class Form:
-    """sets: names of the tensor sets that it can express. tasks: what such a model may be for."""
+    """An export form. sets: names of the tensor sets that it can hold. tasks: the tasks that it supports."""
 
     sets: tuple[str, ...]
     tasks: tuple[str, ...] = ("translation", "masked-language")
 
 
 FILE = "export.json"
-"""Written with every form; a folder without it was not exported, and is not replaced."""
+"""Written with every form; a folder without it is not an export, and is not replaced."""
 _OF_PEFT = ("lora", "lora-sb", "ia3", "norms")
 FORMS = {
     "adapter": Form(SMALL_SETS),
@@ -28,17 +28,17 @@ FORMS = {
     "transformers": Form((*_OF_PEFT, "full", "controllers")),
     "ctranslate2": Form((*_OF_PEFT, "full", "controllers"), ("translation",)),
 }
-"""One line a form: `--form` -> what it can hold."""
+"""`--form` -> what it can hold."""
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 DEFAULTS = {"adapters": "adapter", **dict.fromkeys(_OF_PEFT, "peft"), "full": "transformers", "controllers": "transformers"}
-"""Tensor set -> the form that it is taken away in where none is asked for."""
+"""Tensor set -> its default form."""
 
 
 def check_form(form: str, quantization: str) -> None:
-    """Refuse unknown formats. form: "" is the tensor set's own.
+    """Refuse an unknown form or quantization. form: "" takes the tensor set's default.
 
     Raises:
-        ConfigError: an unknown form, a quantization that is unknown or of another form than CTranslate2's, or CTranslate2 is missing.
+        ConfigError: an unknown form or quantization, a quantization without the form ctranslate2, or CTranslate2 is missing.
     """
     if form and form not in FORMS:
         raise ConfigError(f"--form {form!r} is not known{nearest(form, FORMS)}; choose one of {', '.join(FORMS)}")
@@ -54,10 +54,10 @@ def check_form(form: str, quantization: str) -> None:
 
 
 def chosen_form(form: str, settings: Settings) -> str:
-    """The form that a run's model is taken away in.
+    """Return the form that a run's model is exported in.
 
     Raises:
-        RunError: the form cannot express what the run has trained; with the reason, and what can be done instead.
+        RunError: the form cannot hold what the run has trained; with the reason, and what can be done instead.
     """
     if not settings.how.trains:
         raise RunError(
@@ -104,10 +104,10 @@ def _others(settings: Settings) -> str:
 
 
 def check_place(to: Path, force: bool) -> Path:
-    """Where to export to, as an absolute path.
+    """Check the folder to export to, and return its absolute path.
 
     Raises:
-        ConfigError: it is a file, holds something that is not to be replaced, or cannot be written.
+        ConfigError: it is a file, holds something that must not be replaced, or cannot be written.
     """
     final = Path(os.path.abspath(to.expanduser()))
     if final.is_symlink() or (final.exists() and not final.is_dir()):

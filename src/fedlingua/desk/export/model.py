@@ -1,4 +1,4 @@
-"""Take a model away: checked first, then written aside and renamed, so that the directory is there whole or not at all."""
+"""Export a model: check first, then write aside and rename, so that the directory is complete or absent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class Export:
-    """Where a model went. backbone: directory of what it fits on; needed by it where `form` is peft or adapter."""
+    """An exported model. backbone: directory of its backbone, without which the forms peft and adapter are of no use."""
 
     directory: Path
     form: str
@@ -44,25 +44,25 @@ def export_model(
     """Write a trained model into the folder `to`, with README.md (its card) and export.json.
 
     Args:
-        form: of FORMS; "" takes the tensor set's own.
-        run_dir: the run's folder, for the card; None: at a site, which has none.
-        name: of the backbone, where its settings hold a path.
+        form: a key of FORMS; "" takes the tensor set's default.
+        run_dir: the run's folder, for the card; None at a site, which has none.
+        name: the backbone's name for the card, if its settings hold a path.
 
     Raises:
-        ConfigError: the folder is not to be written. RunError: the form cannot express it, the backbone is not the one that it fits on, or
-            the disk is full. BackboneError: the backbone cannot be loaded.
+        ConfigError: the folder must not be written. RunError: the form cannot hold the model, the backbone is not the model's,
+            or writing fails. BackboneError: the backbone cannot be loaded.
     """
     final = check_place(to, force)
     form = chosen_form(form, model.settings)
     assert model.load is not None, "what trains nothing was refused"
     loaded = model.load()
-    trainable = model.trainable(device="cpu", precision="fp32")  # a sum of half and fp32 weights rounds nothing away
+    trainable = model.trainable(device="cpu", precision="fp32")  # so that merging loses no precision
     tensors = check_tensors(loaded, trainable.trained)
     write_tensors(trainable.model, tensors)
     backbone = trainable.backbone.directory
     name = name or public_name(model.settings.backbone)
     use = None
-    if not model.direction.is_one_language:  # how the model is asked for the target language: by its token, or in the text
+    if not model.direction.is_one_language:  # how to request the target language: by its token, or in the text
         codec = trainable.backbone.codec
         number, text = codec.first_id(model.direction), codec.as_text("...", model.direction)
         token = None if number is None else str(codec.tokenizer.convert_ids_to_tokens(number))

@@ -1,1 +1,1 @@
-"""A finished run personalized again: its last phase, an alpha learned beside it, and 21 others."""
+"""Personalize a finished run again: repeat its last phase, and measure mixtures with a learned alpha and with 21 fixed ones."""

@@ -1,8 +1,8 @@
-"""A site's own model that learns in a mixture with the federation's, and how much of it the mixture takes: APFL (Deng et al. 2020).
+"""APFL (Deng et al. 2020): train a site's own model in a mixture with the federation's, and alpha, its weight in the mixture.
 
 Both learn at theta_bar = alpha theta_i + (1 - alpha) theta (Algorithm 1), the own model by
 theta_i <- theta_i - eta alpha grad L(theta_bar), alpha by dL/dalpha = <grad L(theta_bar), theta_i - theta>: own model minus the
-federation's, in this order; the other learns the opposite of what the text says. theta, the federation's model, stays as it is.
+federation's, in this order; the other order would increase the loss. theta, the federation's model, does not change.
 """
 
 import math
@@ -29,19 +29,19 @@ START = 0.5
 
 @dataclass(frozen=True)
 class Mixture:
-    """personal: the own model. path: alpha before each step and at the end; NaN from the step on at which the training diverges."""
+    """APFL's result. personal: the own model. path: alpha before each step and at the end; NaN once the training diverges."""
 
     personal: Tensors
     path: Sequence[float]
 
     @property
     def alpha(self) -> float:
-        """At the end."""
+        """Alpha at the end."""
         return self.path[-1]
 
 
 def alpha_slope(gradient: Gradients, federated: Tensors, personal: Tensors) -> float:
-    """dL/dalpha = <grad L(theta_bar), theta_i - theta>, summed in float64; of a tensor that the loss does not reach 0."""
+    """Return dL/dalpha = <grad L(theta_bar), theta_i - theta>, summed in float64; a tensor without a gradient adds 0."""
     return sum(
         float(np.vdot(gradient[name].astype(np.float64), (personal[name] - array).astype(np.float64)))
         for name, array in federated.items()
@@ -50,7 +50,7 @@ def alpha_slope(gradient: Gradients, federated: Tensors, personal: Tensors) -> f
 
 
 def alpha_step(alpha: float, slope: float, rate: float) -> float:
-    """alpha <- clip(alpha - rate x dL/dalpha, 0, 1); NaN of a slope that is none."""
+    """Return clip(alpha - rate x dL/dalpha, 0, 1), the next alpha; NaN if the slope is NaN."""
     return float(np.clip(alpha - rate * slope, 0.0, 1.0))
 
 
@@ -62,10 +62,10 @@ def learn_in_mixture(
     alpha_rate: float,
     seed: str,
 ) -> Mixture:
-    """Train the own model and alpha together, from the federation's model, with the run's optimizer; the model is left with the mixture.
+    """Train the own model, from the federation's, and alpha with the run's optimizer; the model keeps a mixture's tensors.
 
-    Both take the gradient of the same step, of the same point: with dropout where the run has it. how: its `epochs` passes are made; no
-    schedule. seed: decides order, masks and dropout.
+    Both use the gradient of the same step at the same point, with dropout if the run has it. how: its `epochs` are made,
+    without a schedule. seed: decides order, masks and dropout.
     """
     model, rng = trainable.model, random.Random(seed)
     torch.manual_seed(rng.getrandbits(63))

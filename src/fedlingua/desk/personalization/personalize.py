@@ -1,7 +1,7 @@
 """Repeat the last phase of a finished run, with measurements from papers (Manoel et al. 2022, §2.4, §3.3; Deng et al. 2020).
 
-Beside what the phase chooses among: 21 mixtures of the site's own model and the federation's by dev loss, and APFL's, which learns how
-much of its own model the site uses. The test text judges, once.
+Besides the phase's candidates these are 21 mixtures of the site's own model and the federation's, by dev loss, and that of
+APFL, which learns the share of the own model. The test text is used once, at the end.
 """
 
 import math
@@ -41,23 +41,23 @@ from fedlingua.training.site_examples import EXAMPLE_MAKERS
 FOLDER = "personal"
 FILE = "personalization.json"
 MOST_POINTS = 200
-"""Of alpha's path, besides its end."""
+"""Most points of alpha's path to store, besides its end."""
 
 
 def phase_settings(how: Personalizing, settings: Settings) -> Settings:
-    """A run's settings as the phase takes them this time."""
+    """Return a run's settings, changed for this repetition of its last phase."""
     rate = settings.step_learning_rate if how.learning_rate is None else how.learning_rate
     passes = how.epochs or settings.keep_passes
     return replace(settings, keep_choose=True, keep_passes=passes, learning_rate=rate, seed=how.seed_of(settings))
 
 
 def personalize(start: Start, site: str, trainable: Trainable, how: Personalizing) -> tuple[dict[str, Tensors], dict[str, Any]]:
-    """Choose, look at 21 mixtures, let APFL learn, judge. The seed decides everything. The model is left with other tensors than it had.
+    """Repeat the choice, measure 21 mixtures, train APFL, score on test; the seed decides all. The model's tensors change.
 
     Returns:
-        Tensors: of the site's own model, of the mixture by dev's alpha ("interpolated"), and of what the phase keeps; and what
-        personalization.json says of them: all that decided the result, and all of it but the tensors. Losses are in nats a token; test:
-        model -> metric -> value, besides the mixtures of base, alone and kept.
+        Tensors of the site's own model, of the mixture with dev's best alpha ("interpolated"), and of what the phase keeps; and
+        the content of personalization.json: what decided the result, and all of it but the tensors. Losses are in nats a token;
+        test: model -> metric -> value, for federated, personal, apfl, chosen, base, alone and kept.
 
     Raises:
         RunError: the training diverged.
@@ -88,7 +88,7 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
         return TEXT_METRICS["chrf"].count(Translated(sources, hypotheses, references, text.direction.target))
 
     with tempfile.TemporaryDirectory(prefix="fedlingua-choice-") as place:
-        # The run's own choice trained a model alone, which is taken where it was trained the same way.
+        # The model that the run's own choice trained alone is used again if it was trained the same way.
         for file in (start.run.folder.directory / "sites" / site / CHOICE).glob("alone.*"):
             shutil.copy(file, place)
         at_site = SiteModel(site, trainable, settings, dev, train, count_chrf, lambda line, step: None)
@@ -111,7 +111,7 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
         raise diverged
     learned = interpolated(federated, apfl.personal, apfl.alpha)
     apfl_dev_loss = dev_loss(learned)
-    if not all(loss < DIVERGED for loss in (*sweep.values(), apfl_dev_loss)):  # nor of NaN
+    if not all(loss < DIVERGED for loss in (*sweep.values(), apfl_dev_loss)):  # true of NaN, too
         raise diverged
     best_alpha = chosen_alpha(sweep)
     mixed = interpolated(federated, personal, best_alpha)
@@ -155,21 +155,21 @@ def _alike(first: Tensors, second: Tensors) -> bool:
 
 
 def chosen_alpha(sweep: Mapping[float, float]) -> float:
-    """The alpha with the least dev loss; of equal ones the least, which is nearer to what all sites share."""
+    """Return the alpha with the least dev loss; of equal ones the smallest, which is nearest to what all sites share."""
     return min(sweep, key=lambda alpha: (sweep[alpha], alpha))
 
 
 def store(folder: Path, tensors: Mapping[str, Tensors], about: Mapping[str, Any]) -> None:
-    """Write what `personalize` returns, personalization.json last: where it is, all is."""
+    """Write what `personalize` returns, personalization.json last, so that where it is, all files are."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).unlink(missing_ok=True)  # of an earlier time, whose tensors are about to go
+    (folder / FILE).unlink(missing_ok=True)  # an earlier one, whose tensors are replaced next
     for name, model in tensors.items():
         save_tensors(model, folder / f"{name}.safetensors")
     replace_text(folder / FILE, json_text(about))
 
 
 def thinned(path: Sequence[float]) -> list[list[float]]:
-    """[step, alpha] of a path: every one of a short path, evenly spaced ones of a long one, and always the last."""
+    """Return [step, alpha] pairs of a path: all of a short path, evenly spaced ones of a long one, and always the last."""
     last = len(path) - 1
     stride = max(1, math.ceil(last / MOST_POINTS))
     return [[step, path[step]] for step in dict.fromkeys([*range(0, last, stride), last])]

@@ -1,6 +1,4 @@
-"""What personalization goes on from: how a site goes on by itself, a run, the text of its sites, the tensors of one of its rounds; all
-checked before a model loads.
-"""
+"""What personalization starts from: its options, a run, its sites' text and a round's tensors; checked before a model loads."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,13 +19,13 @@ from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
 
-if TYPE_CHECKING:  # what cannot be gone on from is told without torch
+if TYPE_CHECKING:  # errors are reported without torch
     from fedlingua.exchange.trainable import Trainable
 
 
 @dataclass(frozen=True)
 class Personalizing:
-    """How a site trains on. epochs: most passes; alpha_rate: alpha's learning rate; 0 and None take the run's."""
+    """How a site continues training. epochs: most passes; alpha_rate: alpha's learning rate; 0 and None: the run's."""
 
     epochs: int = 0
     learning_rate: float | None = None
@@ -35,7 +33,7 @@ class Personalizing:
     seed: int | None = None
 
     def check(self) -> None:
-        """Refuse what trains nothing.
+        """Refuse values that train nothing.
 
         Raises:
             ConfigError: names the option.
@@ -48,13 +46,13 @@ class Personalizing:
             raise ConfigError(f"--alpha-rate {self.alpha_rate:g}: wanted a number above 0, for example 1")
 
     def seed_of(self, settings: Settings) -> int:
-        """Decides order, masks and dropout, with the site's name."""
+        """Return the seed, which decides order, masks and dropout together with the site's name."""
         return settings.seed if self.seed is None else self.seed
 
 
 @dataclass(frozen=True)
 class Start:
-    """A round of a run, and the sites that train on from it. texts: of each site, as it was in the run."""
+    """A round of a run, and the sites that continue training from it. texts: each site's, as it was in the run."""
 
     run: CompletedRun
     settings: Settings
@@ -66,12 +64,11 @@ class Start:
 
     @classmethod
     def of(cls, run_dir: Path, sites: Sequence[str] = (), number: int | None = None, data_dir: str = "") -> Self:
-        """Choose sites of a run, all by default, and a round, the best by default. data_dir: folder of the text now, if
-        moved.
+        """Choose sites of a run, all by default, and a round, the best by default. data_dir: the text's folder, if moved.
 
         Raises:
-            RunError: no completed run, nothing that left its sites, a site that is not of it or whose text is not here, a round whose
-                checkpoint is gone or damaged. ConfigError, CorpusError: what is wrong with its federation file or text.
+            RunError: the run is not completed or nothing left its sites, a site is unknown or its text is not here, or the
+                round's checkpoint is gone or damaged. ConfigError, CorpusError: what is wrong with its federation file or text.
         """
         run = CompletedRun.of(run_dir)
         settings = replace(run.settings, data_dir=data_dir or run.settings.data_dir)
@@ -99,10 +96,10 @@ class Start:
         return cls(run, settings, chosen, number, clusters, tensors, texts)
 
     def federated(self, site: str, trainable: "Trainable") -> Tensors:
-        """The tensors that the site got of the round: those of its encoder cluster, its decoder cluster, and what is shared.
+        """Return the tensors that a site got in the round: those of its encoder and decoder clusters and the shared part.
 
         Raises:
-            ExchangeError: the checkpoint's are not those that the run's method trains on this backbone.
+            ExchangeError: the checkpoint's tensors are not those that the run's method trains on this backbone.
         """
         parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
         return check_tensors(of_the_model({name: array for part in parts for name, array in part.items()}), trainable.trained)

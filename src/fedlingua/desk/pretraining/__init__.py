@@ -1,1 +1,1 @@
-"""Small backbones trained from nothing: from a recipe, or from the phrasebook for the demo."""
+"""Train small backbones from scratch: from a recipe, or from the phrasebook for the demo."""

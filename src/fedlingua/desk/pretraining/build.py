@@ -1,4 +1,4 @@
-"""Small models from nothing, in the published layout: an M2M-100 and an XLM-RoBERTa, each with a SentencePiece and random weights."""
+"""Make small models in the published layout, with random weights and a trained tokenizer: an M2M-100 and an XLM-RoBERTa."""
 
 import io
 import json
@@ -87,16 +87,16 @@ def _sentencepiece(sentences: Iterable[str], vocab_size: int, **options: Any) ->
 
 
 def _pieces(model: bytes) -> list[tuple[str, float]]:
-    """All but <unk>, each with its score."""
+    """Return all pieces but <unk>, each with its score."""
     processor = SentencePieceProcessor(model_proto=model)
     numbers = range(1, processor.get_piece_size())
     return [(processor.id_to_piece(number), processor.get_score(number)) for number in numbers]
 
 
 def build_model(size: ModelSize, tokenizer: M2M100Tokenizer, seed: int) -> M2M100ForConditionalGeneration:
-    """An M2M-100 of this size with random weights."""
+    """Return an M2M-100 of this size with random weights."""
     config = M2M100Config(
-        # The published layout: pieces, one row a language, eight spare rows.
+        # The published layout: pieces, one row for each language, eight spare rows.
         vocab_size=tokenizer.encoder_size + len(tokenizer.lang_code_to_id) + tokenizer.num_madeup_words,
         d_model=size.d_model,
         encoder_layers=size.encoder_layers,
@@ -118,7 +118,7 @@ def build_model(size: ModelSize, tokenizer: M2M100Tokenizer, seed: int) -> M2M10
 
 
 def build_encoder(size: EncoderSize, tokenizer: XLMRobertaTokenizer, seed: int) -> XLMRobertaForMaskedLM:
-    """An XLM-RoBERTa of this size with random weights."""
+    """Return an XLM-RoBERTa of this size with random weights."""
     config = XLMRobertaConfig(
         vocab_size=len(tokenizer),
         hidden_size=size.d_model,

@@ -1,6 +1,6 @@
-"""The model card of a backbone that was trained from nothing: README.md beside its weights, all of it from pretraining.json.
+"""The model card of a backbone trained from scratch: README.md beside its weights, made from pretraining.json alone.
 
-`card.md.jinja` is its text, and huggingface_hub writes the header that the hub reads.
+`card.md.jinja` is its template; huggingface_hub writes the header that the hub reads.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from typing import Any
 from fedlingua.common.languages import language_name, parse_written, plain_code
 
 About = Mapping[str, Any]
-"""What pretraining.json holds; one of an earlier version lacks some keys, and then the card says less."""
+"""The content of pretraining.json; one of an earlier version lacks some keys, so its card says less."""
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 HEADER = ["language", "library_name", "pipeline_tag", "license", "tags"]
 
 
 def model_card(about: About) -> str:
-    """Write the card: languages, figures, text, recipe, versions, what the model is for."""
-    from huggingface_hub import ModelCardData  # with yaml, as the template's library: only a training that ended needs them
+    """Return the card: languages, figures, text, recipe, versions, what the model is for."""
+    from huggingface_hub import ModelCardData  # imports yaml; it and jinja2 are only needed at a training's end
     from jinja2 import Environment
 
     recipe, training, translates = about["recipe"], about["recipe"]["training"], "dev_bleu" in about

@@ -1,8 +1,8 @@
 """Checkpoints of a pre-training, in `.NAME.training` beside the backbone's folder.
 
 lock        held by the process that trains
-model/      tokenizer and, at the end, weights: renamed to NAME when all is there
-00001200/   state after that step, with checksums; the last two are there
+model/      tokenizer and, at the end, weights: renamed to NAME when complete
+00001200/   state after that step, with checksums; the last two are kept
 """
 
 import fcntl
@@ -19,9 +19,9 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.folders import check_folder, write_folder
 
 MadeOf = Mapping[str, Any]
-"""What decides a training's bytes, by dotted key; as JSON holds it."""
+"""What decides a training's bytes, by dotted key, in JSON's types."""
 State = Mapping[str, Any]
-"""All that the next step depends on: `step`, and tensors, numbers, lists and tables of them."""
+"""Everything that the next step depends on: `step`, and tensors, numbers, lists and tables of them."""
 
 _STATE, _MADE_OF = "state.pt", "made-of.json"
 
@@ -39,7 +39,7 @@ class Progress:
 
 
 class Checkpoints:
-    """The folder of one training; without checkpoints, a temporary folder of the process."""
+    """The folder of one training; if checkpoints are disabled, a temporary folder of the process."""
 
     def __init__(self, directory: Path, made_of: MadeOf, enabled: bool = True) -> None:
         self.folder = directory.with_name(f".{directory.name}.{'training' if enabled else os.getpid()}")
@@ -48,7 +48,7 @@ class Checkpoints:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here. At the end the folder goes, unless the training broke off with a checkpoint.
+        """Keep other processes from training here. Remove the folder at the end, unless the training failed after a checkpoint.
 
         Raises:
             RunError: another process trains here.
@@ -74,10 +74,10 @@ class Checkpoints:
         return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
 
     def newest(self) -> tuple[State | None, list[str]]:
-        """Load the newest whole checkpoint, None where there is none, and say what was wrong with those passed over.
+        """Load the newest intact checkpoint, None if there is none; also return what was wrong with newer ones.
 
         Raises:
-            ConfigError: it is of another recipe, text or library; names the keys.
+            ConfigError: it was made with another recipe, text or library; names the keys.
         """
         passed_over: list[str] = []
         for step in reversed(self.steps()):
@@ -90,7 +90,7 @@ class Checkpoints:
         return None, passed_over
 
     def save(self, state: State) -> None:
-        """Write a checkpoint, whole or not at all; the one before it stays, too, and what a killed process has left half-written goes."""
+        """Write a checkpoint as a whole or not at all; keep the one before it, and remove older ones and half-written ones."""
         import torch
 
         def write(aside: Path) -> None:

@@ -34,7 +34,7 @@ SENTENCES, ENCODER_SENTENCES, DEV_SENTENCES, GRAMMAR_SEED = 6000, 3000, 40, 1
 
 
 def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[Pair]]]:
-    """(train, dev) of the phrasebook's base register in all directions; each meaning is in only a few of them."""
+    """Return (train, dev) of the phrasebook's base register in all directions; each meaning is in only a few of them."""
     text = phrasebook.base_corpus(SENTENCES, GRAMMAR_SEED)
     directions = [Direction(source, target) for source, target in permutations(phrasebook.LANGUAGES, 2)]
     train: dict[Direction, list[Pair]] = {direction: [] for direction in directions}
@@ -51,10 +51,10 @@ def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[P
 
 
 def train_demo(directory: Path, note: Note | None = None) -> None:
-    """Train the demo backbone (about four minutes on two cores) and write it as it ships: in half precision, its JSON without spaces."""
+    """Train the demo backbone (about four minutes on two cores) and write it as shipped: half precision, compact JSON."""
     from safetensors.torch import load_file, save_file
 
-    from fedlingua.desk.pretraining.loop import ALONE, pretrain  # with torch
+    from fedlingua.desk.pretraining.loop import ALONE, pretrain  # imports torch
     from fedlingua.desk.pretraining.material import translation_material
 
     train, dev = base_register()
@@ -68,7 +68,7 @@ def train_demo(directory: Path, note: Note | None = None) -> None:
 
 
 def demo_encoder_hash() -> str:
-    """Of what decides the demo's weights: grammar, size, schedule, and the libraries that compute."""
+    """Return the hash of what decides the encoder's weights: grammar, text, size, schedule, and the libraries that compute."""
     made_from = {
         "grammar": phrasebook.grammar_hash(),
         "text": [ENCODER_SENTENCES, DEV_SENTENCES, GRAMMAR_SEED],
@@ -80,12 +80,12 @@ def demo_encoder_hash() -> str:
 
 
 def demo_encoder(note: Note | None = None) -> Path:
-    """Directory of the demo encoder; trains it (about a minute on two cores) when the cache has none that this recipe made."""
+    """Return the demo encoder's directory; train it (about a minute on two cores) if the cache has none made by this recipe."""
     directory = cache_dir() / "backbones" / "demo-encoder"
     made_by = directory / "recipe.sha256"
     with making(directory):
         if not made_by.is_file() or made_by.read_text(encoding="utf-8") != demo_encoder_hash():
-            from fedlingua.desk.pretraining.loop import ALONE, pretrain  # what is cached is found without torch
+            from fedlingua.desk.pretraining.loop import ALONE, pretrain  # a cached encoder is found without torch
             from fedlingua.desk.pretraining.material import masked_material
 
             shutil.rmtree(directory, ignore_errors=True)
@@ -105,7 +105,7 @@ def demo_encoder(note: Note | None = None) -> Path:
 
 
 def make_built_in(name: str, note: Note | None = None) -> None:
-    """Make what the named backbone needs, where it is one that is built in and does not ship."""
+    """Make the named backbone if it is built in but does not ship."""
     if name == "demo-encoder":
         demo_encoder(note)
 

@@ -1,4 +1,4 @@
-"""Train a small backbone from nothing, in one go or resumed: the same bytes."""
+"""Train a small backbone from scratch; a resumed training gives the same bytes as an uninterrupted one."""
 
 import math
 import random
@@ -27,7 +27,7 @@ from fedlingua.training.objective import corpus_nll
 
 @dataclass(frozen=True)
 class Outcome:
-    """Every look at the dev text, in order; the one at the weights that were kept; how many weights there are."""
+    """All evaluations on the dev text, in order; the one of the weights that were kept; the number of weights."""
 
     looks: tuple[Progress, ...]
     chosen: Progress
@@ -35,13 +35,13 @@ class Outcome:
 
 
 Score = Callable[[PreTrainedModel, Codec], Mapping[str, float]]
-"""BLEU of the dev text by direction."""
+"""(model, codec) -> BLEU of the dev text by direction."""
 
 
 @dataclass(frozen=True)
 class Around:
-    """What goes on around the steps. made_of: what decides the bytes, and has to be the same where a training is resumed.
-    score: translates the dev text. describe: leaves files beside the weights. note: is told what a user should know, and how far it is.
+    """What happens besides the steps. made_of: what decides the bytes, and must be the same when a training is resumed.
+    score: translates the dev text. describe: writes files beside the weights. note: takes messages and progress for the user.
     """
 
     watching: Watching
@@ -62,18 +62,18 @@ def pretrain(
     report: Callable[[Progress], None] = lambda progress: None,
     around: Around = ALONE,
 ) -> Outcome:
-    """Train a model and leave it in `directory` as transformers reads it.
+    """Train a model and save it in `directory`, where transformers can load it.
 
-    The weights kept are an exponential average over the steps, which a short schedule without a cool-down gains from. All is written
-    beside the directory and renamed at the end: an interrupted training leaves nothing half-written, and is resumed from its last
-    checkpoint where there is one.
+    The saved weights are an exponential moving average over the steps, which improves a short schedule without a cool-down.
+    Files are written beside the directory and renamed at the end: an interrupted training leaves nothing half-written, and is
+    resumed from its last checkpoint if there is one.
 
     Args:
-        make: trains the tokenizer, leaves it in the directory that it is given, and draws the model.
+        make: trains the tokenizer, saves it in the directory that it is given, and makes the model with random weights.
 
     Raises:
         BackboneError: no such device, or nothing to train on.
-        ConfigError: what was broken off is made of something else.
+        ConfigError: the interrupted training had another recipe, text or library.
         RunError: another process trains this backbone.
     """
     if settings.device == "cuda" and not torch.cuda.is_available():
@@ -138,7 +138,7 @@ class _Training:
         return min(1.0, max(self.step / settings.steps, self.seconds / 60 / settings.minutes if settings.minutes else 0.0))
 
     def run(self, report: Callable[[Progress], None], save: Callable[[State], None], pace: Pace) -> Outcome:
-        """Take all steps that are left, and leave the best weights in the model."""
+        """Take all remaining steps, and put the weights to save into the model."""
         self.model.train()
         pace.at(self.step, self.settings.steps, self.done)
         while not self.ended:
@@ -160,7 +160,7 @@ class _Training:
         return Outcome(tuple(self.looks), chosen, sum(value.numel() for value in self.parameters.values()))
 
     def _rest_of_epoch(self) -> Iterator[list[TrainingExample]]:
-        """The batches of this epoch that have not been taken, all of them in a new one: drawn again as they were when it began."""
+        """Yield this epoch's batches that are not yet taken, drawn again as at its beginning; in a new epoch all of them."""
         now = self.rng.getstate()
         if self.batches_of_epoch:
             self.rng.setstate(self.epoch_began)
@@ -188,7 +188,7 @@ class _Training:
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        # The average follows closely at first and settles at the decay asked for.
+        # The average follows the weights closely at first and settles at the requested decay.
         decay = min(settings.weight_average, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             for name, value in self.parameters.items():
@@ -211,12 +211,12 @@ class _Training:
         return self.looks[-1]
 
     def _losses(self) -> dict[str, float]:
-        """Of training since the last look, and of dev at it."""
+        """Return the training loss since the last evaluation, and the dev loss at it."""
         dev = {"dev_loss": self.looks[-1].dev_loss} if self.looks else {}
         return {"train_loss": self.window_nll / max(self.window_tokens, 1), **dev}
 
     def state(self) -> State:
-        """All that the next step depends on, and what has been seen so far."""
+        """Return everything that the next step depends on, and the evaluations so far."""
         cuda = {"cuda": torch.cuda.get_rng_state()} if self.settings.device == "cuda" else {}
         return {
             **{name: getattr(self, name) for name in _COUNTERS},
@@ -245,11 +245,11 @@ class _Training:
 
 
 _COUNTERS = ("step", "batches_of_epoch", "epoch_began", "window_nll", "window_tokens", "average", "best")
-"""What of a training a checkpoint holds as it is."""
+"""Attributes of a training that a checkpoint stores unchanged."""
 
 
 def _moved(model: PreTrainedModel, device: str) -> PreTrainedModel:
-    """The same model, on that device."""
+    """Move the model to a device and return it."""
     model.to(torch.device(device))  # type: ignore[arg-type]  # transformers' decorator hides the argument
     return model
 

@@ -1,4 +1,4 @@
-"""What a small backbone is made of: a tokenizer of its text, a model with random weights, and the text as examples, epoch by epoch."""
+"""What a small backbone's training starts from: a tokenizer of its text, a model with random weights, examples by epoch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from fedlingua.training.translation import encode_pairs
 
 Corpora = Mapping[Direction, Sequence[Pair]]
 EVALUATION_KEY = "pretraining"
-"""Decides the masks of the dev text."""
+"""The key that decides the masks of the dev text."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Material:
-    """A model with random weights, what it is trained on, text by text, and its dev text."""
+    """A model with random weights, its training examples, text by text, and its dev examples."""
 
     model: PreTrainedModel
     codec: Codec
@@ -36,7 +36,7 @@ class Material:
 
 
 def translation_material(train: Corpora, dev: Corpora, size: ModelSize, settings: PretrainSettings, directory: Path) -> Material:
-    """Make an M2M-100 and its pairs; the tokenizer is left in `directory`."""
+    """Make an M2M-100 and its examples; save the tokenizer in `directory`."""
     sides = sorted({side for d, pairs in train.items() for p in pairs for side in ((d.source, p.source), (d.target, p.target))})
     languages = sorted({language for language, _ in sides})
     tokenizer = build_tokenizer((sentence for _, sentence in sides), languages, size.vocab_size, directory)
@@ -50,7 +50,7 @@ def translation_material(train: Corpora, dev: Corpora, size: ModelSize, settings
 
 
 def masked_material(train: Corpora, dev: Corpora, size: EncoderSize, settings: EncoderSettings, directory: Path) -> Material:
-    """Make an XLM-RoBERTa and its text, language by language; the tokenizer is left in `directory`."""
+    """Make an XLM-RoBERTa and its examples, language by language; save the tokenizer in `directory`."""
     sentences = sorted({pair.source for pairs in train.values() for pair in pairs})
     tokenizer = build_text_tokenizer(sentences, size.vocab_size, directory)
     codec = TextCodec(tokenizer)
@@ -66,10 +66,10 @@ def masked_material(train: Corpora, dev: Corpora, size: EncoderSize, settings: E
 
 
 def epoch(texts: Sequence[Sequence[T]], temperature: float, rng: Random) -> list[T]:
-    """About as many examples as there are in all texts, of text i a share p_i ~ n_i^(1/temperature) (Arivazhagan et al. 2019, §4.2).
+    """Draw about as many examples as there are, of text i a share p_i ~ n_i^(1/temperature) (Arivazhagan et al. 2019, §4.2).
 
-    At 1 that is every example once. Above it a small text comes whole as often as its share asks, and of what is left over, as of a large
-    text, so many are drawn without replacement: no example is seen twice more often than another of its text.
+    At temperature 1 every example comes once. Above it, a small text is repeated whole as often as its share allows, and the
+    remainder of any text is drawn without replacement: how often two examples of a text come differs by at most one.
     """
     if temperature == 1:
         return [example for text in texts for example in text]
@@ -82,5 +82,5 @@ def epoch(texts: Sequence[Sequence[T]], temperature: float, rng: Random) -> list
 
 
 def epoch_sizes(sizes: Sequence[int], temperature: float) -> list[int]:
-    """Of each text, how many examples an epoch has: its share of all there are, rounded, and at least one."""
+    """Return how many examples of each text an epoch has: its share of the total, rounded, and at least one."""
     return [max(1, round(share * sum(sizes))) for share in tempered(sizes, temperature)]

@@ -1,4 +1,4 @@
-"""The text that a backbone trains on and is watched by, and what decides the backbone's bytes. Loads no torch."""
+"""A backbone's training and dev text, and everything that decides the backbone's bytes. Does not import torch."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from fedlingua.corpora.split import Components, base_sides, position
 
 @dataclass(frozen=True)
 class BaseText:
-    """What a backbone trains on and is watched by, with the account of each corpus."""
+    """A backbone's training and dev text, with the account of each corpus."""
 
     train: dict[Direction, list[Pair]]
     dev: dict[Direction, list[Pair]]
@@ -23,7 +23,7 @@ class BaseText:
 
 
 def base_text(recipe: Recipe) -> BaseText:
-    """Read, clean and choose the text that the backbone sees: whole components of equal sentences, train or dev."""
+    """Read, clean and choose the backbone's text; a component of equal sentences goes as a whole to train or to dev."""
     cleaned, accounts = cleaned_text(recipe)
     chosen = base_sides(cleaned, recipe.base.key, recipe.base.share)
     components = Components()
@@ -44,9 +44,9 @@ def base_text(recipe: Recipe) -> BaseText:
 
 
 def made_of(recipe: Recipe, text: BaseText, versions: Mapping[str, str]) -> dict[str, Any]:
-    """What decides a backbone's bytes, by dotted key as in the recipe: its settings, its text, the libraries that compute.
+    """Return what decides a backbone's bytes, by dotted key as in the recipe: settings, text, and the libraries that compute.
 
-    When checkpoints are made decides nothing.
+    How often checkpoints are made is left out, since it decides nothing.
     """
     tables = {name: asdict(getattr(recipe, name)) for name in ("base", "cleaning", "model", "training", "watching")}
     del tables["watching"]["checkpoint_minutes"]

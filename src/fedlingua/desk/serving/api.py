@@ -1,4 +1,4 @@
-"""The application: its endpoints, what they take and answer, and every no in the same form."""
+"""The HTTP application: its endpoints, the schemas of requests and replies, and errors in one form."""
 
 import asyncio
 import re
@@ -25,11 +25,11 @@ from fedlingua.desk.serving.pages import docs_page, translation_page
 
 _HALF = re.compile("[\ud800-\udfff]")
 FAREWELL_S = 10.0
-"""Time for what waits when the server is told to end."""
+"""Time to answer the waiting requests when the server shuts down."""
 
 
 class Answering(BaseModel):
-    """Whose model answers in a direction: a site's own, or the clusters' of encoder and decoder."""
+    """The model that answers for a direction: a site's own, or that of an encoder and a decoder cluster."""
 
     source: str
     target: str
@@ -51,7 +51,7 @@ class ModelList(BaseModel):
 
 
 class Asked(BaseModel):
-    """Sentences, and the model that translates them: a site's, or the nearest for a direction."""
+    """A request: sentences, and the model to translate them, a site's or the nearest for a direction."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -72,7 +72,7 @@ class Answer(BaseModel):
 
 
 class Health(BaseModel):
-    """How the server is."""
+    """The server's state, and what it has done since its start."""
 
     status: str
     uptime_s: float
@@ -83,7 +83,7 @@ class Health(BaseModel):
 
 
 class Refusal(BaseModel):
-    """Why not, and what is wanted."""
+    """Why a request is refused, and what is wanted instead."""
 
     error: str
 
@@ -100,7 +100,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 def application(models: Models, limits: Limits) -> FastAPI:
-    """The endpoints over a run's models; the thread that translates lives as long as the application."""
+    """Return the application for a run's models; the thread that translates runs as long as it does."""
     started = time.monotonic()
 
     def check(sentences: list[str]) -> None:
@@ -137,7 +137,7 @@ def application(models: Models, limits: Limits) -> FastAPI:
 
     @app.get("/health", responses={503: {"model": Health, "description": "It does not translate any more."}})
     async def health(response: Response) -> Health:
-        """Whether the server translates, and what it has done."""
+        """Report whether the server translates, and what it has done."""
         response.status_code = 200 if batcher.works else 503
         return Health(
             status="ok" if batcher.works else "down",
@@ -150,12 +150,12 @@ def application(models: Models, limits: Limits) -> FastAPI:
 
     @app.get("/v1/models")
     async def all_models() -> ModelList:
-        """Sites, directions, and the model for each."""
+        """List the sites, the directions, and the model for each."""
         return listed
 
     @app.post("/v1/translate", responses=REFUSALS)
     async def translate(asked: Asked) -> Answer:
-        """Translate sentences as a site does, or in any direction by the clusters nearest to it."""
+        """Translate sentences with a site's model, or in any direction with that of the nearest clusters."""
         began = time.monotonic()
         variant = _variant(asked, models)
         _check_sentences(asked.sentences, limits)
@@ -188,17 +188,17 @@ async def _in_the_same_form(request: Request, error: Exception) -> Response:
 
 
 async def _ours(request: Request, error: Exception) -> Response:
-    """The guard receives the error next and logs its place."""
+    """Return a reply without details; the guard receives the error next and logs its place."""
     return JSONResponse({"error": "an internal error; the server's log says where"}, 500)
 
 
 def _sendable(words: str) -> str:
-    """Without the halves of characters that JSON can carry and UTF-8 cannot."""
+    """Escape halves of characters (lone surrogates), which JSON can carry and UTF-8 cannot."""
     return words.encode("utf-8", "backslashreplace").decode()
 
 
 async def _without_the_text(request: Request, error: Exception) -> Response:
-    """What pydantic says without what it was given, which may be text that somebody wants translated."""
+    """Return pydantic's messages without the input, which may be text to translate."""
     assert isinstance(error, RequestValidationError)
     messages = [f"{'.'.join(map(str, each['loc'][1:])) or 'request'}: {each['msg']}" for each in error.errors()[:3]]
     wanted = 'wanted {"site": ..., "sentences": [...]} or {"source": ..., "target": ..., "sentences": [...]} as application/json'
@@ -206,7 +206,7 @@ async def _without_the_text(request: Request, error: Exception) -> Response:
 
 
 def _variant(asked: Asked, models: Models) -> TrainedModel:
-    """The model that answers, or 404 with those available."""
+    """Return the model that answers; raise 404 with the available ones, or 422 for an incomplete choice."""
     if asked.site is not None:
         if asked.source is not None or asked.target is not None:
             raise _no(422, "got site, and source or target; wanted either a site, or both languages")

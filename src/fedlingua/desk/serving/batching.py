@@ -1,4 +1,4 @@
-"""One thread that translates, and a queue of bounded length before it: requests that wait for the same variant go together."""
+"""A thread that translates, and its bounded queue: requests that wait for the same variant are translated as one batch."""
 
 import threading
 import time
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from fedlingua.desk.models import TrainedModel
 
 SENTENCES_AT_ONCE = 64
-"""Of the requests taken together; a longer one goes by itself."""
+"""Most sentences in a batch of several requests; a longer request is a batch by itself."""
 
 
 @dataclass(eq=False)
 class FullError(Exception):
-    """So many requests wait that another one is sent away. retry_s: when there should be room."""
+    """The queue is full. retry_s: seconds after which there should be room."""
 
     retry_s: int
 
@@ -35,10 +35,10 @@ class _Waiting:
 
 
 class Batcher:
-    """Answers requests in order; those for the same variant as the oldest go with it.
+    """Answers requests in order, together with the oldest those for the same variant.
 
-    translate: (variant, sentences) -> translations. check: raises what speaks against a request's sentences. Both are called from one
-    thread alone.
+    translate: (variant, sentences) -> translations. check: raises an error if it refuses a request's sentences. Both are called
+    from one thread only.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Batcher:
         self._queue: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._request_s = 0.1  # what a request has taken of late
+        self._request_s = 0.1  # moving average over recent requests
         self.requests = self.sentences = self.batches = 0
         self._thread = threading.Thread(target=self._work, name=_THREAD, daemon=True)
         self._thread.start()
@@ -66,17 +66,17 @@ class Batcher:
         return self._thread.is_alive() and not self._closed
 
     def ask(self, variant: TrainedModel, sentences: Sequence[str]) -> Future[list[str]]:
-        """A future of the translations; cancelled before its turn it costs nothing.
+        """Queue a request and return a future of its translations; cancelled before its turn it costs nothing.
 
         Raises:
-            FullError: so many wait already. ClosedError: nothing is taken any more.
+            FullError: the queue is full. ClosedError: the server is shutting down.
         """
         asked = _Waiting(variant, list(sentences))
         with self._changed:
             if self._closed:
                 raise ClosedError
             if len(self._queue) >= self._most_waiting:
-                # Who was cancelled takes no place.
+                # A cancelled request takes no place.
                 self._queue = deque(request for request in self._queue if not request.future.cancelled())
             if len(self._queue) >= self._most_waiting:
                 raise FullError(max(1, round(len(self._queue) * self._request_s)))
@@ -98,7 +98,7 @@ class Batcher:
     def _work(self) -> None:
         while batch := self._next():
             started = time.monotonic()
-            self.batches += 1  # before anybody has an answer, who may ask for the counts next
+            self.batches += 1  # before any reply, since who has one may ask for the counts next
             self.requests += len(batch)
             self.sentences += sum(len(request.sentences) for request in batch)
             allowed = []
@@ -109,12 +109,12 @@ class Batcher:
                 except Exception as error:
                     request.future.set_exception(error)
             if not self._answer(allowed) and len(allowed) > 1:
-                for request in allowed:  # what one request brought about is no fault of the others
+                for request in allowed:  # an error that one request causes must not fail the others
                     self._answer([request])
             self._request_s = 0.8 * self._request_s + 0.2 * (time.monotonic() - started) / len(batch)
 
     def _answer(self, batch: list[_Waiting]) -> bool:
-        """Whether all of them have their translations, or one alone its error."""
+        """Translate a batch; return False if several requests failed together and have no reply yet."""
         if not batch:
             return True
         try:
@@ -131,7 +131,7 @@ class Batcher:
         return True
 
     def _next(self) -> list[_Waiting]:
-        """The oldest request and those that go with it; nothing once closed and empty."""
+        """Wait for and return the oldest request and those that go with it; nothing once closed and empty."""
         with self._changed:
             while True:
                 while not self._queue and not self._closed:
@@ -156,5 +156,5 @@ class Batcher:
 
 
 def is_translating() -> bool:
-    """Whether a thread is still at work that translates, as when a farewell was too short for it."""
+    """Return whether a thread is still translating, as when the time to shut down was too short for it."""
     return any(thread.name == _THREAD and thread.is_alive() for thread in threading.enumerate())

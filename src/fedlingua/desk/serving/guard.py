@@ -1,9 +1,9 @@
-"""Guards the application: limits on time and size, permitted origins, and headers of every answer.
+"""Guard the application: limits on time and size, permitted hosts and origins, and headers of every reply.
 
-uvicorn's own limits are used where they serve: the bytes of a header (h11_max_incomplete_event_size, as it is set by default), the pause
-between two requests (timeout_keep_alive), the wait at the end (timeout_graceful_shutdown). It has none for the time of a header or of
-a body, nor for the size of a body; and limit_concurrency answers 503 to whoever comes next, so that 400 connections on which nobody says a
-whole request would keep everybody out, where here the oldest of them makes room. Starlette checks Host, and neither Origin nor sizes.
+uvicorn's own limits are used where they suffice: the bytes of a header (the default h11_max_incomplete_event_size), the pause
+between two requests (timeout_keep_alive), the wait at shutdown (timeout_graceful_shutdown). It limits neither the time of a
+header or a body nor the size of a body. Its limit_concurrency answers 503 to every further connection, so 400 that never send a
+whole request would keep everybody out; here the oldest is closed. Starlette checks Host, but neither Origin nor sizes.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from fedlingua.common.errors import without_words
 from fedlingua.common.terminal import one_line
 
 HEADER_S = 10.0
-"""Time for a request's header."""
+"""Time for a request's header to arrive."""
 MOST_WAITED_FOR = 256
-"""Connections that are to say a request or read an answer; of more the oldest makes room."""
+"""Most connections that still send a request or read a reply; of more the oldest is closed."""
 BODY_S = 20.0
-"""Time for a request to come whole."""
+"""Time for a request's body to arrive."""
 DRAINED_BYTES, DRAINED_S = 64 << 20, 5.0
-"""Of what is too large so much is read and thrown away, since most clients read no answer before they have said all."""
+"""How much of a too large body is read and discarded, since most clients read no reply before they have sent all."""
 HEADERS = {
     "content-security-policy": "default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -54,12 +54,12 @@ class Limits:
 
     @property
     def body_bytes(self) -> int:
-        """Of a request, as JSON: a character takes up to 6 bytes, when it is escaped; at least 1 MiB."""
+        """Largest body of a request, at least 1 MiB: in JSON an escaped character takes up to 6 bytes."""
         return max(1 << 20, 6 * self.sentences * self.characters)
 
 
 class Connection(H11Protocol):
-    """uvicorn's own, with a limit of time and of number on what is half said."""
+    """uvicorn's connection, with limits on the time for a header and on the number of unfinished requests."""
 
     header: asyncio.TimerHandle | None = None
     since = 0.0
@@ -76,7 +76,7 @@ class Connection(H11Protocol):
         self._time_header()
 
     def is_waited_for(self) -> bool:
-        """Whether it is still to say a whole request, or to read its answer."""
+        """Return whether the client still has to send a whole request, or to read its reply."""
         silent = self.conn.their_state in (h11.IDLE, h11.SEND_BODY) or self.transport.get_write_buffer_size() > 0
         return silent and not self.transport.is_closing()
 
@@ -90,16 +90,16 @@ class Connection(H11Protocol):
 
 
 class _RefusedError(Exception):
-    """A request that the application never sees, with the answer to it."""
+    """A request is refused before the application sees it; holds the reply."""
 
     def __init__(self, status: int, error: str, headers: dict[str, str] | None = None) -> None:
         self.answer = JSONResponse({"error": error}, status, headers)
 
 
 class Guard:
-    """The application behind it gets whole requests of bounded size.
+    """Middleware that passes only whole requests of bounded size on to the application.
 
-    hosts: names that a request may be for; None: any. A page elsewhere whose name is made to point here has another one.
+    hosts: names that a request's Host may have; None: any. Another site's page whose name is made to point here has its own.
     """
 
     def __init__(self, app: ASGIApp, body_bytes: int, hosts: Iterable[str] | None = None, body_s: float = BODY_S) -> None:
@@ -151,19 +151,19 @@ class Guard:
             names = ", ".join(sorted(self.hosts))
             raise _RefusedError(403, f"this server answers only to {names}; the request used another name")
         origin = headers.get("origin")
-        # Behind a proxy that renames the host the browser's own word counts.
+        # Behind a proxy that changes Host, the browser's Sec-Fetch-Site decides.
         if origin and origin.partition(":")[2].lower() != f"//{host}".lower() and headers.get("sec-fetch-site") != "same-origin":
             raise _RefusedError(
                 403, "this server refuses requests from another site's page (Origin); use its own page, or a program"
             )
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """The whole body; None if the client is gone."""
+        """Receive the whole body; None if the client has disconnected."""
         wanted = f"a request has at most {self.body_bytes:,} bytes; send fewer sentences at a time"
         too_large = _RefusedError(413, wanted, CLOSE)
         length = headers.get("content-length", "0")
         is_too_large = length.isdigit() and int(length) > self.body_bytes
-        if is_too_large and "expect" in headers:  # it waits to be told to go on, and is not
+        if is_too_large and "expect" in headers:  # the client waits for 100 Continue, which it does not get
             raise too_large
         body, more = b"", not is_too_large
         try:

@@ -1,4 +1,4 @@
-"""The socket that is listened at, had before anything loads."""
+"""The server's listening socket, opened before anything loads."""
 
 import ipaddress
 import os
@@ -10,10 +10,10 @@ BACKLOG = 128
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that already accepts connections, which wait while the model loads. port: 0 takes any free one.
+    """Open a socket that already accepts connections, which wait while the model loads. port: 0 takes any free one.
 
     Raises:
-        ConfigError: no such host. DeploymentError: the port is in use, or not ours to take.
+        ConfigError: no such host. DeploymentError: the port is in use, or this user may not open it.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -21,7 +21,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(
             f"--host {host}: there is no such address ({error}); wanted one of this machine, as 127.0.0.1"
         ) from error
-    both = family == socket.AF_INET6  # "::" is all addresses, those of IPv4 too
+    both = family == socket.AF_INET6  # "::" means all addresses, those of IPv4 too
     try:
         return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
@@ -32,11 +32,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(listening: socket.socket) -> bool:
-    """Whether only this machine can reach it."""
+    """Return whether only this machine can reach the socket."""
     return ipaddress.ip_address(listening.getsockname()[0].split("%")[0]).is_loopback
 
 
 def url_of(listening: socket.socket) -> str:
-    """Where a browser finds it."""
+    """Return the URL at which a browser reaches the socket."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

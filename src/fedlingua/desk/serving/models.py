@@ -1,4 +1,4 @@
-"""All of a run's variants through one backbone: the tensors asked for last are in it, those before them in memory, within a bound."""
+"""All variants of a run on one backbone, which holds the tensors used last; those used before stay in memory, up to a limit."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -14,20 +14,20 @@ from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.translator import Translator
 from fedlingua.exchange.tensors import Tensors
 
-if TYPE_CHECKING:  # what speaks against a start is told before torch is imported
+if TYPE_CHECKING:  # errors at the start are reported before torch is imported
     from fedlingua.desk.terms import Terms
 
 KEPT_BYTES = 1 << 30
-"""Of tensors that were asked for lately: thousands of adapters, or the last full model alone."""
+"""Most bytes of recently used tensors in memory: thousands of adapters, or the last full model alone."""
 
 
 class Models:
-    """Which variants there are, and their translations. `translate` and `too_long` are for one thread, the rest for any."""
+    """A run's variants and their translations. Only one thread may call `translate` and `too_long`; any may call the rest."""
 
     def __init__(self, run: RunModels, decoding: Decoding, kept_bytes: int = KEPT_BYTES) -> None:
         """
         Raises:
-            RunError, BackboneError: what the run cannot give. ConfigError: decoding asks for what cannot be.
+            RunError, BackboneError: the run has no model to serve. ConfigError: decoding has impossible options.
         """
         self.run = run
         self._loaded: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
@@ -39,28 +39,28 @@ class Models:
         known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
         self.languages = sorted(known | {code for held in run.sites.values() for code in (held.source, held.target)})
         for model in self.sites.values():
-            if decoding.memory and model.memory and model.memory.is_file():  # what is wrong with one is told before anybody asks
+            if decoding.memory and model.memory and model.memory.is_file():  # its errors are reported before the first request
                 self.translator.use(model, self._load)
         self.of_direction = lru_cache(maxsize=None)(self._of_direction)
 
     def _of_direction(self, direction: Direction) -> TrainedModel:
-        """The clusters that answer.
+        """Return the model of the clusters that answer for a direction.
 
         Raises:
-            RunError, ConfigError, BackboneError: none does.
+            RunError, ConfigError, BackboneError: no clusters do.
         """
         self.translator.trainable.backbone.codec.check([direction])
         return self.run.of_direction(direction)
 
     def directions(self) -> list[TrainedModel]:
-        """Every direction between languages of the backbone that clusters answer."""
+        """Return a model for every direction between the backbone's languages that clusters can answer."""
         answered = []
         for source in self.languages:
             for target in self.languages:
                 if source != target:
                     try:
                         answered.append(self.of_direction(Direction(source, target)))
-                    except FedlinguaError:  # no relative of one of the two is in the run
+                    except FedlinguaError:  # the run has no relative of one of the two languages
                         continue
         return answered
 
@@ -76,13 +76,13 @@ class Models:
             yield direction, Terms.read(file, direction, self.translator.trainable.backbone.codec)
 
     def translate(self, variant: TrainedModel, sentences: list[str]) -> list[str]:
-        """One translation a sentence; exactly what `fedlingua translate` writes."""
+        """Return one translation for each sentence, exactly as `fedlingua translate` writes it."""
         self.translator.use(variant, self._load)
         self.translator.terms = self._terms.get(variant.direction)
         return self.translator.translate(sentences)
 
     def too_long(self, sentences: list[str]) -> int | None:
-        """Number of the first sentence, from 1, that has more tokens than are read; None: none has."""
+        """Return the number, from 1, of the first sentence with more tokens than the model reads; None if there is none."""
         return next((number for number, cut in enumerate(self.translator.is_cut(sentences), start=1) if cut), None)
 
     def _load(self, variant: TrainedModel) -> Tensors:

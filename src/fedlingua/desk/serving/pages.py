@@ -1,4 +1,4 @@
-"""The pages of `serve`: one to type in, and the HTTP interface, as FastAPI's own page of that loads its scripts from elsewhere."""
+"""The pages of `serve`: one to type in, and one about the HTTP interface, as FastAPI's own loads its scripts from elsewhere."""
 
 import base64
 import hashlib
@@ -17,13 +17,13 @@ TEMPLATES = environment(Path(__file__).parent / "pages")
 
 
 def translation_page(run: str) -> HTMLResponse:
-    """The page to type in, for a run of that name."""
+    """Return the page to type in, for a run of that name."""
     return _page("translate.html", f"{run} – fedlingua translate", run=run)
 
 
 def docs_page(openapi: Mapping[str, Any], base: str) -> HTMLResponse:
-    """The HTTP interface. base: what the addresses in its examples begin with."""
-    # FastAPI's own schemas of errors are answered by none.
+    """Return the page about the HTTP interface. base: the server's URL, for the examples."""
+    # No endpoint replies with FastAPI's own schemas of errors.
     schemas = {
         name: schema for name, schema in openapi["components"]["schemas"].items() if not name.startswith(("HTTP", "Validation"))
     }
@@ -33,7 +33,7 @@ def docs_page(openapi: Mapping[str, Any], base: str) -> HTMLResponse:
 
 
 def _page(template: str, title: str, **values: object) -> HTMLResponse:
-    """Its policy allows style and script by hash, so nothing else runs; scripts may contact only this server."""
+    """Render a page; its policy allows style and script by hash, so nothing else runs, and connections to this server only."""
     html = TEMPLATES.get_template(template).render(title=title, **values)
     hashes = {}
     for tag in ("style", "script"):
@@ -54,7 +54,7 @@ def _page(template: str, title: str, **values: object) -> HTMLResponse:
 
 
 def schema_name(body: Mapping[str, Any]) -> str:
-    """Of a request's or an answer's JSON; empty where it has none."""
+    """Return the schema's name of a request's or a reply's JSON; empty if it has none."""
     schema = body.get("content", {}).get("application/json", {}).get("schema", {})
     return str(schema.get("$ref", "")).rpartition("/")[2]
 

@@ -1,1 +1,1 @@
-"""Runs told to experiment trackers, by a process of its own that reads the run folder: no tracker can change a run, or end it."""
+"""Report runs to experiment trackers from a separate process that reads the run folder: no tracker can change or end a run."""

@@ -1,8 +1,8 @@
-"""The process that tells one tracker of one run: `python -m fedlingua.desk.tracking.feed RUN TRACKER SECONDS`.
+"""The process that reports one run to one tracker: `python -m fedlingua.desk.tracking.feed RUN TRACKER SECONDS`.
 
-It reads the run folder as it grows, until its input ends; then it has SECONDS for the rest. What it has to say comes as lines on its
-output; what the tracker prints goes to its error output. Each round is told once, over all attempts of a run and of this process:
-`tracking/<tracker>.json` in the run folder says what is told. A round that a resumed run makes again is the same again, so it is not told.
+It reads the run folder as it grows, until its standard input ends; then it has SECONDS for the rest. Its messages are lines on
+standard output; what the tracker prints goes to standard error. Each round is reported once, over all attempts of a run and of
+this process: `tracking/<tracker>.json` in the run folder records it. A round that a resumed run repeats is not reported again.
 """
 
 import fcntl
@@ -23,14 +23,14 @@ from fedlingua.desk.tracking.trackers import TRACKERS, About, Open, Status, Trac
 from fedlingua.desk.tracking.values import parameters, read_object, read_rounds, round_values, score_values
 
 LOOK_S, AGAIN_S, AGAIN_MOST_S = 1.0, 10.0, 300.0
-"""Between two looks at the run folder; after the first failure until the next try, and the most of it."""
+"""Pauses between two looks at the run folder, after a first failure, and the longest one after failures."""
 NICE = 5
-"""The sites of a simulation train on the same cores, and go first."""
+"""Lowers this process's priority: the sites of a simulation train on the same cores, and come first."""
 FOLDER = "tracking"
 
 
 class Feed:
-    """What one tracker has been told of a run in `folder`, and what there is to tell."""
+    """Reports the run in `folder` to one tracker, and records what it has reported."""
 
     def __init__(self, folder: Path, name: str, open_run: Open) -> None:
         self.folder, self.name = folder, name
@@ -41,7 +41,7 @@ class Feed:
         self._seen: object = None
 
     def look(self, at_end: bool = False) -> None:
-        """Tell the rounds that are there and not told yet; whatever the tracker raises comes through. at_end: as in `read_rounds`."""
+        """Report the rounds not reported yet; errors of the tracker are not caught. at_end: as in `read_rounds`."""
         run = read_object(self.folder / "run.json")
         rounds = self.folder / "rounds.jsonl"
         if not run.get("id") or not rounds.is_file():
@@ -50,18 +50,18 @@ class Feed:
             return
         self._same_run(run)
         if read_rounds(rounds, self.last_round, at_end):
-            tracker = self._opened(run)  # which may know of more or fewer rounds than were kept as told
+            tracker = self._opened(run)  # it may have more or fewer rounds than were recorded
             for number, line in read_rounds(rounds, self.last_round, at_end).items():
                 tracker.tell(number, round_values(line))
                 self._keep(told=number, ended=None)
         self._seen = seen
 
     def finish(self) -> None:
-        """Tell what is left, and of a run that has ended how, with its scores; all of it again where the tracker has lost it."""
+        """Report the remaining rounds and, of an ended run, status and scores; all of it again if the tracker lost it."""
         run = read_object(self.folder / "run.json")
         if run.get("id"):
             self._same_run(run)
-            tracker = self._opened(run)  # even where all was told: it may know of fewer rounds than were kept as told
+            tracker = self._opened(run)  # even if all was reported: it may have fewer rounds than were recorded
             self._seen = None
             self.look(at_end=True)
             status = next((known for known in get_args(Status) if known == run.get("status")), None)
@@ -73,17 +73,17 @@ class Feed:
 
     @property
     def last_round(self) -> int:
-        """The last round that was told; -1 before the first."""
+        """The last round that was reported; -1 before the first."""
         return int(self._state.get("told", -1))
 
     def drop(self) -> None:
-        """Let go of the tracker; the next thing to tell opens it anew."""
+        """Close the tracker; the next report opens it anew."""
         tracker, self._tracker, self._seen = self._tracker, None, None
         if tracker:
             tracker.close()
 
     def _same_run(self, run: dict[str, Any]) -> None:
-        """Forget what was told of another run that lay in the folder before."""
+        """Forget what was reported of another run that was in the folder before."""
         if self._state.get("run") != run["id"]:
             self.drop()
             self._state = {"run": run["id"]}
@@ -103,14 +103,14 @@ class Feed:
 
 
 def state_file(folder: Path, name: str) -> Path:
-    """Where it is kept what a tracker was told of the run in `folder`."""
+    """Return the file that records what was reported to a tracker of the run in `folder`."""
     return folder / FOLDER / f"{name}.json"
 
 
 def follow(feed: Feed, waits: Callable[[float], bool], say: Callable[[str], None]) -> bool:
-    """Tell what comes until `waits`, given the seconds between two looks, says that nothing more will; whether all could be told.
+    """Report what comes while `waits(seconds between two looks)` is true, then the rest; return whether all succeeded.
 
-    say: told once when the tracker fails; it is tried again after a while, longer and longer, and once at the end.
+    say: takes one message when the tracker first fails; it is tried again after longer and longer pauses, and once at the end.
     """
     pause, due, failed = AGAIN_S, 0.0, False
     while waits(LOOK_S):
@@ -118,7 +118,7 @@ def follow(feed: Feed, waits: Callable[[float], bool], say: Callable[[str], None
             continue
         try:
             feed.look()
-        except Exception as error:  # of whatever the tracker is made of
+        except Exception as error:  # a tracker's library may raise anything
             if not failed:
                 say(f"{feed.name} cannot be reached ({_told(error)}); the run continues, and this is tried again")
             failed, due, pause = True, time.monotonic() + pause, min(2 * pause, AGAIN_MOST_S)
@@ -141,13 +141,13 @@ def _told(error: Exception) -> str:
 
 def main() -> int:
     folder, name, seconds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    # What is said has the output to itself, whatever a tracker prints.
+    # Standard output carries our messages alone; what a tracker prints goes to standard error.
     channel = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     os.nice(NICE)
 
     def say(text: str) -> None:
-        with suppress(OSError):  # whoever listened may be gone
+        with suppress(OSError):  # the reader may be gone
             channel.write(text + "\n")
 
     def waits(pause_s: float) -> bool:
@@ -167,7 +167,7 @@ def main() -> int:
             return 1
         done = follow(Feed(folder, name, TRACKERS[name]), waits, say)
         channel.flush()
-        os._exit(0 if done else 1)  # trackers leave threads and farewells of their own, which may hang
+        os._exit(0 if done else 1)  # trackers leave threads and exit handlers, which may hang
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starts a process for each tracker of a run, passes on what it has to say, and sees it to its end."""
+"""Start a process for each tracker of a run, pass on its messages, and wait for its end."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ from pathlib import Path
 from fedlingua.desk.tracking.feed import FOLDER
 
 END_S = 30
-"""For a tracker to be told the rest once a run has ended."""
+"""Time to report the rest to a tracker once a run has ended."""
 KILL_S = 5.0
 
 
 class Tracking:
-    """The trackers of one run. say: what they have to say, a line each; called from a thread of its own."""
+    """The tracker processes of one run. say: takes each line of their messages; called from other threads."""
 
     def __init__(self, folder: Path, names: Sequence[str], say: Callable[[str], None], end_s: int = END_S) -> None:
         self._say, self._folder, self._end_s = say, folder, end_s
@@ -25,7 +25,7 @@ class Tracking:
             listener.start()
 
     def close(self) -> bool:
-        """The run has ended, or its end will not be seen: each tracker is told the rest, in the time that it has; whether all were."""
+        """Let each process report the rest within its time, once the run has ended or is left; return whether all succeeded."""
         for feed in self._feeds.values():
             if feed.stdin and not feed.stdin.closed:
                 feed.stdin.close()
@@ -34,7 +34,7 @@ class Tracking:
                 listener.join(self._end_s + KILL_S)
         finally:
             for feed in self._feeds.values():
-                feed.kill()  # nothing, where it has ended
+                feed.kill()  # does nothing if it has ended
                 feed.wait()
         for listener in self._listeners:
             listener.join()
@@ -46,13 +46,13 @@ class Tracking:
         with (folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "fedlingua.desk.tracking.feed", str(self._folder), name, str(self._end_s)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # the code of this command
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # to run this command's code
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 encoding="utf-8",
-                start_new_session=True,  # a Ctrl-C is for the one that started it, whose end it sees
+                start_new_session=True,  # Ctrl-C ends its parent alone; it then sees its input end
             )
 
     def _listen(self, name: str) -> None:
@@ -61,7 +61,7 @@ class Tracking:
         for line in feed.stdout:
             said = True
             self._say(f"track: {line.rstrip()}")
-        # One that was ended by a signal said nothing of its end, whatever it had said before.
+        # A process ended by a signal has not reported its end, whatever it reported before.
         if feed.wait() < 0 or (feed.returncode and not said):
             how = f"ended with {feed.returncode}" if feed.returncode > 0 else f"was ended by signal {-feed.returncode}"
             self._say(

@@ -1,9 +1,9 @@
-"""The trackers: TensorBoard, MLflow and trackio. Each opens a run of its own for a run of ours, and goes on with it when asked again.
+"""The trackers: TensorBoard, MLflow and trackio. Each opens one run for a run of ours, and continues it when opened again.
 
-Why not accelerate's trackers, which are one interface for all three: none of them can say which rounds it has, or find the run that it
-began, so a gap could not be filled later; MLflow's ends every run as finished, also one that failed; TensorBoard's writes the settings as
-a run of their own at every start; and each loads torch (230 MiB and 1.5 s of CPU for TensorBoard, 41 MiB and 0.2 s here) on cores that
-train.
+accelerate's trackers, one interface for all three, are not used: none of them can say which rounds it has, or find the run that
+it began, so a gap could not be filled later; MLflow's ends every run as finished, even one that failed; TensorBoard's writes
+the settings as another run at every start; and each loads torch (230 MiB and 1.5 s of CPU for TensorBoard, 41 MiB and 0.2 s
+here) on cores that train.
 """
 
 import os
@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 Status = Literal["completed", "failed", "interrupted"]
 PROJECT = "fedlingua"
-"""Where a tracker keeps runs of this project together, unless its own environment variables say another name."""
+"""The name under which a tracker groups this project's runs, unless its own environment variables give another."""
 
 
 @dataclass(frozen=True)
 class About:
-    """A run as a tracker is to know it. name: of people's choice; id: its own for good; folder: where its files lie."""
+    """What a tracker is told about a run. name: chosen by the user; id: unique and permanent; folder: the run folder."""
 
     name: str
     id: str
@@ -31,9 +31,9 @@ class About:
 
 
 class Tracker(ABC):
-    """An open run of a tracker. known: how the tracker names it; last_round: that it has, -1 for none.
+    """An open run of a tracker. known: the tracker's name for it; last_round: the last that it has, -1 for none.
 
-    Until it is told something, a run that it already has stays as it is, ended or not.
+    A run that the tracker already has does not change, ended or not, until something is reported.
     """
 
     known: str
@@ -41,26 +41,26 @@ class Tracker(ABC):
 
     @abstractmethod
     def tell(self, step: int, values: Mapping[str, float]) -> None:
-        """The numbers of a round; they are kept when this returns."""
+        """Report the numbers of a round; they are stored when this returns."""
 
     @abstractmethod
     def end(self, status: Status, step: int, scores: Mapping[str, float]) -> None:
-        """How the run ended, and what it scored, which is told at the round `step`."""
+        """Report how the run ended, and its scores, at the round `step`."""
 
     def close(self) -> None:  # noqa: B027 - not every tracker holds something open
-        """Let go of it, ended or not."""
+        """Close the run, ended or not."""
 
 
 class TensorBoard(Tracker):
-    """Scalars by round in event files in the run folder, so that `tensorboard --logdir runs` shows every run by its name; settings and
-    status are there for its HParams page.
+    """Event files with scalars by round in the run folder, so that `tensorboard --logdir runs` shows every run by its name;
+    settings and status are in them for its HParams page.
 
-    A writer goes on after `last_round`: readers forget what a killed one may have written beyond it; anew where no file is left. A file
-    is begun once there is something to tell. Written with tensorboard's own writer; torch's SummaryWriter is the same with torch.
+    A writer continues after `last_round`: readers discard what a killed one wrote beyond it; without files it begins anew. The
+    file is created with the first report. The writer is tensorboard's own; torch's SummaryWriter is the same with torch.
     """
 
     def __init__(self, about: About, last_round: int) -> None:
-        from tensorboard.summary.writer import event_file_writer  # a missing package is told before a round is
+        from tensorboard.summary.writer import event_file_writer  # a missing package is reported before any round
 
         self._writers, self._run = event_file_writer, about
         self._folder = about.folder / "tensorboard"
@@ -112,19 +112,19 @@ class TensorBoard(Tracker):
 
 
 class MLflow(Tracker):
-    """One run in the store that MLflow's own environment names (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME), else in its default one.
+    """One run in the store that MLflow's environment names (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME), else its default one.
 
-    It carries the id of ours as a tag. Metrics by round; the settings are its parameters, the status is MLflow's own.
+    It has the id of our run as a tag. Metrics are by round; the settings are its parameters, the status is MLflow's own.
     """
 
     STATUS: Mapping[Status, str] = {"completed": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
     MOST: Mapping[str, int] = {"metrics": 1000, "params": 100}
-    """What MLflow takes in one call."""
+    """Most entries that MLflow takes in one call."""
     PROOF = "failures"
-    """A number that every round has: its history says which rounds are there."""
+    """A metric that every round has: its history shows which rounds are there."""
 
     def __init__(self, about: About, last_round: int) -> None:
-        # Its own retries would outlast a run's end; and nothing here is for its makers.
+        # MLflow's own retries would outlast a run's end; and its makers get no telemetry.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow.tracking import MlflowClient
@@ -148,9 +148,9 @@ class MLflow(Tracker):
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        # The proof last: a round that was broken off in the middle has none, and is told again.
+        # PROOF last: a round that was interrupted in the middle lacks it, and is reported again.
         ordered = sorted(values.items(), key=lambda item: item[0] == self.PROOF)
-        if not self._running:  # it may have ended before
+        if not self._running:  # it may have been ended earlier
             self._client.update_run(self.known, status="RUNNING")
             self._running = True
         self._log("metrics", [Metric(mlflow_name(name), value, now, step) for name, value in ordered])
@@ -168,10 +168,10 @@ class MLflow(Tracker):
 
 
 class Trackio(Tracker):
-    """A run in trackio's local store, or where its own environment sends it (TRACKIO_SPACE_ID, TRACKIO_SERVER_URL, TRACKIO_PROJECT).
+    """A run in trackio's local store, or where its variables send it (TRACKIO_SPACE_ID, TRACKIO_SERVER_URL, TRACKIO_PROJECT).
 
-    Metrics by round; the settings are the run's config; the status is the metric `completed`, 1 or 0. trackio keeps what it is told
-    within half a second, so its store says what it has.
+    Metrics are by round; the settings are the run's config; the status is the metric `completed`, 1 or 0. trackio stores what
+    is reported within half a second, so its store shows which rounds it has.
     """
 
     def __init__(self, about: About, last_round: int) -> None:
@@ -183,7 +183,7 @@ class Trackio(Tracker):
         if not (os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL")):
             last = SQLiteStorage.get_max_step_for_run(project, self.known)
             self.last_round = -1 if last is None else last
-        # What it would measure of this machine is not the run's.
+        # What trackio would measure of this machine does not belong to the run.
         self._run: Any = trackio.init(
             project,
             self.known,
@@ -205,10 +205,10 @@ class Trackio(Tracker):
 
 
 Open = Callable[[About, int], Tracker]
-"""(the run, the last round that was told or -1) -> the tracker's run for it, the same however often it is opened"""
+"""(the run, the last round that was reported or -1) -> the tracker's run for it, the same however often it is opened."""
 TRACKERS: Mapping[str, Open] = {"tensorboard": TensorBoard, "mlflow": MLflow, "trackio": Trackio}
 
 
 def mlflow_name(name: str) -> str:
-    """A name that MLflow takes: letters, digits, and `_-. :/`."""
+    """Return a name that MLflow accepts: letters, digits, and `_-. :/`."""
     return re.sub(r"[^\w\-. :/]", "_", name.replace("+", "p"), flags=re.ASCII)

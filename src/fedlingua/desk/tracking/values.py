@@ -1,4 +1,4 @@
-"""What a run tells a tracker: numbers under names, and its settings. Of words only names of sites, methods and settings."""
+"""What a tracker gets of a run: named numbers, and the settings. The only words are names of sites, methods and settings."""
 
 import math
 from collections.abc import Mapping
@@ -8,20 +8,20 @@ from typing import Any
 from fedlingua.desk.json_lines import by_round, json_object, object_of
 
 PLACES = ("data-dir", "run-dir", "resume", "track")
-"""Settings that say where and how a run is done; they are no parameters of it."""
+"""Settings that say where and how a run is carried out; they are not reported as parameters."""
 Values = dict[str, float]
 
 
 def round_values(line: Mapping[str, Any]) -> Values:
-    """A line of rounds.jsonl as numbers: those of the round by their kind, and those of each site as "<what>/<site>".
+    """Return the numbers in a line of rounds.jsonl: the round's by their kind, and those of each site as "<what>/<site>".
 
-    seconds/*: of the round, its phases and the server's work; bytes/*: all that crossed in the round, both ways.
+    seconds/*: of the round, its phases and the server's work; bytes/*: all that the round exchanged, up and down.
     """
     values = _numbers("", {"dev_loss": line.get("dev_loss")})
     values |= _numbers("seconds/", {"round": line.get("seconds"), **object_of(line.get("phase_s"))})
     values |= _numbers("seconds/server ", object_of(line.get("server_s")))
     values |= _numbers("threshold/", object_of(line.get("threshold")))
-    # Of a line from before all kinds of message were counted, those of training.
+    # A line from before all kinds of message were counted has only those of training.
     messages = [message for site in object_of(line.get("bytes")).values() for message in object_of(site).values()]
     counts = [object_of(each) for each in messages or object_of(line.get("sites")).values()]
     for way in ("up", "down"):
@@ -36,7 +36,7 @@ def round_values(line: Mapping[str, Any]) -> Values:
 
 
 def score_values(scores: Mapping[str, Any]) -> Values:
-    """The numbers of a scores.json: averages as "scores/<what>", those of a site as "scores <what>/<site>"."""
+    """Return the numbers of a scores.json: averages as "scores/<what>", those of a site as "scores <what>/<site>"."""
     values = _numbers("scores/", {key: value for key, value in scores.items() if key != "seed"})
     for site, content in object_of(scores.get("sites")).items():
         values |= {f"scores {what}/{site}": value for what, value in _numbers("", object_of(content)).items()}
@@ -44,7 +44,7 @@ def score_values(scores: Mapping[str, Any]) -> Values:
 
 
 def parameters(run: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
-    """The settings of a run.json, and what their hash, the code and the libraries were."""
+    """Return a run.json's settings, their hash, and the versions of code and libraries."""
     settings = {key: value for key, value in object_of(run.get("config")).items() if key not in PLACES}
     versions = {f"version {name}": value for name, value in object_of(run.get("versions")).items()}
     about = {key: run.get(key) for key in ("config_hash", "git_revision", "exchanged_parameters")}
@@ -52,7 +52,7 @@ def parameters(run: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object from a file; an empty one where it is not there or not whole."""
+    """Read a JSON object from a file; return an empty one if the file is missing or incomplete."""
     try:
         return json_object(file.read_bytes()) or {}
     except OSError:
@@ -60,8 +60,8 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def read_rounds(file: Path, after: int, at_end: bool = True) -> dict[int, dict[str, Any]]:
-    """Round -> its line of rounds.jsonl, of the rounds after `after`, in order. A half-written line is left out, and before the run's end
-    the newest without a dev loss, which may come with the next.
+    """Return round -> its line of rounds.jsonl, for rounds after `after`, in order. A half-written line is left out; so is the
+    newest, before the run's end, if it has no dev loss, which may come with the next.
     """
     rounds = by_round(json_object(text) or {} for text in (file.read_bytes().split(b"\n") if file.is_file() else []))
     newest = max(rounds, default=0)
@@ -70,7 +70,7 @@ def read_rounds(file: Path, after: int, at_end: bool = True) -> dict[int, dict[s
 
 
 def _numbers(prefix: str, values: Mapping[str, Any]) -> Values:
-    """Those that are finite numbers; a truth value is none."""
+    """Return the values that are finite numbers, without booleans, under prefixed keys."""
     return {
         prefix + key: float(value)
         for key, value in values.items()
