@@ -1,4 +1,4 @@
-"""Federated training of multilingual translation models: what both sides share, and fedlingua.desk.api by name."""
+"""Federated training of multilingual translation models: what server and sites share; fedlingua.desk.api on demand."""
 
 from importlib import import_module, metadata
 from importlib.util import find_spec

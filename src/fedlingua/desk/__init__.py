@@ -1,1 +1,1 @@
-"""What people sit at: commands, reports, suites, serving. Nothing that a node runs imports it, and no bundle holds it."""
+"""What users work with: commands, reports, suites, serving. No node imports it, and no bundle contains it."""

@@ -1,4 +1,4 @@
-"""The Python interface, `import fedlingua as fl`: the commands as functions, whose errors are FedlinguaErrors."""
+"""The Python interface, `import fedlingua as fl`: the commands as functions, which raise FedlinguaErrors."""
 
 import json
 import re
@@ -33,7 +33,7 @@ SCORES = ("base", "alone", "federation", "kept", "joined", "joined_low", "joined
 
 
 class Run:
-    """A run: `folder`, and `about`, its run.json. Everything else is read on access, also while the run is going."""
+    """A run: its `folder`, and `about`, its run.json. Everything else is read on access, even while the run is going."""
 
     def __init__(self, folder: Place) -> None:
         self.about, self.folder = run_about(Path(folder)), Path(folder).resolve()
@@ -44,11 +44,12 @@ class Run:
 
     @property
     def scores(self) -> DataFrame:
-        """What each site gained, in the metric `scores.attrs["metric"]`. Example: `run.scores["kept"].mean()`
+        """Each site's scores, in the metric `scores.attrs["metric"]`. Example: `run.scores["kept"].mean()`
 
         Returns:
-            A row a site, its index. Columns: direction, sentences, base, alone, federation, kept (or what training
-            gave), joined (over alone) with its 95 % interval joined_low to joined_high, keeps (the site's choice).
+            One row per site, which is the index. Columns: direction, sentences, base, alone, federation, kept (after
+            training, if sites do not choose), joined (gain over alone) with its 95 % interval joined_low to
+            joined_high, keeps (the site's choice).
         """
         content, rows = read_run(self.folder), []
         if not content.scores:
@@ -64,7 +65,7 @@ class Run:
 
     @property
     def rounds(self) -> DataFrame:
-        """Losses, bytes and seconds, a row a round and site. Example: `run.rounds.groupby("round").dev_loss.mean()`"""
+        """Losses, bytes and seconds, one row per round and site. Example: `run.rounds.groupby("round").dev_loss.mean()`"""
         rows = []
         for each in read_run(self.folder).rounds:
             for name, site in each.sites.items():
@@ -74,23 +75,23 @@ class Run:
 
     @property
     def bytes(self) -> DataFrame:
-        """All bytes, a row a site and kind of message. Example: `run.bytes.groupby("kind").uplink_bytes.sum()`"""
+        """All bytes, one row per site and kind of message. Example: `run.bytes.groupby("kind").uplink_bytes.sum()`"""
         traffic = RunFolder(self.folder).read("traffic.json") or {}
         rows = [{"site": site, "kind": kind} | moved for site, of in traffic.items() for kind, moved in of.items()]
         return DataFrame(rows, columns=["site", "kind", "uplink_bytes", "downlink_bytes"])
 
     @property
     def total_bytes(self) -> dict[str, float]:
-        """All bytes of a completed run, mean over sites: up, down, as float32. Example: `run.total_bytes["up"]`"""
+        """Bytes of a completed run, mean over sites: up, down, fp32 (as float32). Example: `run.total_bytes["up"]`"""
         return dict(read_run(self.folder).summary.get("total_bytes") or {})
 
     def translate(self, sentences: str | Iterable[str], site: str = "", direction: str = "", **decoding: Any) -> list[str]:
         """Translate; the model stays in memory. Example: `run.translate(["der Arzt liest"], site="hospital-de")`
 
         Args:
-            sentences: A translation is returned for each; a string is one.
-            site: Whose model translates.
-            direction: In place of a site, such as "de-fr".
+            sentences: The sentences to translate; a string is one sentence.
+            site: The site whose model translates.
+            direction: A direction instead of a site, such as "de-fr".
             **decoding: Fields of `Decoding`: beam, most, max_tokens, max_new_tokens, memory, terms (a Path).
         """
         if bool(site) == bool(direction):
@@ -110,12 +111,12 @@ def run(
     """Run a federation to its end. Example: `fl.run("experiments/demo.toml", rounds=4)`
 
     Args:
-        experiment: Its file.
-        resume: In place of an experiment, the folder of a run that was broken off, as Ctrl-C does.
+        experiment: The experiment file.
+        resume: Instead of an experiment, the folder of an interrupted run, for example after Ctrl-C.
         to: The run's folder; "": ./runs/<experiment>-<method>-<seed>.
-        profile: Of pyproject-flwr.toml; "": simulation.
-        options: Keys of the run as in its file, such as {"send.code": "4bit"}.
-        **settings: The same with underscores: rounds=4, seed=1, data_dir="text", send_code="4bit".
+        profile: A profile of pyproject-flwr.toml; "": simulation.
+        options: Keys of the run as in an experiment file, such as {"send.code": "4bit"}.
+        **settings: The same keys with underscores: rounds=4, seed=1, data_dir="text", send_code="4bit".
     """
     file, folder, old = (Path(place) if place else None for place in (experiment, to, resume))
     try:
@@ -135,12 +136,12 @@ def compare(*runs: Run | Place, metric: str = "", samples: int = 1000, to: Place
 
     Args:
         *runs: Runs or their folders.
-        metric: Such as chrf or comet; "": the first of their task.
-        samples: Of the paired bootstrap.
-        to: A page to write, FILE.html.
+        metric: A metric such as chrf or comet; "": the first metric of the runs' task.
+        samples: Number of samples of the paired bootstrap.
+        to: The HTML page to write, if any.
 
     Returns:
-        A row a run and site, "macro" and "pooled" too: first, second, difference, its 95 % interval low to high, p.
+        One row per run and site, "macro" and "pooled" included: first, second, difference, its 95 % interval low to high, p.
     """
     folders = [Path(each.folder if isinstance(each, Run) else each) for each in runs]
     answer = compare_command.compare(folders, compare_command.PublicText(), metric, samples, to=Path(to) if to else None)
@@ -153,15 +154,15 @@ def compare(*runs: Run | Place, metric: str = "", samples: int = 1000, to: Place
 def suite(
     file: Place, data: Place = "", *, jobs: int = 1, to: Place = "", profile: str = "", options: Options = None, **settings: Any
 ) -> DataFrame:
-    """Run or resume a suite; one row for each method. Example: `fl.suite("experiments/real/sizes.toml", jobs=2).attrs`
+    """Run or resume a suite; returns a row per method. Example: `fl.suite("experiments/real/sizes.toml", jobs=2).attrs`
 
     Args:
-        file: The suite, or FILE:VARIANT.
+        file: The suite file, or FILE:VARIANT.
         data: Folder for relative corpus paths.
-        jobs: Runs side by side.
-        to: Folder of the result; "": as the command's.
-        profile: Of pyproject-flwr.toml; "": simulation.
-        options, **settings: Keys of every row, as those of `run`.
+        jobs: Number of runs at the same time.
+        to: Folder of the result; "": the command's default.
+        profile: A profile of pyproject-flwr.toml; "": simulation.
+        options, **settings: Keys of every row, given as to `run`.
     """
     if jobs < 1:
         raise ConfigError(f"jobs = {jobs}; wanted 1 or more")

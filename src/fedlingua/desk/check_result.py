@@ -8,7 +8,7 @@ from fedlingua.common.errors import FedlinguaError
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check. text: what was seen, or what is wrong and what to do. remark: it passed, but is worth a look."""
+    """The result of one check. text: what was seen, or what is wrong and what to do. remark: passed, but worth a look."""
 
     what: str
     good: bool
@@ -21,9 +21,9 @@ class Remark(str):
 
 
 def run_check(what: str, check: Callable[[], str]) -> CheckResult:
-    """What a check returns is good, what it raises is not."""
+    """Run a check, which passes with the text that it returns or fails with the error that it raises."""
     try:
         text = check()
-    except (FedlinguaError, OSError, UnicodeError) as error:  # also a file that is not there, or that may not be read
+    except (FedlinguaError, OSError, UnicodeError) as error:  # also a file that is missing or may not be read
         return CheckResult(what, False, str(error))
     return CheckResult(what, True, str(text), remark=isinstance(text, Remark))

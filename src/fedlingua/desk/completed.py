@@ -1,4 +1,4 @@
-"""A completed run, opened again: what run.json says, its settings, and the backbone that it was trained on."""
+"""A completed run, opened from its folder: its run.json, its settings, and the backbone that it was trained on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.experiment import config_of_run
 
-if TYPE_CHECKING:  # a run that is not over is refused without torch
+if TYPE_CHECKING:  # a run that is not completed is refused without loading torch
     from fedlingua.exchange.trainable import Trainable
 
 
@@ -45,28 +45,28 @@ class CompletedRun:
 
     @property
     def fingerprint(self) -> str:
-        """Of the backbone that the run was trained on; "" where run.json does not say."""
+        """The fingerprint of the backbone that the run was trained on; "" if run.json does not contain it."""
         return str((self.about.get("backbone") or {}).get("fingerprint", ""))
 
     def trainable(self) -> "Trainable":
-        """The run's backbone with what its method trains; raises what `same_backbone` does."""
+        """Load the run's backbone with what its method trains; raises what `same_backbone` does."""
         return same_backbone(self.settings, self.fingerprint)
 
 
 def settings_of(config: Mapping[str, Scalar]) -> Settings:
-    """The settings that a run was made with, see `config_of_run`.
+    """Return the settings that a run was made with, see `config_of_run`.
 
     Raises:
-        ConfigError: a key or value that this version has not.
+        ConfigError: a key or value that this version does not know.
     """
     return settings_from(config_of_run(config))
 
 
 def same_backbone(settings: Settings, wanted: str) -> "Trainable":
-    """Load a run's backbone and make it ready to train, as long as it has the fingerprint `wanted`.
+    """Load a run's backbone and make it ready to train, provided it has the fingerprint `wanted`.
 
     Raises:
-        RunError: it has another. BackboneError: it cannot be loaded.
+        RunError: it has another fingerprint. BackboneError: it cannot be loaded.
     """
     from fedlingua.exchange.trainable import build_trainable
 

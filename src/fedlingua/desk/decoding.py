@@ -1,4 +1,4 @@
-"""Options of `translate` and `serve`. Loads no numpy, which --help and completion do without."""
+"""Options of `translate` and `serve`. Loads no numpy: --help and completion need none."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ MOST_BEAMS = 64
 
 @dataclass(frozen=True)
 class Search:
-    """Options of the search; None takes the run's. most: sentences of one batch."""
+    """Options of beam search; None takes the run's value. most: sentences in a batch."""
 
     beam: Annotated[int | None, typer.Option(help="Number of beams; default: the run's.")] = None
     most: Annotated[
@@ -28,7 +28,7 @@ class Search:
     ] = None
 
     def check(self) -> None:
-        """Refuse a number out of range by a ConfigError."""
+        """Raise ConfigError for a number out of range."""
         for option, value, least, highest in (
             ("beam", self.beam, 1, MOST_BEAMS),
             ("max-tokens", self.max_tokens, 3, None),
@@ -42,7 +42,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Decoding(Search):
-    """The search, and what else has a say in a translation. memory: whether a site's memory is used, where it has one."""
+    """Options of beam search, memory and glossary. memory: whether to use a site's memory if it has one."""
 
     memory: Annotated[
         bool, typer.Option("--memory/--no-memory", help="Use the site's memory if `fedlingua memory` has built one.")
@@ -56,7 +56,7 @@ class Decoding(Search):
     ] = None
 
     def check(self) -> None:
-        """Refuse a number out of range, and a glossary that is not there, by a ConfigError."""
+        """Raise ConfigError for a number out of range, or a glossary that does not exist."""
         super().check()
         if self.terms is not None and not self.terms.is_file():
             raise ConfigError(f"--terms {self.terms}: there is no such file; give a glossary, TSV or TBX")

@@ -1,6 +1,6 @@
-"""A glossary: what terms are to become. TSV: a term, TAB, its translation; TBX (ISO 30042): of each concept its terms by language.
+"""Glossaries: terms and their translations, as TSV (term, TAB, translation) or TBX (ISO 30042: terms by concept and language).
 
-A TSV called NAME.en-de.tsv or en-de.tsv says itself which column is which, and serves de-en as well. No entity of a TBX is expanded.
+A TSV named NAME.en-de.tsv or en-de.tsv says which column is which and serves de-en, too. No entity of a TBX is expanded.
 """
 
 import unicodedata
@@ -19,7 +19,7 @@ from fedlingua.corpora.tmx import LANG, mistake, refuse_entities
 
 @dataclass(frozen=True)
 class Term:
-    """line: number in its file."""
+    """A term and its translation. line: line number in the glossary."""
 
     source: str
     target: str
@@ -27,11 +27,11 @@ class Term:
 
 
 def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[str]]:
-    """The terms of a direction, and what speaks against others, by their lines; of two translations of a term the first is taken.
+    """Return the terms of a direction, and a remark for each line that translates an earlier term differently and is not used.
 
     Raises:
-        CorpusError: A line that is no pair, not well-formed XML, an entity, or no term at all; with file and line.
-        ConfigError: It says itself that it is of other languages.
+        CorpusError: A line that is not a pair, malformed XML, an entity, or no term at all; with file and line.
+        ConfigError: The file's name names other languages.
     """
     if (named := named_direction(path)) and direction not in (named, named.reverse):
         raise ConfigError(f"--terms {path}: holds terms of {named.source} and {named.target}, and {direction} is translated")
@@ -49,18 +49,18 @@ def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[st
 
 
 def named_direction(path: Path) -> Direction | None:
-    """The direction that a file's name ends in."""
+    """Return the direction that a file's name ends in, if any."""
     ending = regex.search(r"(?:^|\.)([a-z]{2,3}-[a-z]{2,3})\.(?:tsv|tbx|xml)(?:\.gz)?$", path.name)
     return parse_direction(ending[1]) if ending else None
 
 
 def folded(text: str) -> str:
-    """A term without case, white space and compatibility forms, for comparison."""
+    """Normalize a text for comparison: NFKC, casefolded, one space between words."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def pattern(terms: list[str], language: str) -> regex.Pattern[str]:
-    """Finds folded terms in folded text, the longest first: whole words, where the language has spaces between them."""
+    """Return a pattern that finds folded terms in folded text, longest first; whole words if the language has spaces."""
     either = "|".join(regex.escape(term) for term in sorted(terms, key=len, reverse=True))
     return regex.compile(either if without_spaces(language) else rf"(?<!\w)(?:{either})(?!\w)")
 
@@ -79,7 +79,7 @@ def _of_tsv(path: Path, turned: bool) -> Iterator[Term]:
 
 
 def _of_tbx(path: Path, direction: Direction) -> Iterator[Term]:
-    """Every term of the source's language with the first of the target's."""
+    """Yield every term of the source language with the concept's first term of the target language."""
     parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, remove_comments=True, remove_pis=True)
     try:
         with opened(path) as stream:

@@ -1,4 +1,4 @@
-"""JSON that a run may still be writing, or that an interruption cut off."""
+"""Read JSON that a run may still be writing, or that an interruption cut off."""
 
 import json
 from collections.abc import Iterable
@@ -6,18 +6,18 @@ from typing import Any
 
 
 def json_object(text: bytes) -> dict[str, Any] | None:
-    """The object that a text is; None where it is none, or not whole."""
+    """Parse a JSON object; None if the text is not one, or is cut off."""
     try:
         content = json.loads(text)
-    except ValueError:  # one that was broken off, maybe inside a letter
+    except ValueError:  # cut off, maybe inside a character
         return None
     return content if isinstance(content, dict) else None
 
 
 def by_round(lines: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Round -> its line of rounds.jsonl, in order; of two lines of a round, as after a restart, the later one.
+    """Map each round, in order, to its line of rounds.jsonl; after a restart a round has two lines, and the later one counts.
 
-    What a line has under "measured" goes to the round that it is of: most rounds are measured while the next one trains.
+    A line's "measured" is merged into the round that it names: most rounds are measured while the next one trains.
     """
     rounds: dict[int, dict[str, Any]] = {}
     for line in lines:
@@ -37,7 +37,7 @@ def by_round(lines: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """The value, or an empty object in the place of anything else."""
+    """Return the value if it is an object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 

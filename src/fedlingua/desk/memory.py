@@ -1,4 +1,4 @@
-"""A site's memory (`fedlingua.desk.memory_store`): of which text it is made, which lambda is used, and the file beside the model."""
+"""Build a site's memory (`fedlingua.desk.memory_store`) from its text, choose its lambda, and store it beside the model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,18 +11,18 @@ from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.personalization.start import check_text_is_here
 
-if TYPE_CHECKING:  # what cannot be made is refused without torch
+if TYPE_CHECKING:  # a memory that cannot be built is refused without loading torch
     from fedlingua.desk.decoding import Search
 
 DEV_SENTENCES = 150
-"""Of the dev text, which is translated once for each lambda."""
+"""Dev sentences that lambda is chosen on; they are translated once for each lambda."""
 
 
 def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
-    """A site's own text in a run on this machine. data_dir: its folder now, if moved.
+    """Return a site's own text in a run on this machine. data_dir: the text's folder, if it has moved.
 
     Raises:
-        RunError: its text is not here. ConfigError, CorpusError: what is wrong with the federation's file or text.
+        RunError: its text is not here. ConfigError, CorpusError: a mistake in the federation's file or text.
     """
     settings = models.settings
     where = settings.federation_path, data_dir or settings.data_dir
@@ -36,15 +36,15 @@ def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
 
 
 def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int = 0) -> dict[str, Any]:
-    """Make the memory of a site's model out of its training text, choose how it is mixed in by the dev text, and store it.
+    """Build the memory of a site's model from its training text, choose its mixing on the dev text, and store it.
 
-    lambda is the one whose translations of the dev text have the highest BLEU; with 0 the memory is stored and not used.
+    The lambda with the highest BLEU on the dev text is chosen; with 0 the memory is stored but not used.
 
     Returns:
-        What the file says of itself.
+        Site, file, number of keys, mixing, and what the file says about itself.
 
     Raises:
-        RunError: There is no text to make it of, or to choose by. ConfigError: So many keys need faiss, which is not installed.
+        RunError: No train or dev text, or an unsuitable backbone. ConfigError: So many keys need faiss, which is not installed.
     """
     from fedlingua.desk.decoding import Decoding
     from fedlingua.desk.memory_making import choose, choose_mixings, make_memory

@@ -1,4 +1,4 @@
-"""How a memory is made of a site's text: states by teacher forcing, PCA, int8; k, T and lambda by the dev text."""
+"""Build a memory from a site's text: states by teacher forcing, PCA, int8; k, T and lambda are chosen on dev text."""
 
 import itertools
 import math
@@ -20,20 +20,20 @@ from fedlingua.training.translation import PairExample
 
 DIMENSIONS = 64
 FITTED_STATES = 50_000
-"""States that PCA and the scales are fitted on, of sentences drawn from all: 200 MB of mBART-50's."""
+"""States that PCA and the scales are fitted on, from sentences drawn at random: 200 MB for mBART-50."""
 TOKENS_AT_ONCE = 4000
-"""Padded target tokens of one batch."""
+"""Padded target tokens in a batch."""
 NEIGHBOURS = (4, 8, 16)
-"""More of them give dev tokens a little more probability, and take longer to find."""
+"""Candidates for k. A larger k gives dev tokens a little more probability, but its search takes longer."""
 TEMPERATURES = (0.1, 0.3, 1.0, 3.0)
-"""Times the mean squared distance of a dev token's nearest key, which has the model's own scale."""
+"""Candidates for T, as multiples of the mean squared distance of a dev token's nearest key, which has the model's own scale."""
 WEIGHTS = tuple(step / 10 for step in range(10))
 
 
 def make_memory(
     model: PreTrainedModel, codec: Codec, examples: Sequence[PairExample], fingerprint: str, most_keys: int = 0
 ) -> Memory:
-    """The datastore of training examples, not mixed in yet. most_keys: sentences are drawn until there are so many; 0: all."""
+    """Build the datastore of training examples, with lambda 0. most_keys: draw sentences up to so many keys; 0: take all."""
     order = Random(0).sample(range(len(examples)), len(examples))
     chosen = [examples[number] for number in sorted(_first(order, examples, most_keys or math.inf))]
     fitted = [examples[number] for number in _first(order, examples, min(FITTED_STATES, most_keys or FITTED_STATES))]
@@ -60,7 +60,7 @@ def make_memory(
 
 
 def principal_axes(states: np.ndarray[Any, Any], dimensions: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """PCA: the mean, (width,), and the directions of most variance, (width, dimensions) or fewer, the first first; float32."""
+    """Fit PCA; return the mean, (width,), and the axes, (width, dimensions) or fewer, most variance first, in float32."""
     mean = states.mean(axis=0, dtype=np.float64)
     centred = states - mean
     _, axes = np.linalg.eigh(centred.T @ centred)
@@ -68,20 +68,20 @@ def principal_axes(states: np.ndarray[Any, Any], dimensions: int) -> tuple[np.nd
 
 
 def quantized(reduced: np.ndarray[Any, Any], scale: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """(n, d) in int8, symmetric, a scale for each dimension; what lies outside is cut."""
+    """Quantize (n, d) to int8, symmetrically, with one scale per dimension; values out of range are clipped."""
     rounded: np.ndarray[Any, Any] = np.rint(reduced / scale).clip(-127, 127).astype(np.int8)
     return rounded
 
 
 def choose_mixings(model: PreTrainedModel, codec: Codec, memory: Memory, dev: Sequence[PairExample]) -> dict[float, Mixing]:
-    """lambda -> with the k and T that give dev tokens most probability, by teacher forcing; without lambda = 0."""
+    """Map each lambda above 0 to its mixing, with the k and T that give dev tokens the most probability by teacher forcing."""
     squared, tokens, right, log_model = (torch.cat(parts) for parts in zip(*_dev_tokens(model, codec, memory, dev), strict=True))
     unit = float(squared[:, 0].mean()) or 1.0
     best: dict[float, tuple[float, Mixing]] = {}
     for neighbours, times in itertools.product(NEIGHBOURS, TEMPERATURES):
         near = tokens[:, :neighbours]
         shares = agreed(squared[:, :neighbours], near, unit * times)
-        # Where several neighbours have the right token each has their sum.
+        # Of several neighbours with the right token each has their sum, so the maximum counts it once.
         p_neighbour = torch.where(near == right[:, None], shares, 0).amax(dim=1).double()
         for weight in WEIGHTS[1:]:
             nll = -float((weight * p_neighbour + (1 - weight) * log_model.double().exp()).log().mean())
@@ -91,7 +91,7 @@ def choose_mixings(model: PreTrainedModel, codec: Codec, memory: Memory, dev: Se
 
 
 def choose(memory: Memory, mixings: dict[float, Mixing], score: Callable[[Memory | None], float]) -> Memory:
-    """The memory with the lambda whose translations of the dev text score best; of equal ones the least. lambda = 0 is the model alone."""
+    """Return the memory with the lambda whose dev translations score best, the smallest of equals; 0 is the model alone."""
     scores = {0.0: score(None), **{weight: score(replace(memory, mixing=mixing)) for weight, mixing in mixings.items()}}
     weight = max(scores, key=lambda weight: (scores[weight], -weight))
     about = {**memory.about, "dev": {str(weight): value for weight, value in scores.items()}}
@@ -99,16 +99,16 @@ def choose(memory: Memory, mixings: dict[float, Mixing], score: Callable[[Memory
 
 
 def _first(order: Sequence[int], examples: Sequence[PairExample], most: float) -> list[int]:
-    """Of the order as many as have `most` states together, one at least."""
+    """Return the first numbers of `order` whose examples have at most `most` states together; at least one number."""
     sizes = itertools.accumulate(examples[number].num_targets - 1 for number in order)
     return [number for place, (number, size) in enumerate(zip(order, sizes, strict=True)) if size <= most or not place]
 
 
 @torch.no_grad()
 def _states(model: PreTrainedModel, codec: Codec, examples: Sequence[PairExample]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Batch by batch: states (n, width) float32, the tokens that followed (n,), and the decoder's outputs (n, width).
+    """Yield for each batch: states (n, width) float32, the tokens that follow them (n,), and the decoder's outputs (n, width).
 
-    The first of a target is its language, which is never asked for.
+    The first token of a target is its language, which is forced and therefore left out.
     """
     model.eval()
     with feed_forward_inputs(model) as held:
@@ -123,7 +123,7 @@ def _states(model: PreTrainedModel, codec: Codec, examples: Sequence[PairExample
 def _dev_tokens(
     model: PreTrainedModel, codec: Codec, memory: Memory, dev: Sequence[PairExample]
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Batch by batch: of each token its neighbours' squared distances and tokens, itself, and the model's log probability of it."""
+    """Yield per batch, for each token: its neighbours' squared distances and tokens, itself, the model's log probability."""
     head = output_head(model)
     for states, tokens, outputs in _states(model, codec, dev):
         log_model = torch.cat(

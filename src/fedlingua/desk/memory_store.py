@@ -1,14 +1,14 @@
-"""kNN-MT (Khandelwal et al. 2021): while a model translates, a site's own training text has a say in every next token.
+"""kNN-MT (Khandelwal et al. 2021): while a model translates, a site's own training text changes the scores of every next token.
 
-A datastore holds a decoder state of every target token of that text, and the token itself (eq. 1). The state that predicts the next
-token asks for its k nearest: p_kNN(y) is the softmax of -d / T over them, summed where they agree on y (eq. 2), and
-p(y) = lambda p_kNN(y) + (1 - lambda) p_MT(y) (eq. 3). A state is what enters the last decoder layer's feed-forward network, after its
-layer norm, as in the paper, which found its key there after kNN-LM; d is the squared L2 distance between PCA's first 64 dimensions of
-the states, the datastore's in int8.
+A datastore holds a decoder state for every target token of that text, and the token itself (eq. 1). The state that predicts the
+next token is compared with its k nearest keys: p_kNN(y) is the softmax of -d / T over them, summed where they agree on y (eq. 2),
+and p(y) = lambda p_kNN(y) + (1 - lambda) p_MT(y) (eq. 3). A state is the input of the last decoder layer's feed-forward network,
+after its layer norm, as in the paper, which follows kNN-LM in this; d is the squared L2 distance between the first 64 PCA
+dimensions of the states, the datastore's in int8.
 
-Search is exact below FAISS_FROM keys, in torch, so with the threads and on the device that translate; from there on faiss looks at the
-nearest cells of an inverted file. A key is 68 bytes on disk, and 328 in memory where the search is exact: 64 in int8, 65 in float32,
-and its token.
+Below FAISS_FROM keys the search is exact, in torch, with the threads and on the device that translate; from there on faiss
+searches the nearest cells of an inverted file. A key takes 68 bytes on disk, and 328 in memory if the search is exact: 64 numbers
+in int8, 65 in float32, and its token.
 """
 
 import json
@@ -33,18 +33,18 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.common.errors import ConfigError, RunError
 
 FAISS_FROM = 1_000_000
-"""Keys from which on an exact search takes longer than most models' own step."""
+"""Number of keys from which an exact search takes longer than a decoding step of most models."""
 CELLS_A_ROOT, CELLS_LOOKED_AT = 4, 32
-"""Of faiss's inverted file: so many times the square root of the number of keys, of which so many are gone through, as in the paper."""
+"""faiss's inverted file: cells / square root of the number of keys, and cells that a search reads, as in the paper."""
 SCORES_AT_ONCE = 1 << 21
-"""Of states and keys: 8 MiB, which stay in a cache."""
+"""Scores of states and keys computed in one step: 8 MiB, which stay in a cache."""
 BLOCK = 64
-"""Keys whose best score is looked at first: the k best of all lie in the k blocks that have the best."""
+"""Keys in a block. The best score of each block is compared first: the k best keys lie in the k blocks with the best scores."""
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """weight: lambda, in [0, 1). temperature: T, in squared distance. neighbours: k."""
+    """How a memory is mixed in. weight: lambda, in [0, 1). temperature: T, in squared distance. neighbours: k."""
 
     weight: float
     temperature: float
@@ -56,12 +56,12 @@ class Memory:
     """A datastore and how it is used.
 
     Attributes:
-        keys: (n, d) int8, times `scale` a state in PCA's dimensions.
-        values: (n,) int32, the token that followed.
-        mean: (width,) of the states. axes: (width, d), PCA's. scale: (d,).
-        index: (bytes,) uint8, faiss's own file; none below FAISS_FROM keys.
-        fingerprint: Of the model whose states they are.
-        about: What the file says besides, for people.
+        keys: (n, d) int8; times `scale` they are states in PCA's dimensions.
+        values: (n,) int32, the token that follows each key.
+        mean: (width,), of the states. axes: (width, d), of PCA. scale: (d,), of the keys.
+        index: (bytes,) uint8, faiss's own file; None below FAISS_FROM keys.
+        fingerprint: Of the model that the states come from.
+        about: Further facts in the file, for people.
     """
 
     keys: Tensor
@@ -75,12 +75,12 @@ class Memory:
     index: Tensor | None = None
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device; faiss stays where it is."""
+        """Return the memory on a device; faiss's index stays on the CPU."""
         moved = {name: getattr(self, name).to(device) for name in ("keys", "values", "mean", "axes", "scale")}
         return replace(self, **moved)
 
     def save(self, file: Path) -> None:
-        """Write it whole or not at all: aside, then renamed."""
+        """Write the file whole or not at all: to a temporary file, which is then renamed."""
         names = ("keys", "values", "mean", "axes", "scale", *(("index",) if self.index is not None else ()))
         about = {**self.about, "fingerprint": self.fingerprint, "mixing": vars(self.mixing)}
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -90,10 +90,10 @@ class Memory:
 
     @classmethod
     def load(cls, file: Path, fingerprint: str) -> Self:
-        """Read the memory of the model that has this fingerprint.
+        """Load the memory of the model with this fingerprint.
 
         Raises:
-            RunError: It is damaged, or another model's.
+            RunError: The file is damaged, or belongs to another model.
         """
         again = "build it again with `fedlingua memory` (at a deployed site `fedlingua site memory`), or leave it out with --no-memory"
         try:
@@ -111,12 +111,12 @@ class Memory:
         return memory
 
     def reduced(self, states: Tensor) -> Tensor:
-        """(rows, width), of any float -> (rows, d) float32, in PCA's dimensions."""
+        """Project states (rows, width) of any float dtype to PCA's dimensions: (rows, d) float32."""
         states = states.float()
         return (states - self.mean) @ self.axes
 
     def nearest(self, states: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
-        """The nearest keys of states (rows, width): squared distances (rows, k) float32, and tokens (rows, k) int64."""
+        """Return the nearest keys of states (rows, width): squared distances (rows, k) float32, and tokens (rows, k) int64."""
         queries = self.reduced(states)
         if self.index is not None:
             distances, keys = self._faiss.search(queries.cpu().numpy(), neighbours)
@@ -129,13 +129,13 @@ class Memory:
 
     @contextmanager
     def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> Iterator[LogitsProcessor]:
-        """What has its say while the model translates: a guide of `decode.translate`."""
+        """Give the processor that mixes the memory in while the model translates: a guide of `decode.translate`."""
         with feed_forward_inputs(model) as states:
             yield _Mixed(self, states, beam)
 
     @cached_property
     def _halves(self) -> Tensor:
-        """(n, d + 1), n filled up to whole blocks: k, -|k|^2 / 2. What nothing follows has the score -inf."""
+        """k and -|k|^2 / 2 of each key, (n, d + 1), n padded to whole blocks. Padding gets the score -inf."""
         keys = self.keys.float() * self.scale
         halves = torch.cat([keys, -keys.square().sum(dim=1, keepdim=True) / 2], dim=1)
         missing = -len(keys) % BLOCK
@@ -150,7 +150,7 @@ class Memory:
 
 
 def _best(halves: Tensor, queries: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
-    """The keys with the highest q.k - |k|^2 / 2, which are the nearest: (rows, k) scores, highest first, and numbers."""
+    """Find the nearest keys, those with the highest q.k - |k|^2 / 2: (rows, k) scores, highest first, and key numbers."""
     asked = torch.cat([queries, queries.new_ones(len(queries), 1)], dim=1)
     size = max(1, SCORES_AT_ONCE // (BLOCK * len(queries))) * BLOCK
     scores, numbers = queries.new_empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.long, device=queries.device)
@@ -167,28 +167,28 @@ def _best(halves: Tensor, queries: Tensor, neighbours: int) -> tuple[Tensor, Ten
 
 
 def mixed(log_model: Tensor, squared: Tensor, tokens: Tensor, mixing: Mixing) -> Tensor:
-    """log(lambda p_kNN + (1 - lambda) p_MT), eqs. 2 and 3; what the model's side forbids (-inf) stays forbidden.
+    """Return log(lambda p_kNN + (1 - lambda) p_MT), eqs. 2 and 3; a token that the model forbids (-inf) stays forbidden.
 
     Args:
         log_model: (rows, vocabulary), log p_MT.
-        squared: (rows, k), distances. tokens: (rows, k) int64.
+        squared: (rows, k), squared distances of the neighbours. tokens: (rows, k) int64, their tokens.
     """
     log_neighbour = agreed(squared, tokens, mixing.temperature).log() + math.log(mixing.weight)
     log_mixed = log_model + math.log1p(-mixing.weight)
     there = log_mixed.gather(1, tokens)
-    # Where neighbours agree the same number is written several times, so that no order decides.
+    # Neighbours that agree write the same number, so their order does not matter.
     return log_mixed.scatter(1, tokens, torch.where(there == -math.inf, there, there.logaddexp(log_neighbour)))
 
 
 def agreed(squared: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """p_kNN of each neighbour's token, (rows, k): the softmax of -d / T, summed over all neighbours that have this token."""
+    """Return p_kNN of each neighbour's token, (rows, k): the softmax of -d / T, summed over all neighbours with this token."""
     shares = (-squared / temperature).softmax(dim=1)
     return ((tokens[:, :, None] == tokens[:, None, :]) * shares[:, None, :]).sum(dim=2)
 
 
 @contextmanager
 def feed_forward_inputs(model: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """A list that holds what last entered the feed-forward network of the last decoder layer, (rows, len, width)."""
+    """Give a list that holds the latest input of the last decoder layer's feed-forward network, (rows, len, width)."""
     decoder = model.get_submodule(layout_of(model).stacks["decoder"].prefix)
     norm = [module for name, module in decoder.named_modules() if name.endswith("final_layer_norm")][-1]
     held: list[Tensor] = []
@@ -204,14 +204,14 @@ def feed_forward_inputs(model: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 
 class _Mixed(LogitsProcessor):
-    """states: what `feed_forward_inputs` holds. beam: with more than 1 transformers gives log probabilities, else logits."""
+    """Mixes a memory in. states: of `feed_forward_inputs`. beam: above 1 transformers gives log probabilities, else logits."""
 
     def __init__(self, memory: Memory, states: list[Tensor], beam: int) -> None:
         self.memory, self.states, self.beam = memory, states, beam
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """input_ids: (rows, len). scores: (rows, vocabulary)."""
-        if input_ids.shape[1] == 1:  # the target's language follows, which is forced
+        """Return the mixed scores. input_ids: (rows, len). scores: (rows, vocabulary)."""
+        if input_ids.shape[1] == 1:  # the next token is the target's language, which is forced
             return scores
         log_model = scores if self.beam > 1 else scores.log_softmax(dim=1)
         squared, tokens = self.memory.nearest(self.states[0][:, -1], self.memory.mixing.neighbours)
@@ -219,7 +219,7 @@ class _Mixed(LogitsProcessor):
 
 
 def faiss_or_refuse() -> Any:
-    """faiss, an extra.
+    """Return the module faiss, an optional dependency.
 
     Raises:
         ConfigError: It is not installed.
@@ -235,7 +235,7 @@ def faiss_or_refuse() -> Any:
 
 
 def faiss_index(keys: np.ndarray[Any, Any], scale: np.ndarray[Any, Any]) -> Tensor:
-    """An inverted file over the keys, each dimension in 8 bits, as the bytes of faiss's own file. k-means has faiss's fixed seed."""
+    """Build an inverted file over the keys, 8 bits per dimension, as bytes of faiss's file. k-means uses faiss's fixed seed."""
     faiss = faiss_or_refuse()
     cells, width = max(1, int(CELLS_A_ROOT * math.sqrt(len(keys)))), keys.shape[1]
     index = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatL2(width), width, cells, faiss.ScalarQuantizer.QT_8bit)

@@ -17,11 +17,11 @@ from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.settings.config import Settings
 
-if TYPE_CHECKING:  # what a run cannot give is refused without torch
+if TYPE_CHECKING:  # a model that a run does not have is refused without loading torch
     from fedlingua.exchange.trainable import Trainable
 
 MEMORY = "memory.safetensors"
-"""Beside a site's model: its own text in a form that is looked things up in; it never leaves the site."""
+"""File beside a site's model with the memory of its own text (`memory_store`); it never leaves the site."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class TrainedModel:
     """A direction and the tensors that translate it, not loaded yet.
 
     Attributes:
-        settings: Of the run.
-        fingerprint: Of the backbone that the tensors fit on.
-        direction: Of an encoder the language of its text.
-        site: Who uses the model; None: a direction was asked for.
-        round: That the tensors are of; None of no round.
-        load: Reads the tensors; None: the base, as it was published.
-        key: Two models of a run with the same one have the same tensors.
-        clusters: Part -> cluster, where the tensors are the clusters'.
-        memory: Where the site's memory lies, if it has one; None of no site.
+        settings: Settings of the run.
+        fingerprint: Fingerprint of the backbone that the tensors fit.
+        direction: What is translated; of an encoder, the language of its text.
+        site: The site that uses the model; None if a direction was asked for.
+        round: The round that the tensors are from; None if from no round.
+        load: Reads the tensors; None for the base, as it was published.
+        key: Equal for two models of a run if their tensors are the same.
+        clusters: Part -> cluster, if the tensors are those of clusters.
+        memory: Path of the site's memory, which may not exist; None without a site.
     """
 
     settings: Settings = field(repr=False, compare=False)
@@ -52,7 +52,7 @@ class TrainedModel:
 
     @classmethod
     def of_delivery(cls, folder: Path) -> Self:
-        """What a deployed site was sent at a run's end; `folder`: the run's, in the site's state.
+        """Load the model that was delivered to a deployed site. folder: the run's folder in the site's state.
 
         Raises:
             RunError: nothing was delivered there.
@@ -85,35 +85,32 @@ class TrainedModel:
         """Load the backbone with what the run's method trains, as before any training.
 
         Args:
-            backbone: Where it lies, if not where its name says.
-            changes: Of other settings, such as `device`.
+            backbone: Where the backbone lies, if not where its name says.
+            changes: Other settings to change, such as `device`.
 
         Raises:
-            RunError: It is not the one that the tensors fit on. BackboneError: It cannot be loaded.
+            RunError: It is not the backbone that the tensors fit. BackboneError: It cannot be loaded.
         """
         settings = replace(self.settings, backbone=backbone or self.settings.backbone, **changes)
         return same_backbone(settings, self.fingerprint)
 
 
 class RunModels:
-    """The models of a completed run. sites: name -> direction, of every site, also of those that were pooled."""
+    """The models of a completed run. sites: name -> direction of every site, pooled ones included."""
 
     def __init__(self, run_dir: Path) -> None:
-        """
-        Raises:
-            RunError: no run is there, or it is not completed.
-        """
+        """Open a run's folder; raises what `CompletedRun.of` does."""
         self.run_dir, self.run = run_dir, CompletedRun.of(run_dir)
         self.settings = self.run.settings
         sites = self.run.folder.read("sites.json") or {}
-        # A pooled site stands for many, which keep their names.
+        # A pooled site hosts many sites, which keep their names.
         self._hosts = {name: host for host, about in sites.items() for name in about["members"]}
         self.sites = {name: parse_written(sites[host]["members"][name]) for name, host in self._hosts.items()}
         self.clusters = cast(Clusters, self.run.folder.read("clusters.json") or {})
 
     @property
     def why_no_direction(self) -> str:
-        """Why only sites can be chosen, not directions without a site; empty if both can."""
+        """Why only a site can be chosen, not a direction without a site; empty if both can."""
         if self._why_not_here or not self.settings.how.trains:
             return self._why_not_here
         try:
@@ -124,7 +121,7 @@ class RunModels:
 
     @property
     def _why_not_here(self) -> str:
-        """Why the server has not all that was trained; empty where it has."""
+        """Why the server does not have everything that was trained; empty if it does."""
         if not self.settings.how.trains:
             return ""
         if not self.settings.how.travels:
@@ -134,17 +131,17 @@ class RunModels:
         return ""
 
     def of_site(self, site: str) -> TrainedModel:
-        """What `site` uses after the run: what was delivered to it, else its clusters' tensors of the best round.
+        """Return the model that `site` uses after the run: the delivered one, else its clusters' tensors of the best round.
 
         Raises:
-            RunError: no such site, or nothing of it is here.
+            RunError: there is no such site, or its model is not here.
         """
         if site not in self._hosts:
             raise RunError(
                 f"run {self.run_dir} has no site {site!r}{nearest(site, self._hosts)}; it has {', '.join(self._hosts)}"
             )
         host, folder = self._hosts[site], self._folder(site)
-        # Sites that were pooled share a folder.
+        # Pooled sites share a folder.
         memory = folder / (MEMORY if host == site else f"{site}-{MEMORY}")
         base = TrainedModel(self.settings, self.run.fingerprint, self.sites[site], site, memory=memory)
         if not self.settings.how.trains:
@@ -160,19 +157,20 @@ class RunModels:
         )
 
     def is_here(self, site: str) -> bool:
-        """Whether the model of any site is here, not only at the site."""
+        """Return whether a site's model is here, not only at the site itself."""
         return not self._why_not_here or is_delivered(self._folder(site))
 
     def _folder(self, site: str) -> Path:
         return self.run.folder.directory / "sites" / self._hosts[site]
 
     def of_direction(self, direction: Direction) -> TrainedModel:
-        """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the
-        target; of a run that trained nothing the base.
+        """Return a model for any direction, held by a site or not; the base if the run trained nothing.
+
+        Its encoder cluster is the one nearest to the source, its decoder cluster the one nearest to the target.
 
         Raises:
-            RunError: A method that leaves nothing at the server, or a run that trained no translation.
-            ConfigError: No cluster for these languages.
+            RunError: The method leaves nothing at the server, or the run trained no translation.
+            ConfigError: There is no cluster for these languages.
         """
         check_translates(self.settings, self.run_dir)
         if self.why_no_direction:
@@ -182,10 +180,10 @@ class RunModels:
 
     @cached_property
     def _relatives(self) -> Relatives | None:
-        """None if every part is a single cluster, so that language families do not matter.
+        """How languages are related; None if every part is a single cluster, so that it does not matter.
 
         Raises:
-            ConfigError: the federation's file is not here any more, or is none.
+            ConfigError: the federation's file is missing or invalid.
         """
         if all(len(named) == 1 for named in self.clusters.values()):
             return None
@@ -211,10 +209,10 @@ class RunModels:
 
 
 def check_translates(settings: Settings, where: Path | str) -> None:
-    """Refuse what trained an encoder. where: what was given, for the message.
+    """Refuse a run that trained an encoder. where: what the user gave, for the message.
 
     Raises:
-        RunError: names the task.
+        RunError: the task is not translation.
     """
     if settings.task != "translation":
         raise RunError(

@@ -1,4 +1,4 @@
-"""What is written from the table of options: pyproject.toml's `[tool.flwr.app.config]` and docs/options.md. `make options` writes both."""
+"""`make options`: write pyproject.toml's `[tool.flwr.app.config]` and docs/options.md from the table of options."""
 
 import ast
 import inspect
@@ -15,12 +15,12 @@ from fedlingua.settings.table import CHANGES_WITHOUT_ASKING, MAY_CHANGE, OLD_NAM
 
 PROJECT, PAGE = CHECKOUT / "pyproject.toml", CHECKOUT / "docs" / "options.md"
 BEGIN, END = "[tool.flwr.app.config]\n", "\n# --- The gate"
-"""Between these lines of pyproject.toml lies what is written."""
+"""The defaults are written between these lines of pyproject.toml."""
 _COLUMN, _WIDTH = 37, 130
 
 
 def meanings() -> dict[str, str]:
-    """Key -> what it means: the text below its field in the table, on one line."""
+    """Map each key to its meaning: the text below its field in the table, on one line."""
     by_attribute = {}
     for section in ast.parse(inspect.getsource(table)).body:
         body = section.body if isinstance(section, ast.ClassDef) else []
@@ -32,7 +32,7 @@ def meanings() -> dict[str, str]:
 
 
 def defaults_text() -> str:
-    """All keys with their defaults as TOML: those without a group first, then a table for each group."""
+    """Return all keys with their defaults as TOML: those without a group first, then a table for each group."""
     said, lines, group = meanings(), list[str](), ""
     for key, option in sorted(OPTIONS.items(), key=lambda item: item[0].rpartition(".")[0]):
         if (of := key.rpartition(".")[0]) != group:
@@ -48,7 +48,7 @@ def defaults_text() -> str:
 
 
 def _conditions(option: Option, meaning: str) -> str:
-    """Choices where the meaning does not name them all, where it has an effect, and the papers' other values, in brackets."""
+    """Return in brackets: choices unless the meaning names all, when the option has an effect, papers' differing values."""
     unsaid = [choice for choice in filter(None, option.choices) if not re.search(rf"(?<![\w-]){choice}(?![\w-])", meaning)]
     named = [f"one of {', '.join(filter(None, option.choices))}"] if unsaid and not option.check else []
     named += [f"with {option.when.words}"] if option.when.words else []
@@ -99,7 +99,7 @@ def _toml(value: Scalar) -> str:
 
 
 def with_defaults(project: str) -> str:
-    """The text of pyproject.toml with the table's defaults in their place."""
+    """Return the text of pyproject.toml with the table's defaults filled in."""
     before, begin, rest = project.partition(BEGIN)
     _, end, after = rest.partition(END)
     assert begin, f"pyproject.toml lacks {BEGIN!r}"

@@ -1,4 +1,4 @@
-"""Signs of life of a long training or wait: a line within ten seconds, then one every ten seconds or every hundredth of a training."""
+"""Progress lines of a long training or wait: every ten seconds, or after every hundredth of a training if that comes sooner."""
 
 import sys
 import threading
@@ -9,21 +9,21 @@ from typing import Self
 from fedlingua.common.units import duration
 
 EVERY_S, EVERY_SHARE, LEAST_S = 10.0, 0.01, 1.0
-"""A line is due after so many seconds, or after such a share of the training, but never so soon after the last one."""
+"""A line is due after EVERY_S seconds or EVERY_SHARE of the training, but not within LEAST_S seconds of the last one."""
 
 
 Note = Callable[[str], None]
 
 
 def to_stderr(name: str) -> Note:
-    """Write what is said to standard error, after that name."""
+    """Return a function that writes a line to standard error, with `name` in front."""
     return lambda text: print(f"{name}: {text}", file=sys.stderr, flush=True)
 
 
 class Pace:
     """Reports a training's progress from its own thread, so that slow steps and dev scoring are not silent.
 
-    say: takes a line. clock: seconds. before: what goes on until the first step; all of it where a machine is waited for.
+    say: receives each line. clock: in seconds. before: what goes on until the first step; a wait for a machine has no steps.
     """
 
     def __init__(self, say: Note, clock: Callable[[], float] = time.monotonic, before: str = "preparing") -> None:
@@ -43,23 +43,21 @@ class Pace:
         self._thread.join()
 
     def at(self, step: int, steps: int, done: float | None = None, **losses: float) -> None:
-        """So many steps are taken, of how many; done: the share of all, 0 to 1, where it is not that of the steps. To be called before the
-        first one too, from which on they are timed.
-        """
+        """Report progress, also before the first step, when timing begins. done: share of all, 0-1; None: step / steps."""
         done = step / steps if done is None else done
         self._now = (step, steps, done, losses)
         if self._first is None:
             self._first, self._last_done = (self._clock(), step, done), done
 
     def look(self) -> None:
-        """Say a line if one is due."""
+        """Write a line if one is due."""
         pause, done = self._clock() - self._last, self._now[2]
         if pause >= EVERY_S or (pause >= LEAST_S and round(done - self._last_done, 9) >= EVERY_SHARE):
             self._last, self._last_done = self._clock(), done
             self._say(self.line())
 
     def line(self) -> str:
-        """Steps, share, steps a second, losses, time left."""
+        """Return the progress line: steps, share, steps per second, losses, time left."""
         if self._first is None:
             return f"{self._before}, for {duration(self._clock() - self._began)}"
         (started, first, before), (step, steps, done, losses) = self._first, self._now

@@ -1,4 +1,4 @@
-"""What a run's sites keep of their scored text: source, reference, the base's translation and the run's."""
+"""Read what a run's sites store of their scored text: source, reference, the base's translation and the run's."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ HEADER = ["source", "reference", "base", "hypothesis"]
 
 @dataclass(frozen=True)
 class SiteTranslations:
-    """What a site keeps of its scored text: the run's translations and the base's."""
+    """Translations of a site's scored text: the run's and the base's."""
 
     hypothesis: Translated
     base: Translated
 
     def of(self, side: str) -> Translated:
-        """ "base_" -> the base's, as the keys of scores.json begin; "" -> the run's."""
+        """Return the base's for "base_", with which its keys in scores.json begin, else the run's."""
         return self.base if side == "base_" else self.hypothesis
 
 
 def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[str, SiteTranslations]:
-    """Site, as in scores.json -> its translations; `sites`: of these alone.
+    """Map each site, named as in scores.json, to its translations. sites: read only these; empty: all.
 
     Raises:
         RunError: the run is not completed, a site is not in it, or its translations are not here, as in a deployment.
-        CorpusError: a file is not as a site writes it.
+        CorpusError: a file does not have the form in which a site writes it.
     """
     folder = RunFolder(run_dir)
     about, scores = run_about(run_dir), folder.read("scores.json")
@@ -53,7 +53,7 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
 
 
 def site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslations:
-    """A site's translations; raises as `read_site_translations` does, and ConfigError for a wrong direction."""
+    """Read a site's translations; raises as `read_site_translations` does, and ConfigError for a wrong direction."""
     own = run_dir / "sites" / name / "translations.tsv"
     pooled = sorted((run_dir / "sites").glob(f"*/translations-{name}.tsv"))
     files = [own] if own.is_file() else pooled
@@ -66,7 +66,7 @@ def site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslati
 
 
 def read_translations(file: Path, target: str) -> SiteTranslations:
-    """A site's translations.tsv: a header, and source, reference, base and hypothesis of each sentence.
+    """Read a site's translations.tsv: a header, then source, reference, base and hypothesis of each sentence.
 
     Raises:
         CorpusError: another header, or a line with more or fewer columns.
@@ -84,10 +84,10 @@ def read_translations(file: Path, target: str) -> SiteTranslations:
 
 
 def read_files(source: Path, hypothesis: Path, reference: Path, target: str) -> Translated:
-    """Three files, a sentence a line.
+    """Read source, hypothesis and reference from three files, one sentence per line.
 
     Raises:
-        CorpusError: they have different numbers of lines, or none.
+        CorpusError: the files have different numbers of lines, or none.
     """
     sides = [(path, list(read_lines(path))) for path in (source, hypothesis, reference)]
     if len({len(lines) for _, lines in sides}) > 1:

@@ -1,4 +1,4 @@
-"""Pages and Markdown are files: templates, style sheets and scripts beside the code that fills them; a page loads nothing."""
+"""Fill the Jinja templates of pages and Markdown, which lie beside the code that uses them; a page loads no other file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,13 +10,13 @@ from markupsafe import Markup
 from fedlingua.common import units
 
 SHARED = Path(__file__).parent / "pages"
-"""base.html, which every page extends, and style.css."""
+"""Folder of base.html, which every page extends, and style.css."""
 
 HOW: Mapping[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
 
 
 def environment(folder: Path) -> Environment:
-    """Jinja for the templates of a folder. In them `file("plots.js")` is the text of that file, put in as it stands."""
+    """Return Jinja's environment for the templates of a folder; in them `file("plots.js")` inserts that file unescaped."""
     loader = FileSystemLoader([folder, SHARED])
     made = Environment(loader=loader, autoescape=True, **HOW)
     made.globals["file"] = lambda name: Markup(loader.get_source(made, name)[0])
@@ -24,7 +24,7 @@ def environment(folder: Path) -> Environment:
 
 
 def markdown(template: Path, **values: Any) -> str:
-    """Fill a template of Markdown; a name that it misspells is an error.
+    """Fill a Markdown template; a name in it without a value is an error.
 
     Filters: `data`, `count`, `duration` of `common.units`, and `table`, which makes a table of a header and rows.
     """
@@ -34,7 +34,7 @@ def markdown(template: Path, **values: Any) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
-    """Header and rows as a Markdown table, its first columns of words, the others of numbers."""
+    """Return header and rows as a Markdown table: `text_columns` columns of words, then right-aligned numbers."""
     rule = [*["---"] * text_columns, *["---:"] * (len(rows[0]) - text_columns)]
     texts = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in [texts[0], rule, *texts[1:]])

@@ -1,9 +1,9 @@
-"""Terms of a glossary in translations: a score for what begins one and for what goes on with it, as much as it takes.
+"""Bring terms of a glossary into translations by a bonus on the scores of their pieces, no larger than needed.
 
-A sentence is translated as ever. Only where a term of its source has not come out it is translated again, with a bonus on the piece that
-begins the term. What goes on with a term that was begun is lifted to the score of the best next piece; what breaks it off gives the
-bonus back, as does a piece that makes a longer word of it (shallow fusion with a list of phrases, as in Zhao et al. 2019). The first
-bonus with which more terms come out is enough. transformers' constrained beam search has left the library.
+A sentence is first translated as usual. If a term of its source is missing it is translated again, with a bonus on the piece that
+begins the term. The piece that continues a begun term gets the score of the best next piece; one that breaks it off gives the
+bonus back, as does a piece that makes a longer word of it (shallow fusion with a phrase list, as in Zhao et al. 2019). A larger
+bonus replaces a translation only if more terms come out. transformers has removed its constrained beam search.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +24,14 @@ from fedlingua.common.languages import Direction, without_spaces
 from fedlingua.desk.glossary import Term, folded, pattern, read_glossary
 
 BONUSES = (3.0, 6.0, 12.0)
-"""Nats, one after the other."""
+"""In nats, tried one after the other."""
 _BEFORE = "。"
-"""After it a piece begins no word."""
+"""After this text a piece begins no word."""
 
 
 @dataclass
 class TermCount:
-    """Terms that sources held, and in how many cases they came out right; without: as they do without the glossary."""
+    """How many terms the sources held, and how many came out right: without the glossary, and with it."""
 
     asked: int = 0
     without: int = 0
@@ -43,11 +43,11 @@ class Terms:
     """A glossary ready for a model.
 
     Attributes:
-        terms: Folded source -> the term.
-        pieces: Folded source -> ids that write its translation.
-        continuing: Ids of pieces that go on with a word; none of a language without spaces.
-        remarks: What of the file is not used, and why.
-        bonus: In nats; a guide of `decode.translate` gives it.
+        terms: Folded source -> term.
+        pieces: Folded source -> ids of its translation.
+        continuing: Ids of pieces that continue a word; empty for a language without spaces.
+        remarks: Which lines of the file are not used, and why.
+        bonus: In nats, as the guide of `decode.translate` adds it.
     """
 
     direction: Direction
@@ -60,10 +60,10 @@ class Terms:
 
     @classmethod
     def read(cls, path: Path, direction: Direction, codec: Codec) -> Self:
-        """Read a glossary for a tokenizer; a translation that it cannot write is left out and remarked on, by its line.
+        """Read a glossary for a tokenizer; a translation that it cannot write is left out, with a remark that names the line.
 
         Raises:
-            CorpusError: What `read_glossary` refuses, or no translation can be written.
+            CorpusError, ConfigError: As `read_glossary`; CorpusError, too, if no translation can be written.
         """
         listed, remarks = read_glossary(path, direction)
         terms, pieces = {}, {}
@@ -75,7 +75,7 @@ class Terms:
                 continue
             key = folded(term.source)
             terms[key] = term
-            # In a language without spaces a term hardly ever begins as a sentence does.
+            # Without spaces, a term inside a sentence hardly ever has the pieces that it has at its start.
             cut = without_spaces(direction.target) and inside[: len(before)] == before
             pieces[key] = inside[len(before) :] if cut else ids
         if not terms:
@@ -93,16 +93,16 @@ class Terms:
         return pattern(list(self.terms), self.direction.source)
 
     def of(self, sentence: str) -> list[str]:
-        """The keys of the terms that stand in a sentence, the longest where several overlap, each once."""
+        """Return the keys of the terms in a source sentence, each once; of overlapping ones the longest."""
         return list(dict.fromkeys(self._sources.findall(folded(sentence))))
 
     def right(self, keys: Sequence[str], translation: str) -> list[str]:
-        """Those whose translation stands in a sentence."""
+        """Return those keys whose translation is in `translation`."""
         text = folded(translation)
         return [key for key in keys if pattern([folded(self.terms[key].target)], self.direction.target).search(text)]
 
     def translate(self, sentences: Sequence[str], translate: Callable[[list[str], Sequence["Terms"]], list[str]]) -> list[str]:
-        """Translations with as many terms as come out, and count them. translate: sentences and further guides -> translations."""
+        """Translate with as many terms as possible, and count them. translate: sentences and further guides -> translations."""
         translations, keys = translate(list(sentences), []), [self.of(sentence) for sentence in sentences]
         right = [len(self.right(*each)) for each in zip(keys, translations, strict=True)]
         self.count.asked += sum(map(len, keys))
@@ -118,20 +118,20 @@ class Terms:
 
     @contextmanager
     def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> Iterator[LogitsProcessor]:
-        """A guide of `decode.translate`."""
+        """Give the processor that adds the bonus: a guide of `decode.translate`."""
         yield _Bonus(
             [[self.pieces[key] for key in self.of(sentence)] for sentence in sentences], beam, self.bonus, self.continuing
         )
 
 
 class _Bonus(LogitsProcessor):
-    """pieces: of each sentence the terms that are to come out, as ids. continuing: ids that would make a longer word of one."""
+    """Adds the bonus. pieces: the ids of each sentence's terms. continuing: ids that would make a longer word of a term."""
 
     def __init__(self, pieces: Sequence[Sequence[list[int]]], beam: int, bonus: float, continuing: Tensor) -> None:
         self.pieces, self.beam, self.bonus, self.continuing = pieces, beam, bonus, continuing
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """input_ids: (rows, len). scores: (rows, vocabulary)."""
+        """Return the changed scores. input_ids: (rows, len). scores: (rows, vocabulary)."""
         scores, best = scores.clone(), scores.amax(dim=1)
         for row, ids in enumerate(input_ids.tolist() if input_ids.shape[1] > 1 else ()):  # the first is the language
             missing = [term for term in self.pieces[row // self.beam] if not _holds(ids, term)]
@@ -153,5 +153,5 @@ def _holds(ids: list[int], term: list[int]) -> bool:
 
 
 def _begun(ids: list[int], term: list[int]) -> int:
-    """How many of a term's pieces stand at the end, not all of them."""
+    """Return how many of a term's first pieces, fewer than all, `ids` ends with."""
     return next((number for number in range(min(len(term) - 1, len(ids)), 0, -1) if ids[-number:] == term[:number]), 0)

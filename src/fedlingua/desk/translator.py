@@ -12,31 +12,32 @@ from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels, TrainedModel, check_translates
 from fedlingua.exchange.tensors import Tensors, check_tensors
 
-if TYPE_CHECKING:  # options are checked without torch
+if TYPE_CHECKING:  # options are checked without loading torch
     from fedlingua.desk.memory_store import Memory
     from fedlingua.desk.terms import Terms
 
 
 class Translator:
-    """A backbone in memory with the tensors of one model in it."""
+    """A loaded backbone with the tensors of one model."""
 
     def __init__(self, model: TrainedModel, decoding: Decoding | None = None, backbone: str = "") -> None:
-        """
+        """Load a model's backbone and tensors.
+
         Args:
-            model: what translates, until `use` takes another of the same run.
-            backbone: where it lies, if not where its name says.
+            model: the model to translate with, until `use` takes another of the same run.
+            backbone: where the backbone lies, if not where its name says.
 
         Raises:
             RunError: The model does not translate, its tensors are gone, or the backbone has changed since.
-            BackboneError: The backbone cannot be loaded, or has no such language.
-            ConfigError: Decoding asks for what cannot be. CorpusError: What is wrong with the glossary.
+            BackboneError: The backbone cannot be loaded, or does not know the language.
+            ConfigError: An option of `decoding` is out of range. CorpusError: The glossary has a mistake.
         """
         from fedlingua.backbones.layouts import most_tokens
 
         decoding = decoding or Decoding()
         decoding.check()
         check_translates(model.settings, model.owner)
-        tensors = model.load() if model.load else {}  # what is gone is reported before the backbone loads
+        tensors = model.load() if model.load else {}  # missing tensors are reported before the backbone loads
         self.settings, self.trainable = model.settings, model.trainable(backbone)
         self.beam = decoding.beam or self.settings.beam
         self.max_tokens = decoding.max_tokens or self.settings.max_tokens
@@ -55,18 +56,18 @@ class Translator:
         self.terms = self.read_terms(decoding.terms) if decoding.terms else None
 
     def use(self, model: TrainedModel, load: Callable[[TrainedModel], Tensors]) -> None:
-        """Translate with another model of the run. load: reads its tensors, where they are not the ones in use.
+        """Switch to another model of the run. load: reads its tensors; called only if they are not in use already.
 
         Raises:
-            BackboneError: the backbone has no such language. ExchangeError: the tensors do not fit on it.
-            RunError: the site's memory is damaged, or another model's.
+            BackboneError: the backbone does not know the language. ExchangeError: the tensors do not fit it.
+            RunError: the site's memory is damaged, or belongs to another model.
         """
         from fedlingua.exchange.tensor_sets import write_tensors
 
         self.trainable.backbone.codec.check([model.direction])
         is_new = model.load is not None and model.key != self._key
         if is_new:
-            self._key = ()  # should it break off, nobody takes what is half there for anything
+            self._key = ()  # if loading fails, the half-written tensors belong to no model
             write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.whole))
             self._key = model.key
         self.model = model
@@ -87,7 +88,7 @@ class Translator:
         return Terms.read(file, self.direction, self.trainable.backbone.codec)
 
     def fingerprint(self) -> str:
-        """sha256 of the backbone and the tensors that translate: a memory is of one of them."""
+        """Return the sha256 of the backbone and the tensors that translate, which a memory belongs to."""
         from fedlingua.exchange.tensor_sets import read_tensors
 
         digest = hashlib.sha256(self.trainable.backbone.fingerprint.encode())
@@ -97,12 +98,12 @@ class Translator:
 
     @property
     def answering(self) -> str:
-        """Who translates, in words."""
+        """The direction and whose model translates, in words."""
         looked_up = f", with its memory of {len(self.memory.keys):,} tokens" if self.memory else ""
         return f"{self.direction}: {self.model.owner}{looked_up}"
 
     def about_terms(self) -> list[str]:
-        """What of the glossary is not used, and how many of its terms have come out right so far."""
+        """Return which lines of the glossary are not used, and how many of its terms have come out right so far."""
         if self.terms is None:
             return []
         count = self.terms.count
@@ -110,7 +111,7 @@ class Translator:
         return [*self.terms.remarks, outcome]
 
     def as_used(self) -> AbstractContextManager[Any]:
-        """The model as it translates, also where that is the base."""
+        """Return a context in which the backbone is the model that translates, also if that is the base."""
         return self.trainable.as_base() if self.is_base else nullcontext()
 
     @property
@@ -119,26 +120,26 @@ class Translator:
 
     @property
     def is_base(self) -> bool:
-        """Whether it translates as before any training."""
+        """Whether the base translates, as before any training."""
         return self.model.load is None
 
     @classmethod
     def of_site(cls, run_dir: Path, site: str, decoding: Decoding | None = None) -> Self:
-        """As `site` translates after the run; raises what `RunModels.of_site` does, and making a translator."""
+        """Make a translator with the model of `site` after the run; raises what `RunModels.of_site` and `__init__` do."""
         return cls(RunModels(run_dir).of_site(site), decoding)
 
     @classmethod
     def of_direction(cls, run_dir: Path, direction: Direction, decoding: Decoding | None = None) -> Self:
-        """For any direction; raises what `RunModels.of_direction` does, and making a translator."""
+        """Make a translator for any direction; raises what `RunModels.of_direction` and `__init__` do."""
         return cls(RunModels(run_dir).of_direction(direction), decoding)
 
     def is_cut(self, sentences: list[str]) -> list[bool]:
-        """Which of the sentences are longer than `max_tokens`, language and end included, so that their rest would not be read."""
+        """Return which sentences are longer than `max_tokens`, language and end included, so that they would be cut."""
         texts = [sentence.strip() for sentence in sentences]
         return [len(pieces) + 2 > self.max_tokens for pieces in self.trainable.backbone.codec.pieces(texts)]
 
     def translate(self, sentences: list[str]) -> list[str]:
-        """One translation a sentence, in order, each on one line; empty ones stay empty."""
+        """Return one translation per sentence, in order, each on one line; an empty sentence stays empty."""
         from fedlingua.evaluation.decode import translate
 
         def translated(some: list[str], terms: "Sequence[Terms]") -> list[str]:
@@ -156,5 +157,5 @@ class Translator:
 
         with self.as_used():
             translations = self.terms.translate(sentences, translated) if self.terms else translated(sentences, [])
-        # A tokenizer can know pieces that are line breaks.
+        # A tokenizer can have pieces that are line breaks.
         return [" ".join(text.split("\n")).replace("\r", " ") if "\n" in text or "\r" in text else text for text in translations]
