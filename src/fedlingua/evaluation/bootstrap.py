@@ -1,7 +1,8 @@
-"""Paired bootstrap of two systems' scores from what is counted of each sentence (Koehn 2004).
+"""Paired bootstrap of two systems' scores, from the counts of each sentence (Koehn 2004).
 
-p is sacreBLEU's to the last digit, but where the two systems never differ: there it is 1, and sacreBLEU's 1/1001. Its own `significance.PairedTest` gives p alone: no interval of the difference, no mean over sites, no
-metric that is not sacreBLEU's, and it counts every text anew.
+p equals sacreBLEU's to the last digit, except where the two systems never differ: here it is 1, in sacreBLEU 1/1001. sacreBLEU's
+`significance.PairedTest` gives p alone: no interval of the difference, no mean over sites and no metric but its own; and it counts every
+text anew.
 """
 
 from collections.abc import Callable, Sequence

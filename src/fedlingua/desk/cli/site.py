@@ -200,13 +200,13 @@ def site_log(
 def _in_words(line: Mapping[str, Any]) -> str:
     """Say what a line of the audit log holds: who was asked, for what, and what left the site."""
     asked = [str(line.get("site", "")), f"round {line['round']}" if line.get("round") else "", str(line.get("asked", ""))]
-    told = ", ".join(filter(None, asked))
+    request = ", ".join(filter(None, asked))
     if line.get("refused"):
-        return f"{told}: refused: {line['refused']}"
+        return f"{request}: refused: {line['refused']}"
     sentences = ", ".join(f"{count} {split} sentences" for split, count in dict(line.get("sentences") or {}).items() if count)
     tensors = f"{line['tensors']} tensors" if line.get("tensors") else "no tensors"
     again = " (answered before)" if line.get("repeated") else ""
-    return f"{told}: {', '.join(filter(None, [sentences, tensors]))}; {units.data(line.get('bytes', 0))} sent{again}"
+    return f"{request}: {', '.join(filter(None, [sentences, tensors]))}; {units.data(line.get('bytes', 0))} sent{again}"
 
 
 @commands.command("overlap-key", epilog=example("fedlingua site overlap-key keys/overlap.key"))
