@@ -1,8 +1,8 @@
-"""The server's optimiser: a step against the sites' pseudo-gradient, which remembers from round to round (Manoel et al. 2022, eqs. 1, 2).
+"""The server's optimiser: steps against the sites' mean pseudo-gradient, with moments kept from round to round.
 
-A site's pseudo-gradient is what it was given less what it came to, g_i = theta - theta_i. `FedMean` takes their mean, whatever the weights,
-the clusters and the selection; one function an optimiser makes the next theta of it. Without an optimiser the
-sites' own mean is the next theta: SGD at a rate of 1.
+A site's pseudo-gradient is what it received minus its tensors after training, g_i = theta - theta_i (Manoel et al. 2022, eqs. 1, 2).
+`FedMean` averages them, with its usual weights, clusters and selection; the optimiser computes the next theta from that mean. Without
+an optimiser, the next theta is the mean of the sites' tensors, which is SGD with a learning rate of 1.
 """
 
 import math
@@ -20,12 +20,12 @@ from strategies.aggregation import Combine, State
 from strategies.updates import Update, away_from
 
 OWN = "server-optimizer"
-"""Prefix of the moments' names in a state's memory, and key of the steps in its values."""
+"""Prefix of the moments' names in a state's memory, and key of the step counts in its values."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step goes by. learning_rate: of this round; the rest as in torch.optim."""
+    """Hyperparameters of one step. learning_rate: this round's, after the schedule; the others as in torch.optim."""
 
     learning_rate: float
     momentum: float = 0.0
@@ -37,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Moments:
-    """What is remembered of one tensor: how many steps it has made, and running means of its gradients and of their squares."""
+    """The optimiser's memory of one tensor: the number of its steps, and running means of its gradients and of their squares."""
 
     steps: int = 0
     first: Numbers | None = None
@@ -45,10 +45,10 @@ class Moments:
 
 
 def pseudo_gradient(before: NamedTensors, updates: Sequence[Update], combine: Combine) -> NamedTensors:
-    """What `combine` makes of the sites' theta - theta_i, of the tensors that anybody sent: eqs. 1 and 2.
+    """Return what `combine` makes of the sites' theta - theta_i, for the tensors that any site sent: eqs. 1 and 2.
 
-    Taken of the differences themselves, it is 0 to the last bit for a number that no site changed; theta less the mean of the
-    sites would leave the mean's rounding there, which an optimiser that divides by a gradient's size takes for a direction.
+    Because the differences are combined, it is exactly 0 for a number that no site changed. Theta minus the mean of the sites
+    would leave the mean's rounding error, which an optimiser that divides by a gradient's size would take for a direction.
     """
     moved = {name for update in updates for name in update.sent().tensors}
     nowhere = {name: np.zeros_like(tensor) for name, tensor in before.items() if name in moved}
@@ -56,30 +56,30 @@ def pseudo_gradient(before: NamedTensors, updates: Sequence[Update], combine: Co
 
 
 Optimizer = Callable[[Numbers, Numbers, Moments, Step], tuple[Numbers, Moments]]
-"""(theta, pseudo-gradient, moments, step) -> (next theta, next moments); all of one shape, in float32, and none of them is written to."""
+"""(theta, pseudo-gradient, moments, step) -> (next theta, next moments); all of one shape, in float32; the arguments are not modified."""
 
 
 def sgd(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tuple[Numbers, Moments]:
-    """With momentum, weight decay added to the gradient: Sutskever et al. 2013, as torch.optim.SGD has it."""
+    """Make a step of SGD with momentum, weight decay added to the gradient: Sutskever et al. 2013, as in torch.optim.SGD."""
     gradient = gradient + step.weight_decay * theta
     velocity = gradient if moments.first is None else step.momentum * moments.first + gradient
     return theta - step.learning_rate * velocity, Moments(moments.steps + 1, velocity)
 
 
 def adam(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tuple[Numbers, Moments]:
-    """Kingma & Ba 2015, algorithm 1; weight decay is added to the gradient."""
+    """Make a step of Adam, Kingma & Ba 2015, algorithm 1; weight decay is added to the gradient."""
     direction, moments = _adaptive(gradient + step.weight_decay * theta, moments, step)
     return theta - step.learning_rate * direction, moments
 
 
 def adamw(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tuple[Numbers, Moments]:
-    """Loshchilov & Hutter 2019, algorithm 2: the decay shrinks theta itself."""
+    """Make a step of AdamW, Loshchilov & Hutter 2019, algorithm 2: weight decay shrinks theta itself."""
     direction, moments = _adaptive(gradient, moments, step)
     return (1 - step.learning_rate * step.weight_decay) * theta - step.learning_rate * direction, moments
 
 
 def yogi(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tuple[Numbers, Moments]:
-    """Zaheer et al. 2018 as FedYogi has it (Reddi et al. 2021, algorithm 2): no correction of the first steps; v begins at epsilon^2."""
+    """Make a step of Yogi, Zaheer et al. 2018, as in FedYogi (Reddi et al. 2021, alg. 2): no bias correction; v begins at epsilon^2."""
     gradient = gradient + step.weight_decay * theta
     first = (1 - step.beta1) * gradient + (0 if moments.first is None else step.beta1 * moments.first)
     second = np.full_like(gradient, step.epsilon**2) if moments.second is None else moments.second
@@ -89,7 +89,7 @@ def yogi(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tup
 
 
 def lamb(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tuple[Numbers, Moments]:
-    """You et al. 2020, algorithm 2: AdamW's direction, as long as theta is; unscaled where either is 0. A tensor is a layer."""
+    """Make a step of LAMB, You et al. 2020, algorithm 2: AdamW's direction, scaled to theta's norm unless one is 0; by tensor."""
     direction, moments = _adaptive(gradient, moments, step)
     direction = direction + step.weight_decay * theta
     length, size = _norm(direction), _norm(theta)
@@ -98,7 +98,7 @@ def lamb(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tup
 
 
 def _adaptive(gradient: Numbers, moments: Moments, step: Step) -> tuple[Numbers, Moments]:
-    """Adam's direction: m / (sqrt(v) + epsilon), both with the bias of their start corrected."""
+    """Return Adam's direction, m / (sqrt(v) + epsilon) with m and v bias-corrected, and the next moments."""
     steps = moments.steps + 1
     first = (1 - step.beta1) * gradient + (0 if moments.first is None else step.beta1 * moments.first)
     second = (1 - step.beta2) * gradient * gradient + (0 if moments.second is None else step.beta2 * moments.second)
@@ -111,26 +111,26 @@ def _norm(tensor: Numbers) -> float:
 
 
 OPTIMIZERS: dict[str, Optimizer] = {"sgd": sgd, "adam": adam, "adamw": adamw, "yogi": yogi, "lamb": lamb}
-"""One line an optimiser: `server.optimizer` -> its step."""
+"""`server.optimizer` -> the function that makes its step; one line for each optimiser."""
 
 
 def constant(_: int, __: int, ___: float) -> float:
-    """No schedule."""
+    """Return 1: no schedule."""
     return 1.0
 
 
 def linear(round_number: int, _: int, decay: float) -> float:
-    """Manoel et al. 2022, table 2: 1 - decay x r, and never below 0."""
+    """Return 1 - decay x r, at least 0: Manoel et al. 2022, table 2."""
     return max(0.0, 1 - decay * round_number)
 
 
 def cosine(round_number: int, rounds: int, _: float) -> float:
-    """From 1 to 0 over the run's rounds (Loshchilov & Hutter 2017, without restarts)."""
+    """Return a share that falls from 1 to 0 over the run's rounds: Loshchilov & Hutter 2017, without restarts."""
     return 0.5 * (1 + math.cos(math.pi * round_number / rounds))
 
 
 def inverse_sqrt(round_number: int, _: int, __: float) -> float:
-    """1 / sqrt(r + 1)."""
+    """Return 1 / sqrt(r + 1)."""
     return 1 / math.sqrt(round_number + 1)
 
 
@@ -140,21 +140,21 @@ SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
     "cosine": cosine,
     "inverse-sqrt": inverse_sqrt,
 }
-"""One line a schedule: `server.schedule` -> (round, counted from 0; rounds; `server.decay`) -> share of the rate."""
+"""`server.schedule` -> (round, from 0; number of rounds; `server.decay`) -> share of the learning rate; one line for each."""
 
 
 class ServerOptimizer:
-    """An optimiser for each tensor of each cluster of a run; the moments lie in the state's memory.
+    """An optimiser for each tensor of each cluster of a run; the moments are stored in the state's memory.
 
-    A tensor that nobody sent, or whose cluster nobody answered for, makes no step: it stays bit for bit, and so do its moments. A number
-    that nobody sent of a tensor that somebody did has a gradient of 0, and goes on by its momentum.
+    A tensor that no site sent, or in whose cluster no site answered, makes no step: it and its moments stay the same bit for bit. In a
+    tensor that a site did send, a number that none sent has a gradient of 0 and moves by its momentum only.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self._optimizer = settings, OPTIMIZERS[settings.optimized_by]
 
     def step(self, state: State, gradients: ClusterTensors) -> State:
-        """The state that a round ends with. gradients: of those of its tensors that make a step."""
+        """Return the state at the end of a round. gradients: pseudo-gradients of the tensors that make a step."""
         how = self.step_of(state.round)
         steps, memory, tensors = dict(state.values.get(OWN, {})), dict(state.memory), dict[Part, dict[str, Tensors]]()
         for part, clusters in state.tensors.items():
@@ -171,7 +171,7 @@ class ServerOptimizer:
         return replace(state, tensors=tensors, memory=memory, values={**state.values, OWN: steps})
 
     def step_of(self, rounds_before: int) -> Step:
-        """What the steps go by after so many rounds."""
+        """Return the hyperparameters of the next step. rounds_before: number of rounds that came before it."""
         settings = self.settings
         share = SCHEDULES[settings.server_schedule](rounds_before, settings.rounds, settings.server_decay)
         return Step(

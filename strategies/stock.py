@@ -1,17 +1,17 @@
-"""Flower's own strategies, and classes of one's own made from them, as they come: one instance runs inside every cluster of every part.
+"""Run Flower's own strategies, or your subclasses of them, unchanged: one instance inside each cluster of each part.
 
-`strategy = "flwr.serverapp.strategy:FedMedian"` takes a class, `"flwr.serverapp.strategy:FedTrimmedAvg(beta=0.2)"` gives it
-arguments, and `"my_file:MyStrategy"` a subclass. A cluster's part is to an instance what a whole federation is to Flower's loop:
+`strategy = "flwr.serverapp.strategy:FedMedian"` names a class, `"flwr.serverapp.strategy:FedTrimmedAvg(beta=0.2)"` adds
+arguments, and `"my_file:MyStrategy"` names your subclass. To an instance, a cluster's part is what a whole federation is to Flower's loop:
 
-- `configure_train` gets the cluster's tensors and a grid of its sites; what it gives goes out: its arrays, and its config where
-  sites know the key (`proximal-mu` of FedProx).
-- `aggregate_train` gets the cluster's replies, checked: the tensors of that part in one ArrayRecord, and in one MetricRecord
-  `num-examples` (and the key that the instance weighs by), `train_loss`, `num-tokens` and `steps`. What it gives is the cluster's next.
-  None leaves the cluster as it is.
-- What it changes of itself in `aggregate_train` (FedAdam's moments, FedAvgM's momentum) goes into the state, and with it into
-  checkpoints; every round makes the instances anew of it.
+- `configure_train` gets the cluster's tensors and a grid of its sites. What it returns is sent: its arrays, and its config, of which
+  sites use the keys that they know (`proximal-mu` of FedProx).
+- `aggregate_train` gets the cluster's checked replies: the tensors of that part in one ArrayRecord, and in one MetricRecord
+  `num-examples` (also under the key that the instance weights by), `train_loss`, `num-tokens` and `steps`. What it returns becomes the
+  cluster's tensors; None leaves the cluster unchanged.
+- Attributes that it changes in `aggregate_train` (FedAdam's moments, FedAvgM's momentum) are stored in the state and so in
+  checkpoints; every round makes new instances with them.
 
-Who is asked, deadlines, checked replies, the quorum, evaluation and the best round are this project's for every strategy.
+The choice of sites, deadlines, checks of replies, quorum, evaluation and best round are this project's own for every strategy.
 """
 
 import ast
@@ -41,29 +41,29 @@ from strategies.strategy import Federated, SiteStrategy
 from strategies.traffic import CountedGrid, Traffic
 
 MEMORY = "stock"
-"""Prefix of what instances remember in a state's memory, and its key in the values."""
+"""Prefix of instances' arrays in a state's memory, and key of their other attributes in its values."""
 OURS = ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "fraction_train", "fraction_evaluate")
-"""Arguments of Flower's that say how many nodes are asked, which here `quorum` does."""
+"""Arguments of Flower's strategies that say how many nodes are asked; here `quorum` does."""
 SERVER_ROUND = "server-round"
-"""What Flower adds to a config; a request says its round already."""
+"""Key that Flower adds to a config; a request already says its round."""
 
 
 class Stock(SiteStrategy):
-    """A class of Flower's inside every cluster. make: a new instance of it."""
+    """A Flower strategy inside every cluster. make: returns a new instance of its class."""
 
     def __init__(self, of: Federated, make: Callable[[], Strategy]) -> None:
         super().__init__(of)
         self.make = make
         self.fresh = _plain(self._instance(State({}), ""))
         self.instances: dict[str, tuple[Strategy, dict[str, Any]]] = {}
-        """part/cluster -> the round's instance, and what its `configure_train` has set of it"""
+        """part/cluster -> the round's instance, and the attributes that its `configure_train` has set"""
 
     @property
     def rides(self) -> bool:
         return super().rides and type(self.make()).configure_train.__module__.startswith("flwr.")
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Requests with what the instances' own `configure_train` gives to their clusters."""
+        """Make the requests, with what the instances' own `configure_train` return for their clusters."""
         state = state_of(arrays, self.state)
         tensors: Any = {part: dict(clusters) for part, clusters in state.tensors.items()}
         merged = dict(config)
@@ -86,7 +86,7 @@ class Stock(SiteStrategy):
         return super().configure_train(server_round, arrays_of(replace(state, tensors=tensors)), ConfigRecord(merged), grid)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The arrays that the instances' own `aggregate_train` gives to their clusters."""
+        """Return the arrays that the instances' own `aggregate_train` return for their clusters, and the mean metrics."""
         messages = {site_of(reply): reply for reply in replies}
         state, tensors = self.sent, {part: dict(clusters) for part, clusters in self.sent.tensors.items()}
         memory, values = dict(state.memory), dict(state.values.get(MEMORY, {}))
@@ -106,7 +106,7 @@ class Stock(SiteStrategy):
         return arrays_of(new), self._mean_metrics(list(messages.values()))
 
     def _instance(self, state: State, key: str) -> Strategy:
-        """A new instance with what the one of that part and cluster remembered."""
+        """Return a new instance with the stored attributes of the last one. key: part/cluster, or "" for none."""
         instance, prefix = self.make(), f"{MEMORY}/{key}/"
         for name in set(OURS) & set(vars(instance)):
             setattr(instance, name, 1)
@@ -122,7 +122,7 @@ class Stock(SiteStrategy):
 
 
 class ClusterGrid(CountedGrid):
-    """A cluster's sites as nodes 1, 2, ...: several of them may be on one of Flower's."""
+    """A cluster's sites as nodes 1, 2, ...: one of Flower's nodes may host several of them."""
 
     def __init__(self, grid: Grid, sites: Sequence[str]) -> None:
         super().__init__(grid, Traffic())
@@ -133,10 +133,10 @@ class ClusterGrid(CountedGrid):
 
 
 def taken(arrays: ArrayRecord, before: NamedTensors, instance: Strategy) -> NamedTensors:
-    """An instance's arrays as a cluster's tensors, float32; those that it left alone as they are.
+    """Return an instance's arrays as the cluster's tensors in float32; arrays that it left unchanged are not copied.
 
     Raises:
-        RunError: other names or shapes than the cluster's, or numbers that are not finite.
+        RunError: Names or shapes differ from the cluster's, or numbers are not finite.
     """
     name = type(instance).__name__
     if set(arrays) != set(before):
@@ -146,7 +146,7 @@ def taken(arrays: ArrayRecord, before: NamedTensors, instance: Strategy) -> Name
 
 
 def _part_of(reply: Message, names: Iterable[str], weight: str) -> Message:
-    """The reply, with the tensors of one part."""
+    """Return the reply with the tensors `names` of one part, and the site's weight also under the key `weight`."""
     content, arrays = reply.content, ArrayRecord()
     for name in names:
         arrays[name] = content.array_records[protocol.ARRAYS][name]
@@ -161,14 +161,14 @@ def _part_of(reply: Message, names: Iterable[str], weight: str) -> Message:
 
 
 def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]]:
-    """(arrays, attributes as JSON holds them beside these) of what an instance has that a new one has not.
+    """Return the attributes in which an instance differs from a new one: (arrays, JSON forms that refer to them by name).
 
     Args:
-        fresh: a new instance's attributes, as JSON holds them.
-        settled: those that `configure_train` sets anew each round; left out where `aggregate_train` has not touched them.
+        fresh: A new instance's attributes in JSON's types.
+        settled: Attributes that `configure_train` sets anew each round; left out unless `aggregate_train` has changed them.
 
     Raises:
-        RunError: an attribute that no checkpoint can hold; names it.
+        RunError: A checkpoint cannot hold an attribute; the message names it.
     """
     memory: Tensors = {}
     attributes: dict[str, Any] = {}
@@ -179,7 +179,7 @@ def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[st
         try:
             form = _as_json(value, name, arrays)
         except TypeError as error:
-            if name in fresh:  # a function that it was made with
+            if name in fresh:  # a function that its constructor was given
                 continue
             raise RunError(
                 f"{type(instance).__name__}.{name} holds a {error}, which no checkpoint can; give it arrays, ArrayRecords, or what "
@@ -192,7 +192,7 @@ def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[st
 
 
 def _plain(instance: Strategy) -> dict[str, Any]:
-    """A new instance's attributes as JSON holds them; None for what it does not."""
+    """Return a new instance's attributes in JSON's types; None for those that JSON cannot hold."""
     plain: dict[str, Any] = {}
     for name, value in vars(instance).items():
         with suppress(TypeError):
@@ -202,10 +202,10 @@ def _plain(instance: Strategy) -> dict[str, Any]:
 
 
 def _as_json(value: Any, name: str, arrays: Tensors) -> Any:
-    """A value as JSON holds it, with arrays by their names, which go into `arrays`.
+    """Return a value in JSON's types; arrays are put into `arrays`, and the value refers to them by name.
 
     Raises:
-        TypeError: with the type that no checkpoint can hold.
+        TypeError: A checkpoint cannot hold the value; the message is its type.
     """
     if isinstance(value, np.ndarray | Array):
         arrays[name] = np.array(value if isinstance(value, np.ndarray) else value.numpy(), order="C")
@@ -231,14 +231,14 @@ def _from_json(form: Any, arrays: Mapping[str, Numbers]) -> Any:
     return ArrayRecord(entries) if form["flower"] else entries
 
 
-# --- By name -----------------------------------------------------------------------------------------------------------------
+# --- Loading a class by its name ----------------------------------------------------------------------------------------------
 
 
 def named_class(settings: Settings) -> tuple[type[Any], dict[str, Any]]:
-    """The class that `strategy` names, and the arguments that it is given there.
+    """Return the class that `strategy` names, and the arguments given there.
 
     Raises:
-        ConfigError: no such module or class, or arguments that are not name=value.
+        ConfigError: There is no such module or class, or the arguments are not name=value.
     """
     module_name, _, call = settings.strategy.partition(":")
     try:
@@ -266,10 +266,10 @@ def named_class(settings: Settings) -> tuple[type[Any], dict[str, Any]]:
 
 
 def maker(settings: Settings, named: type[Strategy], arguments: Mapping[str, Any]) -> Callable[[], Strategy]:
-    """What makes an instance; `client_learning_rate`, where a class asks for it (QFedAvg), is the run's `learning-rate`.
+    """Return a function that makes instances; a required `client_learning_rate` (QFedAvg) is the run's `learning-rate`.
 
     Raises:
-        ConfigError: arguments that the class does not take, or that are this project's to say.
+        ConfigError: The class does not take an argument or its value, or the argument is one that `quorum` replaces.
     """
     known = inspect.signature(named).parameters
     given = dict(arguments)
