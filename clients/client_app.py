@@ -35,6 +35,7 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:
+    from clients.secure_sum import SecureSite
     from clients.selection import Sent
     from clients.site_client import SiteClient
     from fedlingua.exchange.trainable import Trainable
@@ -216,6 +217,49 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
     return _hosted_task(records, node), node.overlap_key()
 
 
+# --- Secure sums --------------------------------------------------------------------------------------------------------
+
+
+@app.query("keys")
+@_answered
+def keys(message: Message, node: Node) -> RecordDict:
+    """Return this site's public keys for the secure sums of an attempt, one for each round."""
+    task = _hosted_task(message.content.config_records, node)
+    return _secured(task, _secure(task, node).keys(node.settings.rounds))
+
+
+@app.query("shares")
+@_answered
+def shares(message: Message, node: Node) -> RecordDict:
+    """Accept the roster of the secure sums and return shares of this site's secrets, sealed for the sites that hold them."""
+    task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
+    return _secured(task, _secure(task, node).shares(dict(record)))
+
+
+@app.train("unmask")
+@_answered
+def unmask(message: Message, node: Node) -> RecordDict:
+    """Return this site's shares, with which the server takes the masks off a round's sums."""
+    task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
+    return _secured(task, _secure(task, node).shares_of(dict(record)))
+
+
+def _secure(task: Task, node: Node) -> "SecureSite":
+    """Return a site's side of the secure sums; raise ExchangeError if the run has none."""
+    from clients.secure_sum import SecureSite
+
+    if not node.settings.sums_securely:
+        raise ExchangeError("asked about a secure sum, but privacy.sum = 'plain' in this run")
+    least = node.guard.file.limits.min_cluster if node.guard else node.settings.privacy_min_cluster
+    return SecureSite(node.directory(task.site, task.run), task, least)
+
+
+def _secured(task: Task, record: Mapping[str, Any]) -> RecordDict:
+    reply = _reply(task)
+    reply[protocol.SECURE] = ConfigRecord(dict(record))
+    return reply
+
+
 # --- A round ------------------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +273,11 @@ def train(message: Message, node: Node) -> RecordDict:
     if task.measure is not None:
         reply[protocol.MEASURED] = MetricRecord(client.measure(received, replace(task, round=task.measure)))
     update, sums = client.train(received, task)
+    if client.settings.sums_securely:
+        asked, chosen = dict(message.content.config_records[protocol.SECURE]), client.trainable.tensor_set
+        hidden = _secure(task, node).masked(update, received, chosen, sums, asked, client.settings.seed)
+        reply[protocol.ARRAYS] = to_record(hidden)
+        return reply
     if client.settings.selected_by == "all":
         whole = client.settings.code_up.method == "none"
         reply[protocol.ARRAYS] = (

@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.files import written_once
 from fedlingua.consent import audit
 from fedlingua.consent.approval import approval_hash, sends
 from fedlingua.consent.bundle import BUNDLE, approved
@@ -149,14 +150,14 @@ class StoredReplies:
         if not self.folder.is_dir():
             self._begin()
         for key, value in bound.items():
-            if not _is_first(self.folder / key, value):
+            if written_once(self.folder / key, value) != value:
                 raise ExchangeError(f"a run keeps its settings, but now it has another {key} {value[:99]!r}")
         stages = {file: int(file.name.partition(".")[0]) for file in (self.folder / site).glob("*")}
         if stage < (newest := max(stages.values(), default=0)):
             raise ExchangeError(f"asked about round {stage}, but the server is already at {newest} here")
         if measure is not None and any(measure <= stages[file] < stage for file in stages if file.suffix == f".{EVALUATE}"):
             raise ExchangeError(f"asked for the dev loss of round {measure} with training, but a later one was asked for already")
-        if not _is_first(self._file(site, stage, kind), asked):
+        if written_once(self._file(site, stage, kind), asked) != asked:
             raise ExchangeError(f"asked another {kind} of round {stage} than before; each request is answered once")
         for old in (file for file, number in stages.items() if number < stage):
             old.unlink(missing_ok=True)
@@ -186,20 +187,6 @@ class StoredReplies:
 
     def _file(self, site: str, stage: int, name: str) -> Path:
         return self.folder / site / f"{stage:04d}.{name}"
-
-
-def _is_first(file: Path, said: str) -> bool:
-    """Return whether `file` is new or holds the same value; of several processes that write at once, one is first."""
-    file.parent.mkdir(exist_ok=True)
-    aside = file.with_name(f"{file.name}.{os.getpid()}")
-    aside.write_text(said, encoding="utf-8")
-    try:
-        os.link(aside, file)  # whole: nobody reads a file that is half written
-    except FileExistsError:
-        return file.read_text(encoding="utf-8") == said
-    finally:
-        aside.unlink()
-    return True
 
 
 def rules_of(records: Mapping[str, ConfigRecord]) -> TextRules:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from fedlingua.common.errors import RunError
@@ -283,6 +283,7 @@ def ask_every_site(
     need: str,
     most_bytes: Callable[[str], int],
     arrays: Mapping[str, ArrayRecord] | None = None,
+    configs: Mapping[str, ConfigRecord] | None = None,
 ) -> dict[str, T]:
     """Ask all sites once before the first round, which all of them have to answer: site -> its parsed reply, in federation order.
 
@@ -291,7 +292,7 @@ def ask_every_site(
     Args:
         need: what every site is needed for, in words.
         most_bytes: of a site's reply, before it is looked at.
-        arrays: for each site.
+        arrays, configs: for each site; the latter as SECURE.
 
     Raises:
         RunError: a site that is not here, or gave nothing usable; with `need`, the names and what each said.
@@ -304,6 +305,9 @@ def ask_every_site(
     ask = list(tasks)
     for _ in range(2):
         messages = {site: registry.request(message_type, tasks[site], deadline, (arrays or {}).get(site)) for site in ask}
+        for site, config in (configs or {}).items():
+            if site in messages:
+                messages[site].content[protocol.SECURE] = config
         folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
         failures: list[Failure] = []
         for site, reply in replies_to(grid, messages, deadline, most_bytes):

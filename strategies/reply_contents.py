@@ -191,6 +191,13 @@ def _examples(settings: Settings, about: Mapping[str, Any]) -> tuple[int, int]:
     return max(1, drawn - texts + 1), most_samples(sentences, texts, settings.sample_least, settings.sample_share)
 
 
+def most_steps(settings: Settings, about: Mapping[str, Any]) -> int:
+    """Return the most optimiser steps that a site takes in a round, by its own account of its text."""
+    of_epoch = _in_an_epoch(_examples(settings, about)[1], settings)
+    window = 1 if settings.tokens_per_batch else settings.batch_size * settings.accumulation
+    return math.ceil(of_epoch / window) * settings.local_epochs
+
+
 def _in_an_epoch(examples: int, settings: Settings) -> int:
     """How many of them are trained on: a multiple of what one step takes, where that is asked for and there are so many."""
     window = settings.batch_size * settings.accumulation

@@ -40,6 +40,7 @@ PHASES: dict[str, Phase] = {
     protocol.TRAIN: "train",
     protocol.PROBE: "train",
     protocol.SEND: "send",
+    protocol.UNMASK: "send",
     protocol.EVALUATE: "evaluate",
     protocol.FINISH: "finish",
 }

@@ -31,6 +31,7 @@ from strategies.overlap import compare_sites
 from strategies.own_models import OwnModels
 from strategies.registration import Registry, failed_documents, register_sites, sites_json
 from strategies.scores import scores_json
+from strategies.secure_sum import SecureFedMean
 from strategies.stock import Stock, maker, named_class
 from strategies.strategy import Federated, SiteStrategy
 from strategies.traffic import FILE as TRAFFIC
@@ -136,6 +137,8 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     if not settings.strategy:
         if settings.learns_threshold:
             return MetaSend
+        if settings.sums_securely:
+            return SecureFedMean
         if settings.sends_own:
             return OwnModels
         if settings.server_extrapolation:

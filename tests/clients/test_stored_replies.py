@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from clients.guard import StoredReplies, _is_first
+from clients.guard import StoredReplies
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.files import written_once
 from fedlingua.exchange.records import to_record
 
 BOUND = {"approval": "a", "run": "r", "attempt": "1"}
@@ -82,9 +83,9 @@ def test_what_a_run_was_first_asked_is_never_seen_half_written(tmp_path: Path) -
 
     reader = threading.Thread(target=look)
     reader.start()
-    assert _is_first(file, said)
+    assert written_once(file, said) == said
     reader.join()
     assert seen == [True]
-    assert _is_first(file, said)
-    assert not _is_first(file, "y")
+    assert written_once(file, said) == said
+    assert written_once(file, "y") == said
     assert [each.name for each in file.parent.iterdir()] == ["bound"]

@@ -101,3 +101,23 @@ def _check_writable(path: Path, option: str) -> None:
         raise ConfigError(f"{option} {path}: {there} is a file, not a folder; give another path")
     if not os.access(there, os.W_OK):
         raise ConfigError(f"{option} {path}: {there} cannot be written to by this user; give another path")
+
+
+def written_once(file: Path, text: str) -> str:
+    """Write a new file, on disk before this returns; return its text, which is another's if the file was there before.
+
+    Of several processes that write at once one is first, and nobody reads a file that is half written.
+    """
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = file.with_name(f"{file.name}.{os.getpid()}")
+    with aside.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    try:
+        os.link(aside, file)
+    except FileExistsError:
+        return file.read_text(encoding="utf-8")
+    finally:
+        aside.unlink()
+    return text

@@ -11,18 +11,26 @@ from fedlingua.exchange.protocol import (
     DIGESTS,
     EVALUATE,
     FINISH,
+    KEYS,
     LEAKS,
     PROBE,
     SEND,
     SENT_BY_A_SITE,
+    SHARES,
     SIGNATURE,
     TRAIN,
+    UNMASK,
 )
 from fedlingua.selection.meta_gradient import PROJECTED
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import CHANGES_WITHOUT_ASKING
+
+MASKED = (
+    " as whole numbers under masks, of which the server learns the sum over a cluster alone; under masks over all sites also sums of loss, "
+    "tokens, sentences, steps, and how many numbers were cut"
+)
 
 
 def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
@@ -85,6 +93,10 @@ def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
             sent[EVALUATE] += f"; {PROJECTED} such sums over every tensor's gradient on these batches"
     else:
         del sent[PROBE], sent[SEND]
+    if settings.sums_securely:
+        sent[TRAIN] = sent[TRAIN].replace("; sums of loss, tokens, sentences, steps, seconds", MASKED)
+    else:
+        del sent[KEYS], sent[SHARES], sent[UNMASK]
     sent[update] = sent[update].replace("the tensors that travel", _update(settings, outline))
     if not settings.how.trains:
         del sent[update]

@@ -33,7 +33,8 @@ class SiteLimits:
     settings: "approved": a run's settings and text rules need approval; "within-limits": an approved bundle runs any that these
     limits allow. comet-models: those that COMET may load. min-train, -dev, -test: fewest sentences of a text behind any reply.
     min-steps, min-batch: fewest optimiser steps behind an update, and examples a step (median). max-minutes: time for a
-    message, after which it is stopped. max-attempts: of one run. max-runs: runs that the site answers, each attempt counted.
+    message, after which it is stopped. min-cluster: fewest sites in a secure sum. max-attempts: of one run. max-runs: runs that
+    the site answers, each attempt counted.
 
     keep-choose, keep-passes, keep-minutes: whether the site chooses the model that it keeps if the run has that choice, and the
     most that it spends on it. A run that asks for more is not refused: the site does what its file allows.
@@ -50,6 +51,7 @@ class SiteLimits:
     min_test: int = 50
     min_steps: int = 3
     min_batch: int = 8
+    min_cluster: int = 3
     max_optimizer_epsilon: float = 1e-6
     max_rounds: int = 200
     max_local_epochs: int = 20

@@ -22,6 +22,13 @@ PROBE = "train.probe"
 """Server: the site's cluster tensors. Site: trains, keeps its update, and answers with sums and the median of its deviations."""
 SEND = "train.send"
 """Server: the round's threshold. Site: what it selects of the update that it keeps, and all its deviations."""
+KEYS = "query.keys"
+"""Server, once an attempt under privacy.sum = "secure": nothing but the task. Site: its public keys, one for each round."""
+SHARES = "query.shares"
+"""Server, then: the roster of sites, keys and clusters. Site: shares of each round's secrets, sealed for the sites that hold them."""
+UNMASK = "train.unmask"
+"""Server, once a round: the sites whose masked numbers it has, and the shares sealed for this site. Site: of each of these sites its share
+of the self mask's seed, of each other one its share of the round's private key."""
 EVALUATE = "evaluate"
 """Server, where no training follows whose request could ask it: the site's cluster tensors, and a learned threshold. Site: sums of its dev
 loss, and for the slope."""
@@ -53,6 +60,8 @@ RULES = "rules"
 """ConfigRecord of a request: fedlingua.corpora.rules.TextRules, which only a deployed site needs."""
 CONFIG = "config"
 """ConfigRecord of a TRAIN request, where a strategy gives one: PROXIMAL_MU."""
+SECURE = "secure"
+"""ConfigRecord of KEYS, SHARES, UNMASK and their replies, and of a TRAIN request whose update is masked: its scales, by part."""
 PROXIMAL_MU = "proximal-mu"
 """mu of FedProx (Li et al. 2020): local training minimises its loss + mu / 2 x |w - what the site was given|^2."""
 METRICS = "metrics"
@@ -91,6 +100,10 @@ SENT_BY_A_SITE = {
     LEAKS: "once a run, the same: how many pairs of dev and of test have a sentence that another site trains on",
     TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds; and of an earlier "
     "round, where the request asks for its dev loss, what evaluate sends",
+    KEYS: "once an attempt, privacy.sum = secure alone: public keys, one for each round",
+    SHARES: "once an attempt, the same: shares of every round's secrets, each sealed for the site that holds it",
+    UNMASK: "each round, the same: this site's shares, of each site that sent its update of the seed of that site's own mask, of each "
+    "other one of its private key of the round",
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
     SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
     EVALUATE: "after rounds whose dev loss is asked for by itself: sums of loss, tokens, sentences, seconds on the dev text",

@@ -6,7 +6,7 @@ What one key may be is in the table of options; what keys have to do with each o
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -91,6 +91,7 @@ def _conflicts(settings: Settings) -> Iterator[str]:
     yield from _of_clusters(settings)
     yield from _of_own(settings)
     yield from _of_codes(settings)
+    yield from _of_secure_sums(settings)
     yield from _of_training(settings)
     yield from _of_the_server(settings)
     yield from _of_sending(settings)
@@ -187,6 +188,36 @@ def _of_codes(settings: Settings) -> Iterator[str]:
             f"{codes}, and selection {settings.selected_by} leaves nothing behind that a later update could make up for; give send.code = "
             "'lossless' or '2bit' to '8bit', or send.rule = 'all'"
         )
+
+
+UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
+    "aggregation": (lambda s: s.aggregation != "fed-mean", "weighs or compares single updates; give 'fed-mean'"),
+    "send.rule": (lambda s: s.selected_by != "all", "shows what each site selects; give 'all'"),
+    "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
+    "own-model": (lambda s: s.sends_own, "sends models, not changes of a mean; give 'none' or 'ditto'"),
+    "optimizer-state": (
+        lambda s: s.optimizer_state == "averaged",
+        "sends Adam's state beside every tensor; give 'fresh' or 'kept'",
+    ),
+    "scaffold": (lambda s: s.scaffold, "sends controls beside every tensor; leave it out"),
+    "server.extrapolation": (lambda s: s.server_extrapolation, "needs the length of each update; leave it out"),
+    "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
+    "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
+    "robust.max-norm": (lambda s: s.max_update_norm > 0, "needs the length of each update; give 0"),
+    "signature.form": (
+        lambda s: s.how.clustering == "gradients" and s.signature_form == "raw",
+        "sends a gradient of each site; give 'private', or a method that is not clustered by gradients",
+    ),
+}
+"""Key -> whether its value is unsound with secure sums, and why. What is not here is sound with them."""
+
+
+def _of_secure_sums(settings: Settings) -> Iterator[str]:
+    if settings.privacy_sum == "secure" and not settings.how.travels:
+        yield f"privacy.sum = 'secure', and under method {settings.method} nothing leaves a site; give 'plain', or a federated method"
+    for key, (is_unsound, why) in UNSOUND.items() if settings.sums_securely else ():
+        if is_unsound(settings):
+            yield f"privacy.sum = 'secure', and {key} = {getattr(settings, OPTIONS[key].attribute)!r} {why}"
 
 
 def _against_own_models(settings: Settings) -> Iterator[str]:

@@ -22,6 +22,7 @@ from fedlingua.settings.table import (
     Clusters,
     Keeping,
     Own,
+    Privacy,
     Run,
     Scoring,
     Sending,
@@ -36,7 +37,7 @@ DEMO_FEDERATION = ("demo", "experiments/federations/phrasebook.toml")
 
 
 @dataclass(frozen=True)
-class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, Scoring, Keeping, Waiting):
+class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, Sending, Scoring, Keeping, Waiting):
     """The run config as attributes, which are the fields of the table's sections."""
 
     @property
@@ -106,7 +107,13 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
     @property
     def sends_change(self) -> bool:
         """Whether a site sends all of how it has changed its cluster's mean, and nothing beside: what a code can carry."""
-        return self.how.travels and self.selected_by == "all" and not self.sends_own and not self.companions
+        whole = self.how.travels and self.selected_by == "all" and not self.sends_own and not self.companions
+        return whole and not self.sums_securely
+
+    @property
+    def sums_securely(self) -> bool:
+        """Whether the server learns sums over clusters alone."""
+        return self.privacy_sum == "secure" and self.how.travels
 
     @property
     def code_up(self) -> Code:
@@ -207,7 +214,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     def hash_of_alone(self) -> str:
         """Of what a model depends on that a site trains by itself: equal ones are the same in whatever method's run."""
-        shared = (Own, Clusters, Aggregation, Sending, Scoring, Waiting)
+        shared = (Own, Clusters, Aggregation, Privacy, Sending, Scoring, Waiting)
         elsewhere = {field.name for section in shared for field in fields(section)} | {"method", "keep_by", "keep_confidence"}
         return self._hash({"tensor-set": self.trained_set}, elsewhere)
 

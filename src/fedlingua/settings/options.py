@@ -11,7 +11,7 @@ from fedlingua.common.languages import nearest
 Scalar = str | int | float | bool
 T = TypeVar("T", str, bool, int, float)
 
-GROUPS = ("adapter", "apf", "cluster", "lora", "meta", "sample", "server", "signature")
+GROUPS = ("adapter", "apf", "cluster", "lora", "meta", "privacy", "sample", "server", "signature")
 """First words of attributes that are groups of keys: adapter_dim is adapter.dim."""
 PAPERS = {"liu": "Liu et al. 2023", "chu": "Chu et al. 2024", "manoel": "Manoel et al. 2022"}
 """Short name of a paper -> its name: adapters in clusters of languages; MetaSend; multilingual medical encoders."""

@@ -43,6 +43,7 @@ BY_SIZE = When("aggregation = fed-avg, or a centralized method", lambda s: s.how
 TRAVELS = When("a method whose tensors travel", lambda s: s.how.trains and s.how.travels)
 CODED = TRAVELS & When("with auto one whose sites send all of a change", lambda s: s.send_code != "auto" or s.sends_change)
 CHOOSES = When("keep.choose = true", lambda s: s.chooses)
+SECURE = When("privacy.sum = secure", lambda s: s.sums_securely)
 LOW_RANK = trains("lora", "lora-sb")
 NOT_SGD = When("optimizer = adam or adamw", lambda s: s.optimizer != "sgd")
 
@@ -476,7 +477,19 @@ class Waiting:
     """Further seconds for choosing what they keep; 0: ten times deadline.phase-s."""
 
 
-SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, Scoring, Keeping, Waiting)
+@dataclass(frozen=True)
+class Privacy:
+    """What the server may see of an update."""
+
+    privacy_sum: str = option("plain", choices=("plain", "secure"), off=("plain",), when=TRAVELS)
+    """secure: the server learns the sum of a cluster's updates and of no smaller group (Bonawitz et al. 2017);
+    plain: it sees each site's."""
+    privacy_min_cluster: int = option(3, least=2, when=SECURE)
+    """The fewest sites in a secure sum, at the start and after sites were lost. Of two, each learns the
+    other's update; the sites' files have to allow it ([limits] min-cluster = 2)."""
+
+
+SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, Sending, Scoring, Keeping, Waiting)
 OPTIONS = options_of(SECTIONS)
 """Key -> option."""
 KEYS = {said.attribute: key for key, said in OPTIONS.items()}

@@ -69,9 +69,12 @@ def test_every_message_type_is_told_to_people() -> None:
         protocol.SEND,
         protocol.EVALUATE,
         protocol.FINISH,
+        protocol.KEYS,
+        protocol.SHARES,
+        protocol.UNMASK,
     }
     assert set(protocol.SENT_BY_A_SITE) == types
-    assert len(types) == 9
+    assert len(types) == 12
 
 
 def test_a_threshold_comes_as_it_was_sent_and_another_kind_is_refused() -> None:

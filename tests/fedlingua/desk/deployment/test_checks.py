@@ -22,7 +22,19 @@ from fedlingua.desk.deployment.checks import PROCESS_BYTES, check_site, look_at_
 from fedlingua.desk.deployment.site_setup import init_site
 from fedlingua.evaluation import scores
 from fedlingua.exchange.outline import outline_of
-from fedlingua.exchange.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.exchange.protocol import (
+    DIGESTS,
+    EVALUATE,
+    KEYS,
+    LEAKS,
+    PROBE,
+    SEND,
+    SENT_BY_A_SITE,
+    SHARES,
+    SIGNATURE,
+    TRAIN,
+    UNMASK,
+)
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.training import pieces
@@ -383,13 +395,20 @@ def test_the_list_of_what_is_sent_follows_the_method(settings: Settings, method:
     settings = dataclasses.replace(settings, method=method)
     outline = outline_of(settings)
     listed = sends(settings, outline)
-    assert set(listed) == set(SENT_BY_A_SITE) - {SIGNATURE, DIGESTS, LEAKS, PROBE, SEND}
+    others = {SIGNATURE, DIGESTS, LEAKS, PROBE, SEND, KEYS, SHARES, UNMASK}
+    assert set(listed) == set(SENT_BY_A_SITE) - others
     assert told in listed[TRAIN]
     num = outline.tensor_set.num_parameters
     assert (f"{num} numbers of 4 bytes, {4 * num / 1e6:.2f} MB" in listed[TRAIN]) is (method == "adapter-families")
     assert {kind: line for kind, line in listed.items() if kind != TRAIN} == {
-        kind: line for kind, line in SENT_BY_A_SITE.items() if kind not in (TRAIN, SIGNATURE, DIGESTS, LEAKS, PROBE, SEND)
+        kind: line for kind, line in SENT_BY_A_SITE.items() if kind not in {TRAIN, *others}
     }
+
+
+def test_secure_sums_are_listed_with_what_the_server_does_not_see(settings: Settings) -> None:
+    listed = sends(dataclasses.replace(settings, privacy_sum="secure"), None)
+    assert "as whole numbers under masks, of which the server learns the sum over a cluster alone" in listed[TRAIN]
+    assert {KEYS, SHARES, UNMASK} <= set(listed)
 
 
 def test_without_a_backbone_the_list_still_names_the_tensors(settings: Settings) -> None:

@@ -1,0 +1,163 @@
+"""One site's side of a secure sum: keys before the first round, masked numbers in each, shares to open the sum (docs/guides/privacy.md)."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlingua.common.errors import ExchangeError
+from fedlingua.common.files import written_once
+from fedlingua.exchange.coding.coder import generator_of
+from fedlingua.exchange.held import digest_of
+from fedlingua.exchange.joined import Numbers, join
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.tensors import NamedTensors, TensorSet
+from fedlingua.privacy import ledger
+from fedlingua.privacy.fixed_point import MOST_EXPONENT, Group, encode, pack
+from fedlingua.privacy.masks import context, masked
+from fedlingua.privacy.roster import Roster
+from fedlingua.privacy.secrets import SEALED_BYTES, Secrets
+from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, counted, sizes_of
+
+
+class SecureSite:
+    """A site's secrets and what it refuses, in one run and attempt.
+
+    Args:
+        folder: The site's private folder for the run.
+        task: Of the request.
+        least: The fewest sites in a cluster.
+    """
+
+    def __init__(self, folder: Path, task: Task, least: int) -> None:
+        self.folder, self.task, self.site, self.least = folder / "secure", task, task.site, least
+
+    def keys(self, num_rounds: int) -> dict[str, Any]:
+        """Return this site's public keys, as a reply's ConfigRecord has them."""
+        secrets = self._secrets()
+        return {"channel": secrets.channel.public_key().public_bytes_raw(), "keys": secrets.public_keys(num_rounds)}
+
+    def shares(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Accept a roster and return the sealed shares of this site's secrets.
+
+        Raises:
+            ExchangeError: The site is not in it with its own keys, a cluster of it is too small, or another roster came before.
+        """
+        roster, secrets = Roster.of(record), self._secrets()
+        own = {name: keys for name, *keys in zip(roster.names, roster.channels, roster.keys, strict=True)}.get(self.site)
+        if own != [secrets.channel.public_key().public_bytes_raw(), secrets.public_keys(roster.num_rounds)]:
+            raise ExchangeError(f"the roster does not have site {self.site} with the keys that it sent")
+        for part, (cluster, sites) in roster.clusters_of(self.site).items():
+            if len(sites) < self.least:
+                raise ExchangeError(
+                    f"the {part} cluster {cluster} has {len(sites)} sites; this site takes part in sums of {self.least} or more "
+                    "([limits] min-cluster)"
+                )
+        said = json.dumps(record, sort_keys=True, default=bytes.hex)
+        if written_once(self.folder / f"roster-{self.task.attempt}.json", said) != said:
+            raise ExchangeError(f"got another roster in attempt {self.task.attempt}; a site takes part under one")
+        return {"sealed": secrets.sealed_shares(roster, self.site)}
+
+    def masked(
+        self,
+        update: NamedTensors,
+        received: NamedTensors,
+        chosen: TensorSet,
+        sums: Mapping[str, Any],
+        asked: Mapping[str, Any],
+        seed: int,
+    ) -> dict[str, Numbers]:
+        """Return the update and its sums as a reply's arrays: whole numbers under masks.
+
+        Args:
+            sums: Of the training.
+            asked: Part -> the exponents of its tensors' scales.
+            seed: The run's, from which rounding draws.
+
+        Raises:
+            ExchangeError: No roster was accepted, the round has no keys, or a scale is none.
+        """
+        roster, secrets, number = self._roster(), self._secrets(), self.task.round
+        if not 1 <= number <= roster.num_rounds:
+            raise ExchangeError(f"asked for masks of round {number}; the roster has keys for 1 to {roster.num_rounds}")
+        started, arrays, cuts = join(received, chosen), dict[str, Numbers](), 0
+        own = roster.clusters_of(self.site)
+        for part, trained in join(update, chosen).items():
+            cluster, members = own[part]
+            sizes, group = sizes_of(chosen, part), Group.of(len(members))
+            exponents = _exponents(asked.get(part), len(sizes), part)
+            draws = generator_of(seed, number, self.site, f"secure {part}")
+            levels, cut = encode(trained - started[part], exponents, sizes, group, draws)
+            numbers = np.concatenate([levels, np.ones(CHECKS, np.uint16)])
+            bound = self._context(roster, part, cluster, exponents, digest_of(started[part]))
+            hidden = masked(numbers, secrets, roster, self.site, members, number, bound)
+            arrays[part], cuts = pack(hidden & np.uint16(group.modulus - 1), group), cuts + cut
+        bound = self._context(roster, COUNTERS_PART, "", (), "")
+        counters = counted({**sums, COUNTERS[-1]: cuts})
+        return {**arrays, COUNTERS_PART: masked(counters, secrets, roster, self.site, roster.names, number, bound)}
+
+    def shares_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return this site's shares for one round's sum: of each survivor's seed, of each other site's private key, never both.
+
+        Raises:
+            ExchangeError: The survivors are not sites of the roster in its order with this one among them, fewer than its threshold or
+                in a cluster too few, other ones than before in this round, or a share was not sealed for this site.
+        """
+        roster, secrets, number = self._roster(), self._secrets(), self.task.round
+        try:
+            survivors, sealed = [str(name) for name in record["survivors"]], bytes(record["sealed"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExchangeError("a request to open a sum has its survivors and sealed shares") from error
+        if survivors != [name for name in roster.names if name in survivors] or self.site not in survivors:
+            raise ExchangeError(
+                f"asked to open a sum over {', '.join(survivors) or 'nobody'}; wanted sites of the roster in its order, {self.site} "
+                "among them"
+            )
+        if len(survivors) < roster.threshold:
+            raise ExchangeError(
+                f"asked to open a sum over {len(survivors)} of {len(roster.names)} sites; wanted {roster.threshold}"
+            )
+        for part, named in roster.clusters.items():
+            for cluster, sites in named.items():
+                if 0 < (left := sum(site in survivors for site in sites)) < self.least:
+                    raise ExchangeError(
+                        f"asked to open a sum over {left} sites of the {part} cluster {cluster}; wanted {self.least}"
+                    )
+        if len(sealed) != SEALED_BYTES * len(roster.names) or not 1 <= number <= roster.num_rounds:
+            raise ExchangeError(
+                f"got {len(sealed)} bytes of sealed shares for round {number}; wanted those of {len(roster.names)} sites"
+            )
+        opened = b""
+        for at, sender in enumerate(roster.names):
+            both = sealed[SEALED_BYTES * at : SEALED_BYTES * (at + 1)]
+            seed, key = secrets.open_share(both, roster, self.site, sender, number)
+            opened += seed if sender in survivors else key
+        ledger.enter(self.folder / "opened", number, survivors)
+        return {"shares": opened}
+
+    def _context(self, roster: Roster, part: str, cluster: str, exponents: Sequence[int], received: str) -> bytes:
+        return context(roster, self.task.run, self.task.attempt, self.task.round, part, cluster, exponents, received)
+
+    def _secrets(self) -> Secrets:
+        """Return the attempt's secrets, which the system's random numbers make at the first call."""
+        return Secrets(bytes.fromhex(written_once(self.folder / f"secret-{self.task.attempt}", os.urandom(32).hex())))
+
+    def _roster(self) -> Roster:
+        file = self.folder / f"roster-{self.task.attempt}.json"
+        if not file.is_file():
+            raise ExchangeError(f"asked about a secure sum, but no roster came before in attempt {self.task.attempt}")
+        record = json.loads(file.read_text(encoding="utf-8"))
+        return Roster.of({**record, **{key: bytes.fromhex(record[key]) for key in ("channels", "keys")}})
+
+
+def _exponents(given: Any, count: int, part: str) -> list[int]:
+    if (
+        not isinstance(given, list)
+        or len(given) != count
+        or not all(type(each) is int and abs(each) <= MOST_EXPONENT for each in given)
+    ):
+        raise ExchangeError(f"the scales of the {part} are {str(given)[:99]}; wanted {count} whole numbers from -60 to 60")
+    return given

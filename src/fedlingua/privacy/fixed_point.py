@@ -1,0 +1,136 @@
+"""Changes of tensors as whole numbers modulo 2^12 or 2^16, which add up without overflow and under masks: pure functions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlingua.common.errors import ConfigError, ExchangeError
+from fedlingua.exchange.joined import Numbers
+
+MOST_SITES = {12: 16, 16: 64}
+"""Bits of a number -> the most sites whose numbers add up in them."""
+MOST_EXPONENT = 60
+"""A scale is 2 to the power of -60 to 60."""
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Group:
+    """Whole numbers modulo 2^bits, in which the levels of `sites` sites add up without overflow."""
+
+    bits: int
+    sites: int
+
+    @classmethod
+    def of(cls, sites: int) -> "Group":
+        """Return the smallest group for so many sites.
+
+        Raises:
+            ConfigError: More than 64 sites.
+        """
+        for bits, most in MOST_SITES.items():
+            if sites <= most:
+                return cls(bits, sites)
+        raise ConfigError(
+            f"privacy.sum = 'secure' adds up 64 sites in a cluster at most, but one has {sites}; make more clusters"
+        )
+
+    @property
+    def top(self) -> int:
+        """The greatest magnitude of one site's level."""
+        return ((1 << (self.bits - 1)) - 1) // self.sites
+
+    @property
+    def modulus(self) -> int:
+        return 1 << self.bits
+
+    def num_bytes(self, count: int) -> int:
+        """Return the bytes of so many packed numbers."""
+        return 2 * count if self.bits == 16 else 3 * ((count + 1) // 2)
+
+
+def encode(
+    change: Numbers, exponents: Sequence[int], sizes: Sequence[int], group: Group, generator: np.random.Generator
+) -> tuple[Numbers, int]:
+    """Round a part's change to levels, each up or down by chance so that its expectation is exact.
+
+    Args:
+        change: (n,) float32, tensor after tensor.
+        exponents: Of each tensor's scale, a power of two; a number beyond the scale is cut to it.
+        sizes: The tensors' sizes.
+
+    Returns:
+        (n,) uint16 levels modulo 2^bits, and how many numbers were cut.
+
+    Raises:
+        ExchangeError: A number is not finite.
+    """
+    levels, cut, first = np.empty(len(change), np.uint16), 0, 0
+    for exponent, size in zip(exponents, sizes, strict=True):
+        for start in range(first, first + size, _BLOCK):
+            block = change[start : min(start + _BLOCK, first + size)].astype(np.float64)
+            if not np.isfinite(block).all():
+                raise ExchangeError("an update holds NaN or infinity; train with a lower learning rate")
+            scaled = block * (group.top * 2.0**-exponent)
+            cut += int(np.count_nonzero(np.abs(scaled) > group.top))
+            rounded = np.floor(np.clip(scaled, -group.top, group.top) + generator.random(len(block)))
+            levels[start : start + len(block)] = np.mod(rounded, group.modulus).astype(np.uint16)
+        first += size
+    return levels, cut
+
+
+def decode(total: Numbers, exponents: Sequence[int], sizes: Sequence[int], group: Group) -> Numbers:
+    """Return a sum of levels as a sum of changes: (n,) float32. total: (n,) uint16, modulo 2^bits."""
+    signed = total.astype(np.int32)
+    signed[signed >= group.modulus // 2] -= group.modulus
+    scales = np.repeat(np.ldexp(1.0 / group.top, np.asarray(exponents, np.int64)), np.asarray(sizes, np.int64))
+    changes: Numbers = (signed * scales).astype(np.float32)
+    return changes
+
+
+def pack(levels: Numbers, group: Group) -> Numbers:
+    """Return levels as bytes: two bytes a number, or three for two of 12 bits."""
+    if group.bits == 16:
+        return levels.astype("<u2").view(np.uint8)
+    pairs = np.zeros(((len(levels) + 1) // 2, 2), np.uint16)
+    pairs.reshape(-1)[: len(levels)] = levels
+    low, high = pairs[:, 0], pairs[:, 1]
+    return np.stack([low & 0xFF, (low >> 8) | ((high & 0xF) << 4), high >> 4], axis=1).astype(np.uint8).reshape(-1)
+
+
+def unpack(packed: Numbers, count: int, group: Group) -> Numbers:
+    """Return (count,) uint16 levels.
+
+    Raises:
+        ExchangeError: Another number of bytes.
+    """
+    if packed.dtype != np.uint8 or packed.shape != (group.num_bytes(count),):
+        got = f"{packed.dtype} {packed.shape}"
+        raise ExchangeError(
+            f"masked numbers are {got}; wanted {group.num_bytes(count)} bytes, {count} numbers of {group.bits} bits"
+        )
+    if group.bits == 16:
+        return packed.view("<u2").astype(np.uint16)
+    first, middle, last = (packed.reshape(-1, 3)[:, column].astype(np.uint16) for column in range(3))
+    return np.stack([first | ((middle & 0xF) << 8), (middle >> 4) | (last << 4)], axis=1).reshape(-1)[:count]
+
+
+def next_exponents(mean: Numbers, sizes: Sequence[int], before: Sequence[int], most: int, cuts: bool) -> list[int]:
+    """Return the exponents for the next round, which all sites may know since they follow from the aggregate.
+
+    A site's change is larger than the mean's: its scale is 4 to 8 times the mean's greatest number. If numbers were cut in this
+    round, no scale falls and all are doubled.
+
+    Args:
+        mean: (n,) the mean change, tensor after tensor.
+        before: This round's exponents.
+        most: The exponent of the farthest that a site can get in a round.
+    """
+    ends = np.cumsum(sizes)
+    pieces = (mean[end - size : end] for end, size in zip(ends, sizes, strict=True))
+    greatest = [float(np.abs(piece).max(initial=0.0)) for piece in pieces]
+    wanted = [int(np.ceil(np.log2(4 * number))) if number else old for number, old in zip(greatest, before, strict=True)]
+    if cuts:
+        wanted = [max(new, old + 1) for new, old in zip(wanted, before, strict=True)]
+    return [max(-MOST_EXPONENT, min(new, most)) for new in wanted]

@@ -1,0 +1,109 @@
+"""The roster of a secure sum: who takes part, under which keys, in which clusters. Every mask is bound to its hash."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fedlingua.backbones.parts import PARTS
+from fedlingua.clustering.clusters import Clusters
+from fedlingua.common.errors import ExchangeError
+
+KEY_BYTES = 32
+"""Bytes of an X25519 public key."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The sites of a secure sum in federation order.
+
+    Args:
+        names: The sites.
+        channels: Each site's public key, under which shares are sealed for it.
+        keys: Each site's public keys for masks, 32 bytes for each round, end to end.
+        clusters: Part -> cluster -> sites; a part without tensors has none.
+    """
+
+    names: tuple[str, ...]
+    channels: tuple[bytes, ...]
+    keys: tuple[bytes, ...]
+    clusters: Clusters
+
+    @property
+    def threshold(self) -> int:
+        """How many sites have to open a round's sum together: more than two thirds, so that no two lists of sites can be opened."""
+        return 2 * len(self.names) // 3 + 1
+
+    @property
+    def num_rounds(self) -> int:
+        return len(self.keys[0]) // KEY_BYTES
+
+    @cached_property
+    def hash(self) -> bytes:
+        """SHA-256 over everything here."""
+        return hashlib.sha256(json.dumps(self.record(), sort_keys=True, default=bytes.hex).encode()).digest()
+
+    def public_key(self, site: str, round_number: int) -> bytes:
+        """Return a site's public key for the masks of a round, counted from 1."""
+        return self.keys[self.names.index(site)][KEY_BYTES * (round_number - 1) : KEY_BYTES * round_number]
+
+    def clusters_of(self, site: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """Return part -> the cluster that a site's part is averaged in, and its sites."""
+        return {
+            part: next((name, sites) for name, sites in self.clusters[part].items() if site in sites)
+            for part in PARTS
+            if self.clusters.get(part)
+        }
+
+    def record(self) -> dict[str, Any]:
+        """Return the roster as a request's ConfigRecord has it."""
+        clusters = {part: {name: list(sites) for name, sites in named.items()} for part, named in self.clusters.items()}
+        return {
+            "names": list(self.names),
+            "channels": b"".join(self.channels),
+            "keys": b"".join(self.keys),
+            "clusters": json.dumps(clusters, sort_keys=True),
+        }
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Roster":
+        """Return what `record` gave.
+
+        Raises:
+            ExchangeError: It lacks something, names a site twice, has keys of another length, or a cluster of strangers.
+        """
+        try:
+            names = tuple(str(name) for name in record["names"])
+            channels, keys = bytes(record["channels"]), bytes(record["keys"])
+            clusters: Clusters = {
+                part: {str(name): tuple(map(str, sites)) for name, sites in named.items()}
+                for part, named in json.loads(record["clusters"]).items()
+            }
+            of_site = len(keys) // max(1, len(names))
+            well_formed = (
+                len(set(names)) == len(names) > 1
+                and len(channels) == KEY_BYTES * len(names)
+                and of_site >= KEY_BYTES
+                and of_site % KEY_BYTES == 0
+                and len(keys) == of_site * len(names)
+                and set(clusters) <= set(PARTS)
+                and all(
+                    sorted(site for sites in named.values() for site in sites) == sorted(names) for named in clusters.values()
+                )
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ExchangeError(f"the roster of the secure sum cannot be read ({type(error).__name__})") from error
+        if not well_formed:
+            raise ExchangeError(
+                "the roster of the secure sum is not one: wanted two sites or more, each once, with a key for shares and one for each "
+                "round, and in one cluster of every part"
+            )
+        each = range(len(names))
+        return cls(
+            names,
+            tuple(channels[KEY_BYTES * at : KEY_BYTES * (at + 1)] for at in each),
+            tuple(keys[of_site * at : of_site * (at + 1)] for at in each),
+            clusters,
+        )

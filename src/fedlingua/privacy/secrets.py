@@ -1,0 +1,126 @@
+"""A site's secrets of a secure sum, made of one random number, and their shares among all sites (Shamir 1979)."""
+
+from collections.abc import Mapping, Sequence
+
+from Crypto.Protocol.SecretSharing import Shamir
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedlingua.common.errors import ExchangeError
+from fedlingua.privacy.roster import Roster
+
+SECRET_BYTES = 32
+SEALED_BYTES = 2 * SECRET_BYTES + 16
+"""Of a sealed share of a round: of the self mask's seed, of the private key, and the seal."""
+_HALF = 16
+"""Bytes that pycryptodome's Shamir shares at a time."""
+
+
+def derived(secret: bytes, info: str, salt: bytes | None = None) -> bytes:
+    """Return 32 bytes made of a secret by HKDF-SHA256 (RFC 5869)."""
+    return HKDF(SHA256(), SECRET_BYTES, salt, info.encode()).derive(secret)
+
+
+def agreed(private: X25519PrivateKey, public: bytes) -> bytes:
+    """Return what two key holders have in common (X25519, RFC 7748).
+
+    Raises:
+        ExchangeError: The public key is none, or one that leads to the same secret with everybody.
+    """
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as error:
+        raise ExchangeError("a site's public key in the roster is none; wanted 32 bytes of X25519") from error
+
+
+class Secrets:
+    """A site's secrets: a key pair for sealed shares, and for each round a key pair and the seed of its self mask.
+
+    Args:
+        master: 32 random bytes of the system's generator, from which all of them follow.
+    """
+
+    def __init__(self, master: bytes) -> None:
+        self._master = master
+        self.channel = X25519PrivateKey.from_private_bytes(derived(master, "channel"))
+
+    def private_key(self, round_number: int) -> bytes:
+        return derived(self._master, f"key {round_number}")
+
+    def own_seed(self, round_number: int) -> bytes:
+        """Return the seed of a round's self mask."""
+        return derived(self._master, f"own {round_number}")
+
+    def public_keys(self, num_rounds: int) -> bytes:
+        """Return the public keys of all rounds, 32 bytes each."""
+        return b"".join(public_of(self.private_key(number)) for number in range(1, num_rounds + 1))
+
+    def sealed_shares(self, roster: Roster, site: str) -> bytes:
+        """Share both secrets of each round among all sites, this one included, and seal each share for its holder.
+
+        Returns:
+            (sites, rounds) sealed shares of 80 bytes, end to end.
+        """
+        sealed: list[list[bytes]] = [[] for _ in roster.names]
+        sealers = [
+            ChaCha20Poly1305(_channel_key(self.channel, channel, roster, site, holder))
+            for holder, channel in zip(roster.names, roster.channels, strict=True)
+        ]
+        for number in range(1, roster.num_rounds + 1):
+            shares = zip(
+                _split(self.own_seed(number), roster), _split(self.private_key(number), roster), sealers, sealed, strict=True
+            )
+            for own, key, sealer, held in shares:
+                held.append(sealer.encrypt(number.to_bytes(12), own + key, None))
+        return b"".join(map(b"".join, sealed))
+
+    def open_share(self, sealed: bytes, roster: Roster, site: str, sender: str, round_number: int) -> tuple[bytes, bytes]:
+        """Return this site's shares of a sender's seed and private key of a round.
+
+        Raises:
+            ExchangeError: The seal is broken: it is of another sender, holder, round or roster, or was changed.
+        """
+        channel = roster.channels[roster.names.index(sender)]
+        opener = ChaCha20Poly1305(_channel_key(self.channel, channel, roster, sender, site))
+        try:
+            both = opener.decrypt(round_number.to_bytes(12), sealed, None)
+        except (InvalidTag, ValueError) as error:
+            raise ExchangeError(
+                f"the share of {sender} for round {round_number} is not sealed for this site under this roster"
+            ) from error
+        return both[:SECRET_BYTES], both[SECRET_BYTES:]
+
+
+def public_of(private: bytes) -> bytes:
+    """Return the public key of a private one."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def recovered(shares: Mapping[str, bytes], roster: Roster) -> bytes:
+    """Return a secret from the shares of its holders. shares: holder -> 32 bytes; of more than needed the first are used.
+
+    Raises:
+        ExchangeError: Fewer than the roster's threshold.
+    """
+    if len(shares) < roster.threshold:
+        raise ExchangeError(f"{len(shares)} sites gave their share of a secret; wanted {roster.threshold} of {len(roster.names)}")
+    holders = [(at, name) for at, name in enumerate(roster.names, start=1) if name in shares][: roster.threshold]
+    halves = ([(at, shares[name][first : first + _HALF]) for at, name in holders] for first in (0, _HALF))
+    return b"".join(Shamir.combine(half, False) for half in halves)
+
+
+def _split(secret: bytes, roster: Roster) -> Sequence[bytes]:
+    """Return the share of each site of the roster, in its order."""
+    halves = [
+        Shamir.split(roster.threshold, len(roster.names), secret[first : first + _HALF], False)
+        for first in range(0, SECRET_BYTES, _HALF)
+    ]
+    return [first[1] + second[1] for first, second in zip(*halves, strict=True)]
+
+
+def _channel_key(private: X25519PrivateKey, public: bytes, roster: Roster, sender: str, holder: str) -> bytes:
+    """Return the key that seals a sender's shares for a holder; both can make it."""
+    return derived(agreed(private, public), f"share {sender} -> {holder}", roster.hash)

@@ -1,0 +1,37 @@
+"""What both sides of a secure sum know: the counters that are summed beside the tensors, and numbers that show whether masks cancelled."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.tensors import TensorSet
+
+COUNTERS_PART = "counters"
+"""Name of the array of counters in a reply: masked over all sites of the run."""
+COUNTERS = ("sites", "steps", "num_examples", "num_tokens", "nll_sum", "cut")
+"""The counters in their order: 1, the sums of training, and how many numbers were beyond their scale."""
+CHECKS = 4
+"""How many ones follow a part's levels; they add up to the number of sites only if all masks have cancelled."""
+_LOSS = COUNTERS.index("nll_sum")
+_FRACTION = 2.0**20
+
+
+def sizes_of(chosen: TensorSet, part: Any) -> list[int]:
+    """Return the sizes of a part's tensors, in the set's order."""
+    return [math.prod(spec.shape) for spec in chosen.of_part(part)]
+
+
+def counted(sums: Mapping[str, Any]) -> Numbers:
+    """Return a site's counters: (6,) uint64; a loss to 20 bits after the point."""
+    values = [1, *(float(sums[name]) for name in COUNTERS[1:])]
+    values[_LOSS] *= _FRACTION
+    return np.array([round(value) for value in values], np.uint64)
+
+
+def totals(counters: Numbers) -> dict[str, float]:
+    """Return the sums that unmasked counters stand for, by name."""
+    values = dict(zip(COUNTERS, (float(value) for value in counters), strict=True))
+    return {**values, "nll_sum": values["nll_sum"] / _FRACTION}

@@ -1,0 +1,18 @@
+"""The ledger: a round is opened for one list of survivors."""
+
+from pathlib import Path
+
+import pytest
+
+from fedlingua.common.errors import ExchangeError
+from fedlingua.privacy.ledger import enter
+
+
+def test_a_round_is_opened_for_one_list_of_survivors_however_often(tmp_path: Path) -> None:
+    for _ in range(2):
+        enter(tmp_path / "opened", 3, ["a", "b", "c"])
+    enter(tmp_path / "opened", 4, ["a", "b"])
+    for others in (["a", "b"], ["a", "b", "c", "d"], ["b", "a", "c"]):
+        with pytest.raises(ExchangeError, match=r"asked to open round 3 for .* but it was opened for a, b, c; two sums"):
+            enter(tmp_path / "opened", 3, others)
+    assert sorted(file.name for file in (tmp_path / "opened").iterdir()) == ["0003.json", "0004.json"]

@@ -1,0 +1,60 @@
+"""The roster: what it holds, its hash, and what is none."""
+
+from typing import Any
+
+import pytest
+
+from fedlingua.common.errors import ExchangeError
+from fedlingua.privacy.roster import Roster
+
+ROSTER = Roster(
+    ("a", "b", "c"),
+    (b"1" * 32, b"2" * 32, b"3" * 32),
+    (b"4" * 64, b"5" * 64, b"6" * 64),
+    {"encoder": {"one": ("a", "b"), "two": ("c",)}, "decoder": {"all": ("a", "b", "c")}},
+)
+
+
+def test_it_comes_back_from_its_record_with_the_same_hash() -> None:
+    again = Roster.of(ROSTER.record())
+    assert again == ROSTER
+    assert again.hash == ROSTER.hash
+    assert (again.num_rounds, again.threshold) == (2, 3)
+    assert again.public_key("b", 2) == b"5" * 32
+    assert again.clusters_of("c") == {"encoder": ("two", ("c",)), "decoder": ("all", ("a", "b", "c"))}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"names": ["b", "a", "c"]},
+        {"channels": b"1" * 64 + b"3" * 32},
+        {"keys": b"4" * 191 + b"5"},
+        {"clusters": '{"decoder": {"all": ["a", "b", "c"]}}'},
+    ],
+)
+def test_its_hash_is_over_everything(change: dict[str, Any]) -> None:
+    assert Roster.of({**ROSTER.record(), **change}).hash != ROSTER.hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"names": ["a", "a", "c"]},
+        {"names": ["a"], "channels": b"1" * 32, "keys": b"4" * 64, "clusters": "{}"},
+        {"channels": b"1" * 95},
+        {"keys": b"4" * 96 + b"5" * 20},
+        {"keys": b""},
+        {"clusters": '{"encoder": {"one": ["a", "b"]}}'},
+        {"clusters": '{"encoder": {"one": ["a", "b", "c", "d"]}}'},
+        {"clusters": '{"encoder": {"one": ["a", "b"], "two": ["b", "c"]}}'},
+        {"clusters": '{"attention": {"one": ["a", "b", "c"]}}'},
+        {"clusters": "none"},
+        {"clusters": "[]"},
+        {"names": 7},
+        {"channels": "text"},
+    ],
+)
+def test_what_is_no_roster_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ExchangeError, match="the roster of the secure sum"):
+        Roster.of({**ROSTER.record(), **change})

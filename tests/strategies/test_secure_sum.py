@@ -1,0 +1,220 @@
+"""Whole runs with secure sums: exact, whoever is lost and whatever the order of replies, and named where there is no sum."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Error, Message
+from safetensors.numpy import load
+
+from fedlingua.common.errors import ConfigError, ExchangeError, RunError
+from fedlingua.exchange import protocol
+from fedlingua.settings.checks import UNSOUND, settings_from
+from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
+
+ROUNDS = 3
+
+
+@pytest.fixture
+def secure(four_sites: dict[str, Any]) -> dict[str, Any]:
+    return {**four_sites, "method": "adapter-fed", "rounds": ROUNDS, "privacy.sum": "secure", "keep.choose": False, "quorum": 0.7}
+
+
+def tensors(folder: Any) -> dict[str, np.ndarray]:
+    return {name: array for content in checkpoint_bytes(folder).values() for name, array in load(content).items()}
+
+
+def test_its_mean_is_the_plain_mean_within_a_level_of_every_site(secure: dict[str, Any], tmp_path: Path) -> None:
+    config = {**secure, "rounds": 1}
+    folder, live = run(config, tmp_path / "secure")
+    plain, _ = run({**config, "privacy.sum": "plain", "send.code": "none"}, tmp_path / "plain")
+    asked = next(message for message in live.sent if message.metadata.message_type == "train").content[protocol.SECURE]
+    level = max(2.0**exponent for part in asked.values() for exponent in part) / 511
+    summed, mean = tensors(folder), tensors(plain)
+    assert set(summed) == set(mean)
+    assert all(np.abs(summed[name] - mean[name]).max() <= level for name in mean)
+    assert any((summed[name] != mean[name]).any() for name in mean)
+    line, known = rounds(folder)[1], rounds(plain)[1]["sites"]
+    assert line["secure_sum"] == {"sites": 4, "cut": 0.0}
+    for site in line["sites"].values():
+        assert site["steps"] == int(np.mean([each["steps"] for each in known.values()]))
+
+
+def test_no_single_update_leaves_a_site(secure: dict[str, Any], tmp_path: Path) -> None:
+    _, live = run(secure, tmp_path / "run")
+    trained = [reply for reply in live.received if reply.metadata.message_type == "train"]
+    assert len(trained) == 4 * ROUNDS
+    for reply in trained:
+        assert protocol.METRICS not in reply.content
+        counters = reply.content[protocol.ARRAYS]["counters"].numpy()
+        assert (counters > 2**40).all()  # six draws of 64 bits
+
+
+def test_same_seed_same_bytes_in_any_order_with_other_masks(secure: dict[str, Any], tmp_path: Path) -> None:
+    one, _ = run(secure, tmp_path / "one", shuffle_seed=1)
+    two, _ = run(secure, tmp_path / "two", num_nodes=4, shuffle_seed=2)
+    assert checkpoint_bytes(one) == checkpoint_bytes(two)
+
+
+@pytest.mark.parametrize("phase", ["train", "train.unmask"])
+def test_a_site_is_lost(phase: str, secure: dict[str, Any], tmp_path: Path) -> None:
+    folder, _ = run(secure, tmp_path / "run", tamper=failing("court", phase, 2))
+    lines = rounds(folder)
+    assert [line["secure_sum"]["sites"] for line in lines[1:]] == [4, 3 if phase == "train" else 4, 4]
+    whole, _ = run(secure, tmp_path / "whole")
+    assert (checkpoint_bytes(folder) == checkpoint_bytes(whole)) == (phase == "train.unmask")
+
+
+def test_a_sum_without_a_site_is_the_mean_of_the_others(secure: dict[str, Any], tmp_path: Path) -> None:
+    config = {**secure, "rounds": 1}
+    folder, live = run(config, tmp_path / "secure", tamper=failing("court", "train", 1))
+    plain, _ = run(
+        {**config, "privacy.sum": "plain", "send.code": "none"}, tmp_path / "plain", tamper=failing("court", "train", 1)
+    )
+    summed, mean = tensors(folder), tensors(plain)
+    asked = next(message for message in live.sent if message.metadata.message_type == "train").content[protocol.SECURE]
+    level = max(2.0**exponent for part in asked.values() for exponent in part) / 511
+    assert all(np.abs(summed[name] - mean[name]).max() <= level for name in mean)
+
+
+def test_too_few_for_a_sum_end_the_run_by_name(secure: dict[str, Any], tmp_path: Path) -> None:
+    def two_are_lost(request: Message, reply: Message) -> Message:
+        lost = request.content.config_records.get(protocol.TASK, {}).get("site") in ("hospital", "court")
+        return Message(Error(1, "lost"), reply_to=request) if lost and request.metadata.message_type == "train" else reply
+
+    with pytest.raises(RunError, match="round 1: 2 of 4 sites sent their part of the sum, and 3 have to open it"):
+        run({**secure, "quorum": 0.5}, tmp_path / "run", tamper=two_are_lost)
+    folder, _ = run({**secure, "quorum": 0.5, "below-quorum": "go-on"}, tmp_path / "on", tamper=two_are_lost)
+    assert all("secure_sum" not in line for line in rounds(folder))
+
+
+def _tampered(change: Any, kind: str = "train", site: str = "court") -> Any:
+    def tamper(request: Message, reply: Message) -> Message:
+        task = request.content.config_records.get(protocol.TASK, {})
+        if request.metadata.message_type == kind and task.get("site") == site and not reply.has_error():
+            change(reply.content)
+        return reply
+
+    return tamper
+
+
+def _other_numbers(content: Any) -> None:
+    from flwr.app import Array
+
+    array = content[protocol.ARRAYS]["encoder"].numpy().copy()
+    array[-1] ^= 0x55
+    content[protocol.ARRAYS]["encoder"] = Array(array)
+
+
+def _other_share(content: Any) -> None:
+    shares = content[protocol.SECURE]["shares"]
+    content[protocol.SECURE] = ConfigRecord({"shares": bytes([shares[0] ^ 1]) + shares[1:]})
+
+
+@pytest.mark.parametrize(
+    ("tamper", "said"),
+    [
+        (_tampered(_other_numbers), "the masks of the encoder cluster all did not cancel"),
+        (_tampered(_other_share, "train.unmask"), "the masks of the counters did not cancel"),
+    ],
+)
+def test_a_wrong_sum_is_never_taken(tamper: Any, said: str, secure: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=said):
+        run(secure, tmp_path / "run", tamper=tamper)
+
+
+def test_a_reply_in_the_clear_is_refused(secure: dict[str, Any], tmp_path: Path) -> None:
+    from flwr.app import MetricRecord
+
+    def sums(content: Any) -> None:
+        content[protocol.METRICS] = MetricRecord({"nll_sum": 1.0})
+
+    folder, _ = run(secure, tmp_path / "run", tamper=_tampered(sums))
+    assert "an unknown 'metrics'" in str(rounds(folder)[1]["failures"])
+
+
+def test_a_run_that_was_killed_while_it_opened_a_sum_ends_with_the_same_bytes(secure: dict[str, Any], tmp_path: Path) -> None:
+    config = {**secure, "quorum": 1.0}
+    whole, _ = run(config, tmp_path / "whole")
+    with pytest.raises(RunError):
+        run(config, tmp_path / "killed", tamper=failing("school", "train.unmask", 2))
+    resumed = {**config, "run-dir": str(tmp_path / "killed"), "resume": True}
+    folder = run_on(InProcessGrid(resumed, 2), resumed)
+    assert checkpoint_bytes(folder) == checkpoint_bytes(whole)
+
+
+def test_a_resumed_run_opens_a_round_for_the_same_sites_or_not_at_all(secure: dict[str, Any], tmp_path: Path) -> None:
+    def one_is_lost_then_all(request: Message, reply: Message) -> Message:
+        task = request.content.config_records.get(protocol.TASK, {})
+        kind, number = request.metadata.message_type, task.get("round")
+        lost = number == 2 and (kind == "train.unmask" or (kind == "train" and task.get("site") == "court"))
+        return Message(Error(1, "lost"), reply_to=request) if lost else reply
+
+    with pytest.raises(RunError):
+        run(secure, tmp_path / "killed", tamper=one_is_lost_then_all)
+    resumed = {**secure, "run-dir": str(tmp_path / "killed"), "resume": True}
+    live = InProcessGrid(resumed, 2)
+    folder = run_on(live, resumed)
+    asked = [m.content[protocol.TASK] for m in live.sent if m.metadata.message_type == "train"]
+    assert [task["site"] for task in asked if task["round"] == 2] == ["hospital", "school", "bank"]
+    assert [line["secure_sum"]["sites"] for line in rounds(folder)[1:]] == [4, 3, 4]
+
+
+VALUES: dict[str, dict[str, Any]] = {
+    "aggregation": {"aggregation": "fed-avg"},
+    "send.rule": {"send.rule": "top-k"},
+    "send.code": {"send.code": "4bit"},
+    "own-model": {"own-model": "mr-mtl"},
+    "optimizer-state": {"optimizer-state": "averaged"},
+    "scaffold": {"scaffold": True},
+    "server.extrapolation": {"server.extrapolation": True},
+    "strategy": {"strategy": "my_file:MyStrategy"},
+    "optimizer": {"optimizer": "sgd"},
+    "robust.max-norm": {"robust.max-norm": 1.0},
+    "signature.form": {"method": "adapter-gradients"},
+}
+
+
+@pytest.mark.parametrize("key", UNSOUND)
+def test_what_is_unsound_with_secure_sums_is_refused_by_name(key: str, secure: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"privacy.sum = 'secure', and {key} = "):
+        settings_from({**secure, **VALUES[key]})
+    settings_from({**secure, **VALUES[key], "privacy.sum": "plain"})
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        {"server.optimizer": "adam"},
+        {"server.optimizer": "sgd"},
+        {"private-layers": "decoder.-1"},
+        {"pull": 0.1},
+        {"own-model": "ditto"},
+        {"optimizer-state": "kept"},
+        {"send.code-down": "4bit"},
+        {"tensor-set": "lora"},
+        {"tensor-set": "norms"},
+    ],
+)
+def test_what_is_sound_with_secure_sums_runs(sound: dict[str, Any], secure: dict[str, Any], tmp_path: Path) -> None:
+    folder, _ = run({**secure, **sound, "rounds": 2}, tmp_path / "run")
+    assert [line["secure_sum"]["sites"] for line in rounds(folder)[1:]] == [4, 4]
+
+
+def test_clusters_that_are_too_small_are_refused_before_any_training(secure: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"cluster .* has 2 sites .*, and a secure sum needs 3 \(privacy.min-cluster\)"):
+        run({**secure, "method": "adapter-random", "cluster.number": 2}, tmp_path / "run")
+    folder, _ = run({**secure, "method": "adapter-random", "cluster.number": 2, "privacy.min-cluster": 2}, tmp_path / "two")
+    assert rounds(folder)[1]["secure_sum"]["sites"] == 4
+
+
+def test_a_plain_run_answers_nothing_about_secure_sums(four_sites: dict[str, Any]) -> None:
+    from clients.client_app import _secure
+    from fedlingua.exchange.protocol import Task
+
+    class PlainNode:
+        settings = settings_from(four_sites)
+
+    with pytest.raises(ExchangeError, match=r"privacy.sum = 'plain' in this run"):
+        _secure(Task("one", "run", 1, 1), PlainNode())  # type: ignore[arg-type]
