@@ -12,10 +12,10 @@ SIDES = ("alone", "federated")
 
 
 def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]]) -> dict[str, Any]:
-    """Return the scores of one site's candidates, {} if it did not choose. metrics: key -> score from sums; gains are in the first.
+    """Return the scores of one site's candidates; {} if it did not choose. metrics: key -> score; gains are in the first.
 
-    `gain` says by how much the kept model is better than the better of base and alone on the scored text, with the interval that the site
-    computed by paired bootstrap; `gain_over_alone` compares with alone only.
+    `gain`: by how much the kept model is better than the better of base and alone on the scored text, with the interval that
+    the site computed by paired bootstrap; `gain_over_alone`: the same over alone.
     """
     if not scores.candidate or scores.federated is None:
         return {}

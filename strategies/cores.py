@@ -1,4 +1,4 @@
-"""Work on long arrays, piece by piece on several cores; results have the order of the pieces, so the number of cores changes no byte."""
+"""Work on pieces of long arrays on several cores; results keep the pieces' order, so the number of cores changes no byte."""
 
 import os
 from collections.abc import Callable, Sequence

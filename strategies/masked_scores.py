@@ -30,8 +30,8 @@ def check_sums(record: MetricRecord, most: int, most_loss: float = MOST_NATS) ->
     """Check and return a site's score sums. most_loss: nats a masked piece.
 
     Raises:
-        ExchangeError: The record does not hold four losses and four counts of each kind, a loss is too large, or too small for the pieces
-            not guessed, or it reports more pieces guessed than masked or more sentences than the site has.
+        ExchangeError: There are not four losses and four counts of each kind, a loss is too large, or too small for the pieces
+            not guessed, or more pieces are guessed than masked, or the site has fewer sentences.
     """
     wanted = {"sentences", "nll", "tokens", "correct", "masks"}
     if set(record) != wanted:
@@ -66,7 +66,7 @@ def measured_on(sums: MaskedScores) -> tuple[object, ...]:
 
 
 def site_scores(settings: Settings, direction: Direction, scores: Scores) -> dict[str, Any]:
-    """Return one site's entry in scores.json. Its `masks` is a hash, equal for two runs that were measured on the same masks."""
+    """Return one site's entry in scores.json. Its `masks` is a hash, equal for two runs measured on the same masks."""
     result, base = cast(MaskedScores, scores.result), cast(MaskedScores, scores.base)
     mean, deviation = split_perplexity(result)
     return {

@@ -10,8 +10,8 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     """Return the content of scores.json: every site's scores before and after, averages by name, and the bytes exchanged.
 
     total_bytes: all messages of the whole run, up and down, mean over sites; its fp32: the same tensors, each sent as float32.
-    tensor_saving, number_saving: the share that a selection left out of the uplink, 0-1, mean over sites and rounds (Chu et al. 2024,
-    §4.2, counts tensors).
+    tensor_saving, number_saving: the share that a selection left out of the uplink, 0-1, mean over sites and rounds (Chu et al.
+    2024, §4.2, counts tensors).
     """
     measure = MEASURES[strategy.settings.task]
     directions = {site.name: site.direction for site in strategy.registry.federation.sites}

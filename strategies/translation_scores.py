@@ -21,7 +21,7 @@ from fedlingua.settings.metrics import OF_TEXT
 from strategies.choice_scores import choice_means, choice_scores
 
 LEAST_COMET, MOST_COMET = -2.5, 1.5
-"""Range of COMET per sentence: newer models range from about 0 to 1; those from before 2022 are standardised and go below -1."""
+"""Range of COMET per sentence: newer models give about 0 to 1; those from before 2022 are standardised and go below -1."""
 MOST_GAIN = 100.0
 """Largest gain that a site may report, in BLEU points, either way."""
 MOST_LENGTH = 10_000
@@ -32,7 +32,7 @@ def check_sums(record: MetricRecord, most: int, most_loss: float = math.inf) -> 
     """Check and return a site's score sums.
 
     Raises:
-        ExchangeError: The record does not hold lists of counts, has more sentences than the site, or counts that no text can have.
+        ExchangeError: Not lists of counts, more sentences than the site has, or counts that no text can have.
     """
     more = {key.removeprefix(MORE): value for key, value in record.items() if key.startswith(MORE)}
     if set(record) - {CHECKPOINT} - {f"{MORE}{name}" for name in OF_TEXT} != {"sentences", "bleu", "chrf"}:
@@ -107,7 +107,7 @@ def _are_chrf(columns: tuple[Sequence[float], ...], sentences: int) -> bool:
 
 
 def _are_ngrams(totals: Sequence[float], sentences: int) -> bool:
-    """Whether `sentences` sentences can have these n-gram counts, by order from 1: a sentence of k tokens has k - n + 1 n-grams."""
+    """Whether so many sentences can have these n-gram counts, by order from 1: a sentence of k tokens has k - n + 1 n-grams."""
     as_long = [here - longer for here, longer in pairwise(totals)]
     shorter = [sentences, *as_long, min(1, totals[-1])]
     return all(longer <= here for here, longer in pairwise(shorter)) and all(total >= 0 and not total % 1 for total in totals)
@@ -153,7 +153,7 @@ def site_scores(settings: Settings, direction: Direction, scores: Scores) -> dic
 def all_scores(
     settings: Settings, sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[ScoreSums, ScoreSums]]
 ) -> dict[str, Any]:
-    """Return the scores over all sites: plain means (macro), mean weighted by test size (micro), all counts as one corpus (pooled)."""
+    """Return scores over all sites: plain mean (macro), mean weighted by test size (micro), counts as one corpus (pooled)."""
     sizes = {site: entry["sentences"] for site, entry in sites.items()}
     mean = {name: averages({site: entry[name] for site, entry in sites.items()}, sizes) for name in _AVERAGED}
     return {
@@ -172,7 +172,7 @@ _AVERAGED = ("bleu", "base_bleu", "chrf", "base_chrf")
 
 
 def extra_scores(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
-    """Return the scores of additional `metrics`; `not_measured` lists those that the site could not measure, and its log says why."""
+    """Return the scores of additional metrics; `not_measured` lists those that the site could not measure; its log says why."""
     scores: dict[str, Any] = {}
     signatures: dict[str, str] = {}
     for name in settings.more_metrics:
