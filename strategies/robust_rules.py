@@ -38,7 +38,7 @@ def krum(updates: Sequence[Update], liars: int) -> NamedTensors:
 
 
 def multi_krum(updates: Sequence[Update], liars: int) -> NamedTensors:
-    """Return the mean of the n - liars updates that Krum ranks first: Multi-Krum, Blanchard et al. 2017, with m = n - f."""
+    """Return the plain mean of the n - liars updates that Krum ranks first: Multi-Krum (Blanchard et al. 2017, m = n - f)."""
     return _mean_of(updates, krum_order(updates, liars)[: len(updates) - liars])
 
 

@@ -33,8 +33,8 @@ _POLL_S = 3.0
 class Traffic:
     """The byte counts of a run, by site and kind of message: describe, signature, train, probe, send, evaluate or finish.
 
-    counts: (site, kind, way) -> bytes; messages that name no site are counted under their node. speakers: node -> the first site
-    that it registered, to which the bytes of such messages belong.
+    counts: (site, kind, way) -> bytes; messages that name no site are counted under their node. speakers: node -> the first
+    site that it registered, to which the bytes of such messages belong.
     """
 
     def __init__(self) -> None:
