@@ -40,7 +40,7 @@ def differences(new: Mapping[str, Numbers], previous: Mapping[str, Numbers], cho
 
 
 def magnitudes(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Numbers:
-    """Return the mean |number| per tensor, (n_tensors,) float32 in order: input of the second filter (MetaSend's journal, §V-E).
+    """Return the mean |number| per tensor, (n_tensors,) float32 in order: the second filter's input (MetaSend's journal, §V-E).
 
     Raises:
         ExchangeError: Names the first tensor that is not finite.
