@@ -11,7 +11,7 @@ With g as a soft gate (selection/gates.py) and L_val = sum_j v_j L_j over the si
 - `own`: each site computes its own terms, k = j (`own_slope`), and sends their sum, one number. Biased: the effect of a site's
   tensors on the others' loss is left out.
 - `cross`: as `own`, and the server computes the terms of other sites from projections P (`cross_slope`): for every tensor,
-  sent or not, each site sends 16 numbers of its change and 16 of its gradient, with E <P g, P u> = <g, u>. Nothing is sent down.
+  sent or not, each site sends 16 numbers of its change and 16 of its gradient; E <P g, P u> = <g, u>. Nothing is sent down.
 - `loss`: only L_val travels, as in the journal. By theta it is a staircase, so the slope is that of its mean over thetas drawn
   around mu (`score_slope`). Unbiased for that mean, and noisy: one draw a round.
 

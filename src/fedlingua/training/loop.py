@@ -134,7 +134,7 @@ def train_locally(
         seed: Decides order, masks and dropout, so that equal seeds give equal bits.
         state: The optimiser's state to continue from, updated at the end; None: a new optimiser.
         before_step: Called with the batches of every step before it is taken; must leave the model unchanged.
-        this_round: The round's number, from 1, and how many there are: a schedule spans all their steps, as if each had as many.
+        this_round: The round's number, from 1, and how many there are: a schedule spans all steps, as if each had as many.
         group: The processes that train together; all of them must be given equal arguments.
         towards: The tensors that `proximal_mu` pulls to, some or all; None: those that training begins with.
         controls: SCAFFOLD's control variates, which also collect the gradients for the next ones.
