@@ -22,9 +22,8 @@ SENT, SHARES = "own-model", "shares"
 
 
 class OwnModels(FedMean):
-    """FedMean that measures an update against the model that its site sent last (`training_start`), not against the mean.
-
-    If that one was scaled down, the scaled model counts.
+    """FedMean that measures an update against the model that its site sent last (`training_start`; if it was scaled down, the scaled
+    model), not against the mean.
     """
 
     initial: NamedTensors

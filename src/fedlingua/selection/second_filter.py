@@ -1,10 +1,9 @@
 """The second filter of MetaSend's journal (Chu et al., §V-E): a small network that looks at the magnitudes of the tensors that
 the threshold selected, and decides which of them need not be sent after all.
 
-The journal gives the network's input and output, not how it learns. Here it learns as the threshold does, through a soft gate:
-in the backward pass a tensor's keep probability p is the gate, so that dL_val / dp of tensor l is w_k <grad L_k, W_k(l) -
-W_g(l)>; each site computes its own terms. A price on numbers is added, since no loss alone would leave out what only costs
-bytes.
+The journal gives the network's input and output, not how it learns. Here it learns as the threshold does, by a soft gate: in
+the backward pass a tensor's keep probability p is the gate, so dL_val / dp of tensor l is w_k <grad L_k, W_k(l) - W_g(l)>; each
+site computes its own terms. A price on numbers is added, since no loss alone would leave out what only costs bytes.
 """
 
 import numpy as np
