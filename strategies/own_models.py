@@ -22,8 +22,8 @@ SENT, SHARES = "own-model", "shares"
 
 
 class OwnModels(FedMean):
-    """FedMean that measures an update against the model that its site sent last (`training_start`; if it was scaled down, the scaled
-    model), not against the mean.
+    """FedMean that measures an update against the model that its site sent last (`training_start`), not against the
+    mean. If that model was scaled down, the scaled one counts.
     """
 
     initial: NamedTensors

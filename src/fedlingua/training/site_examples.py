@@ -32,7 +32,7 @@ def sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings)
 
 
 def masked_sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[MaskedExample]:
-    """Pack the source sentences, and mask each sequence as its text decides, in forms that together predict every piece."""
+    """Pack the source sentences, and mask each sequence once, as its own text decides."""
     return [masked for sequence in sequences_of(text, split, codec, settings) for masked in sequence.fixed(MASKS_KEY)]
 
 
