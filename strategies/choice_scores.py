@@ -1,4 +1,4 @@
-"""What scores.json says of the models that sites chose among, the same for every task."""
+"""The entries of scores.json about the models that sites chose among, the same for every task."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -12,10 +12,10 @@ SIDES = ("alone", "federated")
 
 
 def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]]) -> dict[str, Any]:
-    """Scores of one site's choice; {} if it chose nothing. metrics: key -> score from sums, the one with the gain first.
+    """Return the scores of one site's candidates; {} if it did not choose. metrics: key -> score; gains are in the first.
 
-    gain: by how much what is kept is better than the better of base and alone on the scored text, and its interval as the site found it by
-    paired bootstrap; gain_over_alone: the same over alone.
+    `gain`: by how much the kept model is better than the better of base and alone on the scored text, with the interval that
+    the site computed by paired bootstrap; `gain_over_alone`: the same over alone.
     """
     if not scores.candidate or scores.federated is None:
         return {}
@@ -37,7 +37,7 @@ def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]])
 
 
 def plain_mean(sites: Mapping[str, Mapping[str, Any]], name: str) -> float:
-    """Over sites."""
+    """Return the plain mean over sites of the score `name`."""
     return fmean(entry[name] for entry in sites.values())
 
 
@@ -46,6 +46,6 @@ def choice_means(
     metrics: Sequence[str],
     mean: Callable[[Mapping[str, Mapping[str, Any]], str], float] = plain_mean,
 ) -> dict[str, float]:
-    """Means over sites, where all of them have the score."""
+    """Return the mean over sites of each candidate's score that all of them have."""
     names = [f"{side}_{key}" for side in SIDES for key in metrics]
     return {f"macro_{name}": mean(sites, name) for name in names if sites and all(name in entry for entry in sites.values())}

@@ -1,4 +1,4 @@
-"""FedExP: a mean that moves as far as all its sites together (Jhunjhunwala et al. 2023, algorithm 1)."""
+"""FedExP: the mean's step, extrapolated by how far the sites disagree (Jhunjhunwala et al. 2023, algorithm 1)."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ from strategies.updates import Update
 
 
 class FedExP(FedMean):
-    """FedMean, whose clusters move through the mean as far as `step_size` says, part by part.
+    """FedMean in which each part of a cluster moves `step_size` times its step to the mean.
 
-    A server optimiser gets pseudo-gradients that are so much longer. The paper's mean of the last two rounds is not taken at the end:
-    the best round is the one with the least dev loss.
+    A server optimiser gets pseudo-gradients longer by this factor. The paper's mean of the last two rounds is not taken at the
+    end: the best round is the one with the least dev loss.
     """
 
     def _combined(self, before: NamedTensors, members: Sequence[Update]) -> NamedTensors:
@@ -30,12 +30,11 @@ class FedExP(FedMean):
 
 
 def step_size(squares: Sequence[float], weights: Sequence[float], mean_square: float, epsilon: float) -> float:
-    """eta_g = max(1, sum_i p_i |Delta_i|^2 / (2 (|sum_i p_i Delta_i|^2 + epsilon))): Jhunjhunwala et al. 2023, algorithm 1, where all of
-    M sites have p_i = 1 / M.
+    """Return eta_g = max(1, sum_i p_i |Delta_i|^2 / (2 (|sum_i p_i Delta_i|^2 + epsilon))).
 
     Args:
         squares: |Delta_i|^2 of every site.
-        weights: p_i, which add up to 1.
+        weights: p_i, which add up to 1; in the paper (Jhunjhunwala et al. 2023, algorithm 1) 1 / M for each of M sites.
         mean_square: |sum_i p_i Delta_i|^2.
     """
     shared = sum(weight * square for weight, square in zip(weights, squares, strict=True))
@@ -43,5 +42,5 @@ def step_size(squares: Sequence[float], weights: Sequence[float], mean_square: f
 
 
 def squared_distance(tensors: NamedTensors, before: NamedTensors) -> float:
-    """|Delta|^2 over all tensors, in float64."""
+    """Return |Delta|^2 over all tensors, in float64."""
     return sum(float(np.square(np.subtract(tensors[name], start, dtype=np.float64)).sum()) for name, start in before.items())

@@ -1,4 +1,4 @@
-"""Scores of a run that pre-trains: perplexity and accuracy of masked pieces, of the sums that its sites sent."""
+"""Scores of a pre-training run: perplexity and accuracy of masked pieces, computed from the sums that its sites sent."""
 
 import math
 from collections import defaultdict
@@ -19,19 +19,19 @@ from fedlingua.settings.config import Settings
 from strategies.choice_scores import choice_means, choice_scores
 
 MOST_NATS = 700.0
-"""A masked piece: exp of more is no float64."""
+"""Largest accepted loss per masked piece: the exp of a larger one overflows float64."""
 MOST_GAIN = math.exp(MOST_NATS)
-"""Of perplexity, either way."""
+"""Largest gain in perplexity that a site may report, either way."""
 LEAST_NATS = 0.99 * math.log(2)
-"""A piece that was not guessed: another one was at least as probable. A hundredth is left to rounding."""
+"""Least loss of a piece that was not guessed: another piece was at least as probable. A hundredth is allowed for rounding."""
 
 
 def check_sums(record: MetricRecord, most: int, most_loss: float = MOST_NATS) -> MaskedScores:
-    """A site's score sums. most_loss: nats a masked piece.
+    """Check and return a site's score sums. most_loss: nats a masked piece.
 
     Raises:
-        ExchangeError: not four losses and four counts of each kind, a loss that no perplexity can be made of, more guessed than asked, or
-            more sentences than the site has.
+        ExchangeError: There are not four losses and four counts of each kind, a loss is too large, or too small for the pieces
+            not guessed, or more pieces are guessed than masked, or the site has fewer sentences.
     """
     wanted = {"sentences", "nll", "tokens", "correct", "masks"}
     if set(record) != wanted:
@@ -61,12 +61,12 @@ def check_sums(record: MetricRecord, most: int, most_loss: float = MOST_NATS) ->
 
 
 def measured_on(sums: MaskedScores) -> tuple[object, ...]:
-    """The text and its masks."""
+    """Return what identifies the measured text and its masks."""
     return sums.sentences, sums.tokens, sums.masks
 
 
 def site_scores(settings: Settings, direction: Direction, scores: Scores) -> dict[str, Any]:
-    """What scores.json says of one site. masks: of what was masked, so that two runs can be seen to be measured on the same."""
+    """Return one site's entry in scores.json. Its `masks` is a hash, equal for two runs measured on the same masks."""
     result, base = cast(MaskedScores, scores.result), cast(MaskedScores, scores.base)
     mean, deviation = split_perplexity(result)
     return {
@@ -87,9 +87,9 @@ def site_scores(settings: Settings, direction: Direction, scores: Scores) -> dic
 def all_scores(
     settings: Settings, sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[MaskedScores, MaskedScores]]
 ) -> dict[str, Any]:
-    """What it says of all sites: means over languages (macro), sites by their masked pieces (micro), and of all pieces at once (pooled).
+    """Return the scores over all sites: mean over languages (macro), mean weighted by masked pieces (micro), all pieces pooled.
 
-    A language of several sites counts once, with their plain mean.
+    A language that several sites hold counts once, with their plain mean.
     """
     sizes = {site: entry["masked"] for site, entry in sites.items()}
     return {

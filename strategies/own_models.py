@@ -1,5 +1,5 @@
-"""Sites that send models of their own: every one goes on from its own. MR-MTL's are pulled to their mean; under shared-private a site
-makes of the mean what the others sent, for which every request says what the site counts in it.
+"""Strategy for sites that send models of their own and continue from them: MR-MTL, which pulls them to their mean, and
+shared-private, where a site takes its own model out of the mean; for this, each request holds the site's weight in it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,12 +18,12 @@ from strategies.fed_mean import FedMean
 from strategies.updates import Update
 
 SENT, SHARES = "own-model", "shares"
-"""In a state: prefix in its memory of what every site has sent last; key in its values of what that counts."""
+"""Keys in a state: prefix in `memory` of each site's last model; key in `values` of the sites' weights."""
 
 
 class OwnModels(FedMean):
-    """FedMean, but that an update is measured from what its site sent last (`training_start`), where its training began, and not from the
-    mean. Of an update that was scaled down that is what counted.
+    """FedMean that measures an update against the model that its site sent last (`training_start`), not against the
+    mean. If that model was scaled down, the scaled one counts.
     """
 
     initial: NamedTensors
@@ -37,13 +37,13 @@ class OwnModels(FedMean):
         return super().init(tensors)
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
-        """The clusters' means, and every site's model beside them."""
+        """Aggregate the clusters' means, and store every site's model beside them."""
         sent = {f"{SENT}/{site}/{name}": np.array(tensor) for site, of in updates.items() for name, tensor in of.tensors.items()}
         values = {**state.values, SHARES: self._shares(state, updates)} if self.tells_shares else state.values
         return replace(super().aggregate(state, updates), memory={**state.memory, **sent}, values=values)
 
     def _shares(self, state: State, updates: Mapping[str, Update]) -> dict[str, list[float]]:
-        """Site -> weight in its clusters' means, by part; clusters without any reply keep the previous weights."""
+        """Return site -> its weight in its clusters' means, by part; clusters without any reply keep the previous weights."""
         shares = {site: list(own) for site, own in state.values.get(SHARES, {}).items()}
         weights = weights_of(self.settings)
         for part, cluster, sites in in_clusters(updates, self.clusters):
@@ -56,7 +56,7 @@ class OwnModels(FedMean):
         return [self._with_shares(message, state) for message in super()._requests(message_type, state, grid, round_of)]
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """As of all, with the shares of the state that is sent."""
+        """Make every request as FedMean does, and add the site's shares in the state that is sent."""
         return [self._with_shares(each, self.sent) for each in super().configure_train(server_round, arrays, config, grid)]
 
     def _with_shares(self, message: Message, state: State) -> Message:
@@ -66,6 +66,6 @@ class OwnModels(FedMean):
         return message
 
     def training_start(self, site: str) -> NamedTensors:
-        """What the site has sent last; at first what everybody starts from."""
+        """Return the model that the site sent last; at first the initial tensors of the run."""
         memory = self.sent.memory
         return {name: memory.get(f"{SENT}/{site}/{name}", self.initial[name]) for name in self.tensor_set.names}

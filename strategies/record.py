@@ -1,4 +1,4 @@
-"""A round's line in rounds.jsonl: each site's figures, failures with reasons, and the server's times."""
+"""The record of a round, one line of rounds.jsonl: each site's figures, failures with reasons, and the server's times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ from strategies.traffic import Bytes
 
 @dataclass
 class RoundRecord:
-    """Of the round at work. phase_s: seconds from the first message out to the last reply; pause_s: from the last reply of the phase
-    before to the messages of this one being out; server_s: of the server's own work, by what it is."""
+    """The figures of the current round. phase_s: seconds from a phase's first request to its last reply; pause_s: from the last
+    reply of the phase before until all requests are sent; server_s: of the server's own work, by kind."""
 
     number: int
     folder: RunFolder
@@ -24,16 +24,16 @@ class RoundRecord:
     pause_s: dict[str, float] = field(default_factory=dict)
     server_s: dict[str, float] = field(default_factory=dict)
     bytes: Bytes = field(default_factory=dict)
-    """all that crossed in the round, whatever it was for"""
+    """All bytes exchanged in the round, whatever their purpose."""
     about: dict[str, Any] = field(default_factory=dict)
-    """the strategy's own figures of the round; and the dev losses of an earlier one that came with its replies, as "measured" """
+    """The strategy's own figures; under "measured", the dev losses of an earlier round that came with this one's replies."""
 
     def of(self, site: str) -> dict[str, Any]:
-        """A site's figures, to be added to."""
+        """Return the dict of a site's figures, to which the caller adds."""
         return self.sites.setdefault(site, {"seconds": {}, "uplink_bytes": 0, "downlink_bytes": 0})
 
     def fail(self, failure: Failure, phase: Phase) -> None:
-        """Record a failure once."""
+        """Record a failure, if it is not recorded yet, and log an event."""
         entry = {"site": failure.site, "phase": phase, "kind": failure.kind, "reason": failure.reason}
         if entry not in self.failures:
             self.failures.append(entry)
@@ -42,7 +42,7 @@ class RoundRecord:
             )
 
     def measure(self, number: int, dev_loss: float | None, losses: Mapping[str, Sums]) -> None:
-        """Enter the dev losses after this round, or after an earlier one, and tell these. losses: site -> sums."""
+        """Enter the dev losses after this round, or after an earlier one; of these log an event, too. losses: site -> sums."""
         sites = self.sites if number == self.number else dict[str, dict[str, Any]]()
         for site, sums in losses.items():
             record = self.of(site) if number == self.number else sites.setdefault(site, {"seconds": {}})
@@ -54,17 +54,17 @@ class RoundRecord:
 
     @property
     def traffic(self) -> list[tuple[int, int]]:
-        """(uplink, downlink) bytes of every site that was asked to train."""
+        """Return the (uplink, downlink) bytes of every site that was asked to train."""
         return [(int(record["uplink_bytes"]), int(record["downlink_bytes"])) for record in self.sites.values()]
 
     @property
     def savings(self) -> list[tuple[float, float]]:
-        """(tensors, numbers) that every site which sent a selection left out, 0-1."""
+        """Return the shares (of tensors, of numbers) left out by each site that sent a selection, 0-1."""
         chosen = [record for record in self.sites.values() if "numbers_share" in record]
         return [(1 - record["tensors_share"], 1 - record["numbers_share"]) for record in chosen]
 
     def line(self) -> dict[str, Any]:
-        """As in rounds.jsonl, without the strategy's own entries."""
+        """Return the round's line, without its number, attempt, seconds and dev loss."""
         answered = {site: record for site, record in self.sites.items() if record["seconds"]}
         server_s = {what: round(seconds, 6) for what, seconds in self.server_s.items()}
         seconds = {"phase_s": self.phase_s, "pause_s": self.pause_s, "server_s": server_s}

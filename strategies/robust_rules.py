@@ -1,4 +1,4 @@
-"""Aggregation rules under which a few lying sites of a cluster cannot decide what it becomes: pure functions of its updates."""
+"""Robust aggregation rules, under which a few lying sites cannot decide a cluster's result: pure functions of its updates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,13 +15,13 @@ Rule = Callable[[Sequence[Update]], NamedTensors]
 
 
 def median(updates: Sequence[Update]) -> NamedTensors:
-    """Coordinate-wise median, of an even number of sites the mean of the middle two: Yin et al. 2018, definition 1. In float32."""
+    """Return the coordinate-wise median in float32; of an even number, the middle two's mean: Yin et al. 2018, definition 1."""
     return each_number(updates, partial(_by_number, lambda numbers: np.median(numbers, axis=0)))
 
 
 def trimmed_mean(updates: Sequence[Update], liars: int) -> NamedTensors:
-    """Coordinate-wise mean without the `liars` largest and as many smallest of each number: Yin et al. 2018, definition 2, with
-    beta = liars / sites. In float32.
+    """Return the coordinate-wise mean in float32 without the `liars` largest and as many smallest values: Yin et al. 2018,
+    definition 2, with beta = liars / sites.
     """
 
     def mean_of_the_rest(numbers: Numbers) -> Numbers:
@@ -33,18 +33,18 @@ def trimmed_mean(updates: Sequence[Update], liars: int) -> NamedTensors:
 
 
 def krum(updates: Sequence[Update], liars: int) -> NamedTensors:
-    """The one update that lies closest to its n - liars - 2 nearest others, by squared L2 distances: Blanchard et al. 2017, section 4."""
+    """Return the update closest to its n - liars - 2 nearest others, in squared L2 distance: Blanchard et al. 2017, §4."""
     return _mean_of(updates, krum_order(updates, liars)[:1])
 
 
 def multi_krum(updates: Sequence[Update], liars: int) -> NamedTensors:
-    """The plain mean of the n - liars updates that Krum puts first: Multi-Krum, Blanchard et al. 2017, with m = n - f."""
+    """Return the plain mean of the n - liars updates that Krum ranks first: Multi-Krum (Blanchard et al. 2017, m = n - f)."""
     return _mean_of(updates, krum_order(updates, liars)[: len(updates) - liars])
 
 
 def krum_order(updates: Sequence[Update], liars: int) -> list[int]:
-    """Places of the updates by s(i) = sum over the n - liars - 2 nearest others j of |V_i - V_j|^2, the lowest first; of equal ones the
-    first in federation order.
+    """Rank updates by s(i) = sum over the n - liars - 2 nearest others j of |V_i - V_j|^2; return their places, lowest s first,
+    equal ones in federation order.
     """
     distances = squared_distances(updates)
     scores = [float(np.sort(np.delete(row, i))[: len(updates) - liars - 2].sum()) for i, row in enumerate(distances)]
@@ -52,7 +52,7 @@ def krum_order(updates: Sequence[Update], liars: int) -> list[int]:
 
 
 def squared_distances(updates: Sequence[Update]) -> Numbers:
-    """(sites, sites) float64. By differences, not by products: those would lose a small distance between large updates."""
+    """Return (sites, sites) float64, summed from differences: products would lose a small distance between large updates."""
     total = np.zeros((len(updates), len(updates)))
 
     def add(arrays: Sequence[Flat]) -> Numbers:
@@ -67,8 +67,8 @@ def squared_distances(updates: Sequence[Update]) -> Numbers:
 
 
 def norm_clip(norms: Mapping[str, float], bound: float) -> dict[str, float]:
-    """site -> 1 / max(1, |update| / M), of those that it makes shorter: norm clipping, Sun et al. 2019. bound: M; 0 takes the median of
-    the round's norms.
+    """Return site -> 1 / max(1, |update| / M) where this shortens the update: norm clipping, Sun et al. 2019. bound: M; 0 takes
+    the median of the round's norms.
     """
     most = bound or (float(np.median(list(norms.values()))) if norms else 0.0)
     return {site: most / norm for site, norm in norms.items() if norm > most}
@@ -80,11 +80,11 @@ ROBUST: dict[str, Callable[[int], Rule]] = {
     "krum": lambda liars: partial(krum, liars=liars),
     "multi-krum": lambda liars: partial(multi_krum, liars=liars),
 }
-"""One line a rule: `aggregation` -> the rule, by `robust.byzantine-sites`."""
+"""`aggregation` -> the rule, made with `robust.byzantine-sites`; one line for each rule."""
 
 
 def _by_number(choose: Callable[[Numbers], Numbers], arrays: Sequence[Flat]) -> Numbers:
-    """choose: (sites, n) -> (n,). By blocks, so that what lies in files is never whole."""
+    """Apply `choose`, (sites, n) -> (n,), block by block, so that arrays in files are never in memory as a whole."""
     total = np.empty(len(arrays[0]), np.float32)
 
     def fold(span: int) -> None:

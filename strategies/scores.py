@@ -1,4 +1,4 @@
-"""The scores of a run, from the sums that its sites sent; what is measured is the task's."""
+"""The content of scores.json, computed from the sums that a run's sites sent; the task decides which metrics it holds."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from strategies.strategy import SiteStrategy
 
 
 def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
-    """What scores.json says: every site before and after, named averages, and what it cost.
+    """Return the content of scores.json: every site's scores before and after, averages by name, and the bytes exchanged.
 
-    total_bytes: of the whole run up and down, mean over sites, all kinds of message; fp32: of the same tensors, each sent as float32.
-    tensor_saving, number_saving: what a selection left out of the uplink, 0-1, mean over sites and rounds (Chu et al. 2024, §4.2, counts
-    tensors).
+    total_bytes: all messages of the whole run, up and down, mean over sites; its fp32: the same tensors, each sent as float32.
+    tensor_saving, number_saving: the share that a selection left out of the uplink, 0-1, mean over sites and rounds (Chu et al.
+    2024, §4.2, counts tensors).
     """
     measure = MEASURES[strategy.settings.task]
     directions = {site.name: site.direction for site in strategy.registry.federation.sites}

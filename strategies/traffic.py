@@ -1,8 +1,8 @@
-"""All that crosses between the server and its sites, as serialized: counted where it passes, so that nothing goes past.
+"""Byte counts of all messages between the server and its sites, as serialized, taken in the grid so that none is missed.
 
-A round's `uplink_bytes` and `downlink_bytes` are all that training and evaluation exchange. Here stands the rest, too: the registration,
-signatures, delivery, replies that came late, were refused or are errors. What the transport adds (the
-bundle once, requests, polling) is not in it: `benchmarks/transport.py` holds this count against what goes through the sockets.
+A round's `uplink_bytes` and `downlink_bytes` are those of training and evaluation. The counts here also include registration,
+signatures, delivery, and replies that were late, refused or errors, but not what the transport adds (the bundle once, requests,
+polling): `benchmarks/transport.py` compares them with the bytes that go through the sockets.
 """
 
 import time
@@ -20,21 +20,21 @@ from fedlingua.exchange.records import message_bytes
 FILE = "traffic.json"
 UPLINK, DOWNLINK, FP32 = "uplink_bytes", "downlink_bytes", "fp32_bytes"
 NOBODY = "others"
-"""Stands for nodes that speak for no site of the federation, and for replies that answer nothing."""
+"""Entry for the bytes of nodes that registered no site of the federation, and of replies to no known request."""
 UNASKED = "unasked"
-"""The kind of a reply that answers nothing: what it calls itself is any node's word."""
+"""Kind of a reply to no known request; its own message type is not trusted."""
 Counts = Counter[tuple[str | int, str, str]]
 Bytes = dict[str, dict[str, dict[str, int]]]
-"""site -> kind of message -> UPLINK and DOWNLINK; where tensors travel also FP32, of all of them as float32, both ways"""
+"""site -> kind of message -> UPLINK and DOWNLINK bytes; if tensors travel also FP32: all of them as float32, both ways."""
 _POLL_S = 3.0
-"""As Flower's own."""
+"""Seconds between two polls, as in Flower's own grid."""
 
 
 class Traffic:
-    """Bytes so far. A message's kind is the last word of its type: describe, signature, train, probe, send, evaluate or finish.
+    """The byte counts of a run, by site and kind of message: describe, signature, train, probe, send, evaluate or finish.
 
-    counts: (site, kind, way) -> bytes; for a site, before it is known, its node. speakers: node -> the first site that it spoke for, whose
-    bytes are those of its answer to who it hosts.
+    counts: (site, kind, way) -> bytes; messages that name no site are counted under their node. speakers: node -> the first
+    site that it registered, to which the bytes of such messages belong.
     """
 
     def __init__(self) -> None:
@@ -42,21 +42,21 @@ class Traffic:
         self.speakers: dict[int, str] = {}
 
     def take(self, earlier: Bytes) -> None:
-        """Go on from what the run's attempts before have moved, as `as_json` gave it."""
+        """Add the counts of the run's earlier attempts, in the form that `as_json` returns."""
         for site, kinds in earlier.items():
             for kind, moved in kinds.items():
                 self.counts.update({(site, kind, way): moved.get(way, 0) for way in (UPLINK, DOWNLINK, FP32)})
 
     @property
     def total(self) -> dict[str, int]:
-        """Bytes of the whole run so far, mean over the sites that were spoken to."""
+        """Return the bytes of the whole run so far, mean over the sites that have any."""
         bytes_of = [moved for site, moved in self.as_json().items() if site != NOBODY]
         ways = {"up": UPLINK, "down": DOWNLINK, "fp32": FP32}
         sums = {name: sum(each.get(way, 0) for moved in bytes_of for each in moved.values()) for name, way in ways.items()}
         return {name: round(number / max(1, len(bytes_of))) for name, number in sums.items()}
 
     def as_json(self, since: Counts | None = None) -> Bytes:
-        """As JSON holds it; of a part of the run, `since` the counts at its beginning."""
+        """Return the counts in the form of traffic.json; with `since`, earlier counts, only what was added to those."""
         bytes_of: Bytes = {}
         for (who, kind, way), number in (self.counts - (since or Counter())).items():
             site = self.speakers.get(who, NOBODY) if isinstance(who, int) else who
@@ -66,12 +66,12 @@ class Traffic:
 
 
 class CountedGrid(Grid):
-    """Flower's grid, with every message that passes entered into `traffic`."""
+    """Flower's grid, which also counts every message in `traffic`."""
 
     def __init__(self, grid: Grid, traffic: Traffic) -> None:
         self._grid, self._traffic = grid, traffic
         self._asked: dict[str, tuple[str | int, str]] = {}
-        """message without a reply so far -> (who, kind)"""
+        """Id of a message without a reply so far -> (site or node, kind)."""
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         pushed = list(messages)

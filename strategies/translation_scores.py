@@ -1,4 +1,4 @@
-"""Scores of a run that translates: BLEU and chrF, of the sums that its sites sent."""
+"""Scores of a translation run: BLEU, chrF and additional metrics, computed from the sums that its sites sent."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,18 @@ from fedlingua.settings.metrics import OF_TEXT
 from strategies.choice_scores import choice_means, choice_scores
 
 LEAST_COMET, MOST_COMET = -2.5, 1.5
-"""Of a sentence: the newer models go from about 0 to 1; those of before 2022 are standardised, and reach below -1."""
+"""Range of COMET per sentence: newer models give about 0 to 1; those from before 2022 are standardised and go below -1."""
 MOST_GAIN = 100.0
-"""BLEU points, either way."""
+"""Largest gain that a site may report, in BLEU points, either way."""
 MOST_LENGTH = 10_000
-"""Characters of a sentence, on average over a text."""
+"""Most characters a sentence, on average over a text."""
 
 
 def check_sums(record: MetricRecord, most: int, most_loss: float = math.inf) -> ScoreSums:
-    """A site's score sums.
+    """Check and return a site's score sums.
 
     Raises:
-        ExchangeError: not lists of counts, more sentences than the site has, or counts that no text has.
+        ExchangeError: Not lists of counts, more sentences than the site has, or counts that no text can have.
     """
     more = {key.removeprefix(MORE): value for key, value in record.items() if key.startswith(MORE)}
     if set(record) - {CHECKPOINT} - {f"{MORE}{name}" for name in OF_TEXT} != {"sentences", "bleu", "chrf"}:
@@ -63,7 +63,7 @@ def check_sums(record: MetricRecord, most: int, most_loss: float = math.inf) -> 
 
 
 def _possible(sums: ScoreSums) -> dict[str, bool]:
-    """Metric -> whether there are translations and references of which it counts that."""
+    """Return for each metric whether some translations and references could have these counts."""
     sentences, (length, reference, *ngrams) = sums.sentences, sums.bleu
     characters = _columns(sums.chrf)
     most_edits = characters[0][0] + characters[1][0]
@@ -72,7 +72,7 @@ def _possible(sums: ScoreSums) -> dict[str, bool]:
         and length == ngrams[BLEU_ORDER]
         and _are_matches(ngrams[:BLEU_ORDER], ngrams[BLEU_ORDER:], [reference] * BLEU_ORDER)
         and reference > 0
-        # A token has a character, which is no space.
+        # Every token has at least one character that is not a space.
         and length <= characters[0][0]
         and reference <= characters[1][0],
         "chrF": _are_chrf(characters, sentences) and max(characters[0][0], characters[1][0]) <= MOST_LENGTH * sentences,
@@ -95,32 +95,32 @@ def _possible(sums: ScoreSums) -> dict[str, bool]:
 
 
 def _columns(counts: Sequence[float]) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
-    """(of the translations, of the references, common), each by order."""
+    """Split chrF counts into (those of the translations, of the references, common to both), each by n-gram order."""
     return counts[::3], counts[1::3], counts[2::3]
 
 
 def _are_chrf(columns: tuple[Sequence[float], ...], sentences: int) -> bool:
     ours, theirs, common = columns
-    # Of a translation sacreBLEU counts no n-grams longer than its reference, so they may fall by more than one a sentence.
+    # sacreBLEU counts no n-grams of a translation longer than its reference, so counts may fall by more than one a sentence.
     falling = all(longer <= here for here, longer in pairwise(ours)) and not any(total % 1 for total in ours)
     return falling and _are_ngrams(theirs, sentences) and _are_matches(common, ours, theirs)
 
 
 def _are_ngrams(totals: Sequence[float], sentences: int) -> bool:
-    """Whether so many sentences can have these n-grams, by order from 1: each order has one less of every sentence that is as long."""
+    """Whether so many sentences can have these n-gram counts, by order from 1: a sentence of k tokens has k - n + 1 n-grams."""
     as_long = [here - longer for here, longer in pairwise(totals)]
     shorter = [sentences, *as_long, min(1, totals[-1])]
     return all(longer <= here for here, longer in pairwise(shorter)) and all(total >= 0 and not total % 1 for total in totals)
 
 
 def _are_matches(common: Sequence[float], ours: Sequence[float], theirs: Sequence[float]) -> bool:
-    """Whether so many n-grams can be common: no more than either has, and with every one its beginning, which is one shorter."""
+    """Whether the common counts are possible: no more than either side has, and no more of an order than of the order below."""
     bounded = all(0 <= both <= min(*sides) for both, *sides in zip(common, ours, theirs, strict=True))
     return bounded and all(longer <= here for here, longer in pairwise(common))
 
 
 def measured_on(sums: ScoreSums) -> tuple[object, ...]:
-    """The references, as far as counts tell them."""
+    """Return the counts that depend on the references alone, to tell whether two sums are of the same text."""
     more = {name: counts[1::3] if name == "chrf++" else counts[1:] for name, counts in sums.more.items()}
     return sums.sentences, sums.bleu[1], sums.chrf[1::3], more.get("chrf++"), more.get("ter")
 
@@ -133,7 +133,7 @@ def _sums_of(metric: str, value: object) -> tuple[float, ...]:
 
 
 def site_scores(settings: Settings, direction: Direction, scores: Scores) -> dict[str, Any]:
-    """What scores.json says of one site."""
+    """Return one site's entry in scores.json."""
     result, base = cast(ScoreSums, scores.result), cast(ScoreSums, scores.base)
     bleu_signature, chrf_signature = signatures(direction.target)
     return {
@@ -153,7 +153,7 @@ def site_scores(settings: Settings, direction: Direction, scores: Scores) -> dic
 def all_scores(
     settings: Settings, sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[ScoreSums, ScoreSums]]
 ) -> dict[str, Any]:
-    """What it says of all sites: plain means (macro), the mean weighted by test size (micro), and all counts as one corpus (pooled)."""
+    """Return scores over all sites: plain mean (macro), mean weighted by test size (micro), counts as one corpus (pooled)."""
     sizes = {site: entry["sentences"] for site, entry in sites.items()}
     mean = {name: averages({site: entry[name] for site, entry in sites.items()}, sizes) for name in _AVERAGED}
     return {
@@ -172,7 +172,7 @@ _AVERAGED = ("bleu", "base_bleu", "chrf", "base_chrf")
 
 
 def extra_scores(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
-    """Scores of additional metrics in `metrics`. not_measured: metrics that the site could not measure; its log says why."""
+    """Return the scores of additional metrics; `not_measured` lists those that the site could not measure; its log says why."""
     scores: dict[str, Any] = {}
     signatures: dict[str, str] = {}
     for name in settings.more_metrics:
@@ -188,7 +188,7 @@ def extra_scores(settings: Settings, direction: Direction, result: ScoreSums, ba
 
 
 def extra_means(settings: Settings, sites: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Plain means over sites of what all of them measured; of COMET only where all have the same checkpoint."""
+    """Return plain means over sites of the metrics that all of them measured; of COMET only if all used the same checkpoint."""
     means: dict[str, float] = {}
     for name in settings.more_metrics:
         key = OF_TEXT[name].key

@@ -1,1 +1,1 @@
-"""The part of an update that a site sends: deviations of tensors, rules that choose by them, and masks that describe the choice."""
+"""Selection of the part of an update that a site sends: deviations of tensors, rules that use them, masks of the result."""

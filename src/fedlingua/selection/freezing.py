@@ -1,13 +1,13 @@
-"""Adaptive parameter freezing: Chen et al., ICDCS 2021 and IEEE TPDS 2024; a number that only swings to and fro is not sent for a while.
+"""Adaptive parameter freezing (Chen et al., ICDCS 2021, IEEE TPDS 2024): numbers that only oscillate are not sent for a while.
 
-A number's effective perturbation is |E| / E_abs, with moving averages E of its updates and E_abs of their magnitudes: 1 where it
-moves one way, near 0 where it oscillates. Where it is below a threshold the number is stable and its freezing period grows by a round;
-where not, the period is halved. For so many rounds the number is frozen, then it is sent and judged again. When 80 % are frozen
-the threshold is halved.
+A number's effective perturbation is |E| / E_abs, with moving averages E of its updates and E_abs of their magnitudes: 1 if it
+moves one way, near 0 if it oscillates. If it is at most a threshold, the number is stable and its freezing period grows by a
+round; if not, the period is halved. The number is frozen for that many rounds, then it is sent and judged again. When 80 % are
+frozen the threshold is halved.
 
-Left open by the papers, and chosen here: a number is judged in every round in which it is sent, the first included. One that never
-moved (E_abs = 0: embeddings of words not seen) is as stable as can be. A period ends at 255 rounds, to fit a byte. What a site trained of
-a frozen number is not counted, as it is not sent.
+The papers leave open, and we chose: a number is judged in every round in which it is sent, the first included. A number that
+never moved (E_abs = 0: embeddings of unseen words) counts as stable. A period is 255 rounds at most, to fit a byte. A site's
+training of a frozen number does not count, as it is not sent.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ _Form = tuple[np.dtype[Any], tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class PartHistory:
-    """What is remembered of one part's numbers, each array in joined order: 10 bytes a number.
+    """The history of one part's numbers, each array in joined order: 10 bytes a number.
 
-    update_mean: E, magnitude_mean: E_abs, float32. period, rounds_left: rounds, uint8; 0 left means sent in the round to come.
+    update_mean: E, magnitude_mean: E_abs, float32. period, rounds_left: rounds, uint8; at 0 left a number is sent.
     """
 
     update_mean: Numbers
@@ -46,7 +46,7 @@ class PartHistory:
 
 @dataclass(frozen=True, eq=False)
 class Freezing:
-    """State between two rounds. window: rounds that the moving averages remember, by alpha = 1 - 1 / window."""
+    """The state of freezing between two rounds. window: rounds that the moving averages span, by alpha = 1 - 1 / window."""
 
     chosen: TensorSet
     window: int
@@ -55,15 +55,15 @@ class Freezing:
 
 
 def apf_start(chosen: TensorSet, window: int = 4, threshold: float = 0.05) -> Freezing:
-    """Nothing is frozen in the first round. window: 4 in MetaSend's journal, §V-A; threshold: 0.05 in Chen et al."""
+    """Return the first state, nothing frozen. window: 4 in MetaSend's journal, §V-A; threshold: 0.05 in Chen et al."""
     return Freezing(chosen, window, threshold, _empty(chosen))
 
 
 def apf_step(state: Freezing, new: Mapping[str, Numbers], previous: Mapping[str, Numbers]) -> tuple[Selection, Freezing]:
-    """What is sent in this round, and the state after it; the round's update is new - previous.
+    """Return what is sent in this round, and the state after it; the round's update is new - previous.
 
-    Whose update it is, is the caller's to say: Chen et al. take the aggregated model's, so that all sites freeze alike. Needs memory
-    for the state a second time.
+    The caller decides whose update it is: Chen et al. take the aggregated model's, so that all sites freeze alike. Needs memory
+    for a second copy of the state.
     """
     parts, offsets = _empty(state.chosen), dict.fromkeys(PARTS, 0)
     for spec in state.chosen.specs:
@@ -79,13 +79,13 @@ def apf_step(state: Freezing, new: Mapping[str, Numbers], previous: Mapping[str,
 
 
 def _judge(state: Freezing, before: PartHistory, after: PartHistory, place: slice, update: Numbers) -> None:
-    """One block of one part, from a round to the next: a number that was sent is judged, a frozen one has a round less to go."""
+    """Advance one block of a part by a round: a number that was sent is judged, a frozen one has a round less to wait."""
     alpha, threshold = np.float32(1 - 1 / state.window), np.float32(state.threshold)
     sent = before.rounds_left[place] == 0
     mean, magnitude, period = before.update_mean[place], before.magnitude_mean[place], before.period[place]
     mean = np.where(sent, alpha * mean + (1 - alpha) * update, mean)
     magnitude = np.where(sent, alpha * magnitude + (1 - alpha) * np.abs(update), magnitude)
-    stable = np.abs(mean) <= threshold * magnitude  # not as a quotient: 0 / 0 is stable, too
+    stable = np.abs(mean) <= threshold * magnitude  # no quotient, so that 0 / 0 is stable, too
     judged = np.where(stable, np.minimum(period, _LONGEST - 1) + 1, period // 2)
     after.update_mean[place], after.magnitude_mean[place] = mean, magnitude
     after.period[place] = np.where(sent, judged, period)
@@ -93,16 +93,16 @@ def _judge(state: Freezing, before: PartHistory, after: PartHistory, place: slic
 
 
 def to_arrays(state: Freezing) -> Tensors:
-    """The state as named arrays, for a file: `<part>.<what>`, and `settings`: window and threshold."""
+    """Return the state as named arrays for a file: `<part>.<field>`, and `settings` with window and threshold."""
     arrays = {f"{part}.{what}": getattr(history, what) for part, history in state.parts.items() for what in _HISTORY}
     return arrays | {_SETTINGS: np.array([state.window, state.threshold], np.float64)}
 
 
 def from_arrays(arrays: Mapping[str, Numbers], chosen: TensorSet) -> Freezing:
-    """The state again.
+    """Return the state that `to_arrays` wrote.
 
     Raises:
-        RunError: the arrays are not those of this set.
+        RunError: The arrays do not fit this tensor set.
     """
     wanted: dict[str, _Form] = {_SETTINGS: (np.dtype(np.float64), (2,))}
     for part, size in part_sizes(chosen).items():

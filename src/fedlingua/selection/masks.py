@@ -1,4 +1,4 @@
-"""What is sent of a tensor set, and its form on the wire: the numbers end to end as in `exchange.joined`, and a mask that places them.
+"""Which part of a tensor set is sent, and its form on the wire: numbers end to end as in `exchange.joined`, and their masks.
 
     everything        one float32 array a part
     some tensors      one float32 array for each part that sends any; `mask`: one bit a tensor, in the set's order
@@ -24,7 +24,7 @@ MASK, INDICES = "mask", "indices"
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Which of a set's tensors are sent, or which of its single numbers: one of the two is given.
+    """The tensors of a set that are sent, or its single numbers that are sent; exactly one of the two is given.
 
     tensors: (n_tensors,) bool, in the set's order. numbers: part -> (its numbers,) bool, in joined order, for each part that has any.
     """
@@ -43,12 +43,12 @@ class Selection:
 
     @classmethod
     def of_names(cls, chosen: TensorSet, names: Collection[str]) -> "Selection":
-        """Whole tensors, by name."""
+        """Select whole tensors by name."""
         wanted = set(names)
         return cls(chosen, np.array([name in wanted for name in chosen.names], np.bool_))
 
     def count(self, part: str) -> int:
-        """Numbers sent of one part."""
+        """Return how many numbers of one part are sent."""
         if self.numbers is not None:
             return int(np.count_nonzero(self.numbers[part]))
         assert self.tensors is not None
@@ -56,19 +56,19 @@ class Selection:
         return sum(size for size, sent in zip(sizes, self._tensors_of(part), strict=True) if sent)
 
     def count_of(self, number: int, part: str, first: int, last: int) -> int:
-        """Numbers sent of the set's tensor `number`, which are those from `first` up to `last` of its part."""
+        """Return how many numbers of the set's tensor `number` are sent; it has those from `first` up to `last` of its part."""
         if self.numbers is not None:
             return int(np.count_nonzero(self.numbers[part][first:last]))
         assert self.tensors is not None
         return last - first if self.tensors[number] else 0
 
     def shapes_of(self, part: str) -> list[tuple[int, ...]]:
-        """Of each tensor of a part, how many numbers are sent."""
+        """Return for each tensor of a part the shape of what is sent: (how many numbers,)."""
         places = [(number, *place) for number, place in enumerate(Joined({}, self.chosen).places) if place[0] == part]
         return [(self.count_of(*place),) for place in places]
 
     def mask_of(self, part: str) -> Numbers:
-        """(its numbers,) bool in joined order, whichever the grain: which numbers of one part are sent."""
+        """Return which numbers of one part are sent, (its numbers,) bool in joined order, also of whole tensors."""
         if self.numbers is not None:
             return self.numbers[part]
         sizes = [math.prod(spec.shape) for spec in self.chosen.specs if spec.part == part]
@@ -76,21 +76,21 @@ class Selection:
 
     @property
     def share_of_numbers(self) -> float:
-        """Numbers sent, 0-1."""
+        """Return the share of numbers that are sent, 0-1."""
         sizes = part_sizes(self.chosen)
         return sum(map(self.count, sizes)) / max(1, sum(sizes.values()))
 
     @property
     def share_of_tensors(self) -> float:
-        """Tensors of which anything is sent, 0-1; one less this is the "tensor saving" of MetaSend (WWW 2024), §4.2.
+        """Return the share of tensors of which anything is sent; 1 minus it is MetaSend's "tensor saving" (WWW 2024, §4.2).
 
-        For a selection of single numbers the journal's table III gives one less the share of numbers by the same name.
+        For a selection of single numbers the journal's table III gives 1 minus the share of numbers under the same name.
         """
         return self.num_tensors / max(1, len(self.chosen.specs))
 
     @property
     def num_tensors(self) -> int:
-        """Tensors of which anything is sent."""
+        """Return the number of tensors of which anything is sent."""
         if self.tensors is not None:
             return int(np.count_nonzero(self.tensors))
         assert self.numbers is not None
@@ -111,17 +111,17 @@ class Selection:
 
 
 def everything(chosen: TensorSet) -> Selection:
-    """All tensors of a set."""
+    """Select all tensors of a set."""
     return Selection(chosen, tensors=np.ones(len(chosen.specs), np.bool_))
 
 
 def part_sizes(chosen: TensorSet) -> dict[str, int]:
-    """part -> how many numbers it has, for each that has any."""
+    """Return part -> how many numbers it has, for each part that has any."""
     return {spec.part: spec.shape[0] for spec in joined_set(chosen).specs}
 
 
 def pack_selected(tensors: Mapping[str, Numbers], selection: Selection) -> Tensors:
-    """What is selected of an update, as named arrays for the wire; the one copy that is made is of what is sent."""
+    """Return the selected part of an update as named arrays for the wire; only what is sent is copied."""
     chosen = selection.chosen
     if selection.is_everything:
         return _filled(join(tensors, chosen))
@@ -138,14 +138,14 @@ def pack_selected(tensors: Mapping[str, Numbers], selection: Selection) -> Tenso
 def unpack_selected(
     arrays: Mapping[str, Numbers], chosen: TensorSet, sent: Mapping[str, Sequence[Numbers]]
 ) -> tuple[Joined, Selection]:
-    """The update out of the wire's arrays alone, and what was sent of it; a number that was not counts as the site received it.
+    """Return the update made from the wire's arrays, and the selection; a number that was not sent has the value in `sent`.
 
-    sent: part -> what the site started from, as `joined.runs` gives it. A part that came whole shares the wire's memory, one of which
-    nothing came may share that of `sent`. A selection of all numbers comes back as one of all tensors. Whether the numbers are finite
-    is not looked at.
+    sent: part -> what the site started from, as `joined.runs` gives it. A part that was sent whole shares the memory of
+    `arrays`, one of which nothing was sent may share that of `sent`. A selection of all numbers is returned as one of all
+    tensors. The numbers are not checked to be finite.
 
     Raises:
-        ExchangeError: an array that is unknown, missing or of another form than its mask says; names it.
+        ExchangeError: An array is unknown, missing or of another form than its mask says; names it.
     """
     selection = selection_of(arrays, chosen)
     parts: dict[str, Numbers] = {}
@@ -163,7 +163,7 @@ def unpack_selected(
 
 
 def counted(arrays: Mapping[str, Numbers]) -> dict[str, int]:
-    """Bytes of a packed selection by what they are for: numbers ("payload"), bit masks ("mask") and indices ("indices")."""
+    """Count the bytes of a packed selection by purpose: numbers ("payload"), bit masks ("mask") and indices ("indices")."""
     sizes = {"payload": 0, MASK: 0, INDICES: 0}
     for name, array in arrays.items():
         kind = name.partition(".")[0]
@@ -188,7 +188,7 @@ def _packed_part(part: str, pieces: Sequence[Numbers], mask: Numbers) -> Tensors
 
 
 def _taken(pieces: Sequence[Numbers], mask: Numbers, count: int) -> Numbers:
-    """The masked numbers of arrays that lie end to end."""
+    """Return the numbers that the mask selects of arrays that lie end to end."""
     taken, filled, offset = np.empty(count, np.float32), 0, 0
     for piece in pieces:
         for cut in cuts(len(piece)):
@@ -200,7 +200,7 @@ def _taken(pieces: Sequence[Numbers], mask: Numbers, count: int) -> Numbers:
 
 
 def _put(payload: Numbers, flat: Numbers, selection: Selection, part: str) -> None:
-    """Write what was sent of a part to its places."""
+    """Write the numbers sent of a part to their places in `flat`."""
     if selection.numbers is not None:
         flat[selection.numbers[part]] = payload
         return
@@ -216,7 +216,7 @@ def _put(payload: Numbers, flat: Numbers, selection: Selection, part: str) -> No
 
 
 def selection_of(arrays: Mapping[str, Numbers], chosen: TensorSet) -> Selection:
-    """What the masks say; ExchangeError for an array that is unknown, or masks of both grains."""
+    """Read the selection from the masks; raise ExchangeError for an unknown array, or masks both of tensors and of numbers."""
     sizes = part_sizes(chosen)
     of_numbers = {f"{kind}.{part}" for kind in (MASK, INDICES) for part in sizes}
     known = [*sizes, MASK, *sorted(of_numbers)]

@@ -1,6 +1,6 @@
-"""dL_val / dtheta: what a higher threshold of MetaSend would do to the validation loss (the gradient of eq. 5), estimated in three ways.
+"""The slope of the validation loss by MetaSend's threshold, dL_val / dtheta (the gradient of eq. 5), estimated in three ways.
 
-Site k sends the tensors whose deviation lies on the right side of theta; one that is not sent counts with what the site received:
+Site k sends the tensors whose deviation lies on the right side of theta; for one that is not sent, the received one counts:
 
     W_s(l) = W_g(l) + sum_k w_k g_k(l) u_k(l)       u: W_k - W_g; w: weights inside a cluster; g: 1 where sent, else 0
 
@@ -8,15 +8,15 @@ With g as a soft gate (selection/gates.py) and L_val = sum_j v_j L_j over the si
 
     dL_val / dtheta = sum_j v_j sum_k sum_l w_k g_k'(l) <grad L_j(W_s)(l), u_k(l)>
 
-- `own`: each site makes its own terms, k = j, by itself (`own_slope`); nothing but the one number travels. Biased: what one site's
-  tensors do to the others' loss is left out.
-- `cross`: the same, and the terms of other sites from projections P: of every tensor's change, sent or not, and
-  gradient each site sends 16 numbers, with E <P g, P u> = <g, u> (`cross_slope`). Nothing goes down.
-- `loss`: the journal lets L_val alone travel. As a function of theta it is a staircase, so the slope is that of its mean over thetas drawn
-  around mu (`score_slope`). Unbiased for that, and noisy: one draw a round.
+- `own`: each site computes its own terms, k = j (`own_slope`), and sends their sum, one number. Biased: the effect of a site's
+  tensors on the others' loss is left out.
+- `cross`: as `own`, and the server computes the terms of other sites from projections P (`cross_slope`): for every tensor,
+  sent or not, each site sends 16 numbers of its change and 16 of its gradient; E <P g, P u> = <g, u>. Nothing is sent down.
+- `loss`: only L_val travels, as in the journal. By theta it is a staircase, so the slope is that of its mean over thetas drawn
+  around mu (`score_slope`). Unbiased for that mean, and noisy: one draw a round.
 
-Were the mean taken over those who sent (`send.missing = "renormalise"`), a tensor of one site alone would count in full however
-far its gate is open: its true slope is 0, and there would be nothing to learn from. So theta is learnt as above whichever mean is used.
+With the mean over senders only (`send.missing = "renormalise"`), a tensor that one site alone sends would count in full however
+far its gate is open: its true slope is 0, with nothing to learn from. So theta is learnt as above whichever mean is used.
 """
 
 import math
@@ -31,17 +31,17 @@ from fedlingua.selection.blocks import cuts
 from fedlingua.selection.gates import Keep, gate_slope
 
 BLOCK = 64 * 1024
-"""Numbers at a time; an inner product is added up block by block, so another number would give a slope other last bits."""
+"""Numbers in a block of an inner product's sum; another size would change the last bits of a slope."""
 PROJECTED = 16
-"""Numbers of a projection."""
+"""Numbers in a projection."""
 SPREAD = 0.25
-"""sigma as a share of mu: the thetas tried are within a half of mu around it nearly always, and below 0 once in 30,000 rounds."""
+"""sigma as a share of mu: nearly all thetas drawn are within half of mu around it, and one in 30,000 is below 0."""
 
 
 def mean_over_sites(answers: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """sum_j v_j answer_j over the sites that answered, slopes or losses, their weights made to add up to 1; NaN where none did.
+    """Return sum_j v_j answer_j of slopes or losses, with the answering sites' weights scaled to sum 1; NaN if none answered.
 
-    weights: site -> how much its dev text counts in L_val, over the whole federation. The sum is exact, so no order changes it.
+    weights: site -> the weight of its dev text in L_val, over the whole federation. The sum is exact, so it has no order.
     """
     present = math.fsum(weights[site] for site in answers)
     if not present or not all(map(math.isfinite, answers.values())):
@@ -55,14 +55,14 @@ def mean_over_sites(answers: Mapping[str, float], weights: Mapping[str, float]) 
 def products(
     gradients: Mapping[str, Numbers], received: Mapping[str, Numbers], trained: Mapping[str, Numbers]
 ) -> dict[str, float]:
-    """<grad L_k(W_s), u_k> of each tensor that has a gradient, in float64."""
+    """Return <grad L_k(W_s), u_k> of each tensor that has a gradient, in float64; u_k = trained - received."""
     return {name: _product(*(flat(each, name) for each in (gradients, received, trained))) for name in gradients}
 
 
 def _product(gradient: Flat, start: Flat, there: Flat) -> float:
-    """Added up by numpy itself: a BLAS would cut the sum by the number of its threads."""
+    """Return <gradient, there - start>, summed by numpy itself: a BLAS would split the sum by its number of threads."""
     total = 0.0
-    with np.errstate(invalid="ignore"):  # whoever takes the answer looks at it
+    with np.errstate(invalid="ignore"):  # the caller checks the result
         for cut in cuts(len(there), BLOCK):
             total += float((gradient[cut] * (there[cut].astype(np.float64) - start[cut])).sum())
     return total
@@ -71,10 +71,10 @@ def _product(gradient: Flat, start: Flat, there: Flat) -> float:
 def own_slope(
     of_tensors: Mapping[str, float], weight: float, deviations: Mapping[str, float], theta: float, tau: float, keep: Keep
 ) -> float:
-    """sum_l w_k g_k'(l) <grad L_k(W_s), u_k>(l): what a site's own update does to its loss, in one part.
+    """Return sum_l w_k g_k'(l) <grad L_k(W_s), u_k>(l): the slope of a site's loss due to its own update, in one part.
 
     Args:
-        of_tensors: `products` of those that count; weight: the site's in its cluster; deviations: tensor -> eq. 2.
+        of_tensors: The `products` to sum; weight: the site's weight in its cluster; deviations: tensor -> eq. 2.
     """
     slopes = {name: float(gate_slope(deviations[name], theta, tau, keep)) for name in of_tensors}
     return weight * sum((slope * of_tensors[name] for name, slope in slopes.items() if slope), 0.0)
@@ -83,13 +83,13 @@ def own_slope(
 def projections(
     tensors: Mapping[str, Numbers], chosen: TensorSet, seed: int, number: int, received: Mapping[str, Numbers] | None = None
 ) -> Numbers:
-    """(tensors, PROJECTED) float32 in the set's order: P of each tensor, or of its change; zeros of a missing one.
+    """Return the projection P of each tensor or of its change, (tensors, PROJECTED) float32 in the set's order; 0 if missing.
 
-    Every number is added, with a sign, to one of 16 sums; both are drawn by run, round and tensor, for all sites
-    alike. Feature hashing (Weinberger et al. 2009): as good as 16 rows of random signs, in a sixteenth of the time.
+    Every number is added, with a sign, to one of 16 sums; sign and sum are drawn by run, round and tensor, equal for all sites.
+    Feature hashing (Weinberger et al. 2009): as good as 16 rows of random signs, in a sixteenth of the time.
 
     Args:
-        seed: the run's; number: the round; received: what the tensors were before, if a change is wanted.
+        seed: The run's; number: the round; received: the tensors before training, to project their changes.
     """
     sums = np.zeros((len(chosen.specs), 2 * PROJECTED))
     for row, name in zip(sums, chosen.names, strict=True):
@@ -106,11 +106,11 @@ def projections(
 def cross_slope(
     gradient: Numbers, update: Numbers, weights: Numbers, deviations: Numbers, theta: float, tau: float, keep: Keep
 ) -> float:
-    """sum_l w_k g_k'(l) <P grad L_j, P u_k>(l): about what site k's update does to the loss of site j.
+    """Return sum_l w_k g_k'(l) <P grad L_j, P u_k>(l): an estimate of the slope of site j's loss due to site k's update.
 
     Args:
         gradient, update: (tensors, PROJECTED) projections, of j and of k.
-        weights: (tensors,) of k in the cluster of each tensor, 0 where j is in another; deviations: (tensors,) of k.
+        weights: (tensors,), k's in the cluster of each tensor, 0 if j is in another cluster; deviations: (tensors,), k's.
     """
     slopes = weights * gate_slope(deviations, theta, tau, keep)
     return float((slopes[:, None] * gradient * update).sum())
@@ -120,10 +120,10 @@ def cross_slope(
 
 
 def score_slope(loss: float, baseline: float, theta: float, mu: float, sigma: float) -> float:
-    """One draw's estimate of d/dmu of the mean of L over theta ~ N(mu, sigma^2): (L - baseline) d log p(theta) / dmu.
+    """Return one draw's estimate of d/dmu of the mean of L over theta ~ N(mu, sigma^2): (L - baseline) d log p(theta) / dmu.
 
-    The score (theta - mu) / sigma^2 has mean 0, so a baseline that does not depend on this draw takes noise away and adds no bias.
-    theta: as drawn, below 0 too. A run uses its absolute value; L(|theta|) is a function of what was drawn like any other, so the estimate
+    The score (theta - mu) / sigma^2 has mean 0, so a baseline that does not depend on this draw reduces noise and adds no bias.
+    theta: as drawn, also if below 0. A run uses |theta|; L(|theta|) is a function of the draw like any other, so the estimate
     is that of its mean. sigma may follow mu from round to round; in the slope of one round it is a constant.
     """
     return (loss - baseline) * (theta - mu) / sigma**2
@@ -133,13 +133,13 @@ def score_slope(loss: float, baseline: float, theta: float, mu: float, sigma: fl
 
 
 def bytes_slope(deviations: Mapping[str, Numbers], sizes: Numbers, theta: float, tau: float, keep: Keep) -> float:
-    """d / d theta of the share of a site's numbers that soft gates let through, mean over sites.
+    """Return d / d theta of the share of a site's numbers that soft gates let through, mean over sites.
 
-    Times lambda it is what the weight on bytes adds to the slope of `own` and `cross`: L_val does not know what
-    sending costs, so theta may drift to where all is sent. With `loss`, lambda x the share sent is added to the loss.
+    Times lambda, the weight on bytes, it is added to the slope of `own` and `cross`: L_val does not include what sending costs,
+    so theta may drift to where all is sent. With `loss`, lambda x the share sent is added to the loss.
 
     Args:
-        deviations: site -> (tensors,) of all tensors, sent or not; sizes: (tensors,) numbers of each.
+        deviations: site -> (tensors,) of all tensors, sent or not; sizes: (tensors,), how many numbers each has.
     """
     slopes = [math.fsum(sizes * gate_slope(of_site, theta, tau, keep)) for of_site in deviations.values()]
     return math.fsum(slopes) / float(sizes.sum()) / len(slopes)

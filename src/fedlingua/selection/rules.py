@@ -1,6 +1,6 @@
-"""Rules that choose which tensors of an update are sent: MetaSend's, and those that it is compared with.
+"""Rules that select the tensors of an update to send: MetaSend's, and those that it is compared with.
 
-Top-k and adaptive freezing choose single numbers: `top_k.py`, `freezing.py`.
+Top-k and adaptive freezing select single numbers: `top_k.py`, `freezing.py`.
 """
 
 import math
@@ -16,25 +16,25 @@ from fedlingua.selection.gates import Keep
 from fedlingua.selection.masks import Selection
 
 ZeroNorm = Literal["send", "stay"]
-"""What becomes of a changed tensor that was all zeros, as biases are at the start: it has no deviation."""
+"""Whether a changed tensor that was all zeros, as biases are at the start, is sent: it has no deviation."""
 
 
 def rounded(share: float, number: int) -> int:
-    """That share of a number, halves up."""
+    """Return share x number, halves rounded up."""
     return math.floor(share * number + 0.5)
 
 
 def rand_send(chosen: TensorSet, rng: np.random.Generator, share: float = 0.5) -> Selection:
-    """RandSend (MetaSend, §4.4): a share of the tensors, drawn at random; exactly so many, halves up."""
+    """Select exactly a share of the tensors, halves rounded up, drawn at random: RandSend (MetaSend, §4.4)."""
     tensors = np.zeros(len(chosen.specs), np.bool_)
     tensors[rng.permutation(len(tensors))[: rounded(share, len(tensors))]] = True
     return Selection(chosen, tensors)
 
 
 def dp(differences: Numbers, chosen: TensorSet, keep: Keep) -> Selection:
-    """DP (Passban et al. 2022, as MetaSend, §4.4, has it): the half of the tensors that moved most ("g") or least ("l").
+    """Select the half of the tensors that moved most ("g") or least ("l"): DP, Passban et al. 2022 as in MetaSend, §4.4.
 
-    differences: (n_tensors,), ||new - previous||. Of an odd number g has one more; of equal ones, those first in the set's order.
+    differences: (n_tensors,), ||new - previous||. Of an odd number "g" has one more; of equal ones, the first in the set.
     """
     moved_most = np.zeros(len(chosen.specs), np.bool_)
     moved_most[np.argsort(-differences, kind="stable")[: rounded(0.5, len(moved_most))]] = True
@@ -42,13 +42,13 @@ def dp(differences: Numbers, chosen: TensorSet, keep: Keep) -> Selection:
 
 
 def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Keep, zero_norm: ZeroNorm) -> Selection:
-    """MetaSend (WWW 2024), eq. 3: tensors with dev >= theta ("g"), or with dev < theta ("l").
+    """Select tensors with dev >= theta ("g"), or with dev < theta ("l"), compared in float64: MetaSend (WWW 2024), eq. 3.
 
-    deviations: (n_tensors,), as `deviation.deviations` gives them. Compared in float64. Those of inf are sent or stay whatever theta
-    and side are: the paper leaves them open.
+    deviations: (n_tensors,), as `deviation.deviations` gives them. For one of inf, which the paper leaves open, `zero_norm`
+    decides, whatever theta and side are.
 
     Raises:
-        ExchangeError: theta is no number.
+        ExchangeError: theta is NaN.
     """
     if math.isnan(theta):
         raise ExchangeError("theta is NaN; wanted a number")
@@ -57,7 +57,7 @@ def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Kee
 
 
 def fixed_threshold(deviations: Numbers, value: float | Literal["median"]) -> float:
-    """theta that no network learns: a number (0.5 in MetaSend, §5.3.1), or the median of this update's finite deviations."""
+    """Return a theta that is not learnt: `value` (0.5 in MetaSend, §5.3.1), or the median of the update's finite deviations."""
     if value != "median":
         return float(value)
     finite = _finite(deviations)
@@ -65,7 +65,7 @@ def fixed_threshold(deviations: Numbers, value: float | Literal["median"]) -> fl
 
 
 def random_threshold(deviations: Numbers, rng: np.random.Generator, over: Literal["unit", "range"]) -> float:
-    """theta drawn at random: from 0 to 1 ("unit": MetaSend, §5.3.1), or between the least and greatest finite deviation ("range")."""
+    """Draw theta from 0 to 1 ("unit": MetaSend, §5.3.1), or between the least and greatest finite deviation ("range")."""
     if over == "unit":
         return float(rng.uniform())
     finite = _finite(deviations)
@@ -73,14 +73,14 @@ def random_threshold(deviations: Numbers, rng: np.random.Generator, over: Litera
 
 
 KEPT_FROM = 0.5
-"""Probability from which on the second filter leaves a tensor in."""
+"""Least probability at which the second filter keeps a tensor."""
 
 
 def second_filter(selection: Selection, magnitudes: Numbers, keep_probability: Callable[[Numbers], Numbers]) -> Selection:
-    """The second filter (MetaSend's journal, §V-E): of the tensors that remain, those that a network would keep.
+    """Apply the second filter (MetaSend's journal, §V-E): of the selected tensors, select those that a network would keep.
 
-    magnitudes: (n_tensors,), as `deviation.magnitudes` gives them. keep_probability: magnitudes of the tensors that remain -> for
-    each the probability (0-1) that it is worth sending; from KEPT_FROM on it stays.
+    magnitudes: (n_tensors,), as `deviation.magnitudes` gives them. keep_probability: magnitudes of the selected tensors -> for
+    each the probability (0-1) that it is worth sending; from KEPT_FROM on it is kept.
     """
     remaining = selection.tensors
     assert remaining is not None, "the second filter looks at tensors, not at single numbers"

@@ -1,9 +1,9 @@
-"""The second filter of MetaSend's journal (Chu et al., §V-E): a small network that sees the magnitudes of the tensors which the threshold
-has left, and says which of them need not be sent after all.
+"""The second filter of MetaSend's journal (Chu et al., §V-E): a small network that looks at the magnitudes of the tensors that
+the threshold selected, and decides which of them need not be sent after all.
 
-The journal gives its input and its output, and not how it learns. Here it learns as the threshold does, through a soft gate: a tensor's
-keep probability p counts in the backward pass as the gate, so that dL_val / dp of tensor l is w_k <grad L_k, W_k(l) - W_g(l)>, each site
-its own terms. A price on numbers stands beside it, since no loss alone would leave out what only costs bytes.
+The journal gives the network's input and output, not how it learns. Here it learns as the threshold does, by a soft gate: in
+the backward pass a tensor's keep probability p is the gate, so dL_val / dp of tensor l is w_k <grad L_k, W_k(l) - W_g(l)>; each
+site computes its own terms. A price on numbers is added, since no loss alone would leave out what only costs bytes.
 """
 
 import numpy as np
@@ -12,28 +12,28 @@ from fedlingua.exchange.joined import Numbers
 
 NEURONS = 8
 SIZE = 3 * NEURONS + 1
-"""Numbers of the network: it travels to every site in every round."""
+"""Parameters of the network, which is sent to every site in every round."""
 _SMALLEST = 1e-8
 _KEEPS_AT_FIRST = 2.0
-"""Bias of the output: probability 0.88, so that the filter begins by leaving everything in."""
+"""Initial bias of the output, a probability of 0.88: the filter begins by keeping everything."""
 
 
 def drawn(seed: int) -> Numbers:
-    """(SIZE,) float32: one hidden layer, drawn anew."""
+    """Return a newly drawn network with one hidden layer, (SIZE,) float32."""
     rng = np.random.default_rng([seed, 2])
     hidden, output = rng.normal(0, 1, 2 * NEURONS), rng.normal(0, 0.1, NEURONS)
     return np.concatenate([hidden, output, [_KEEPS_AT_FIRST]]).astype(np.float32)
 
 
 def keep_probability(network: Numbers, magnitudes: Numbers) -> Numbers:
-    """(tensors,) float64, 0-1. network: (SIZE,); magnitudes: (tensors,), mean |number| of each, seen by their decimal
-    logarithm, scaled so that 1e-8 is -2 (the least), 0.01 is 0 and 10 is 1."""
+    """Return the probability that each tensor is kept, (tensors,) float64, 0-1. network: (SIZE,); magnitudes: (tensors,), mean
+    |number| of each; the input is their decimal logarithm, scaled so that 1e-8 is -2 (the least), 0.01 is 0 and 10 is 1."""
     _, _, outputs = _forward(network, magnitudes)
     return 1 / (1 + np.exp(-outputs))
 
 
 def network_gradient(network: Numbers, magnitudes: Numbers, slopes: Numbers) -> Numbers:
-    """(SIZE,) float64: gradient of sum_l slopes(l) p(l) with respect to the network. slopes: (tensors,), dL / dp."""
+    """Return the gradient of sum_l slopes(l) p(l) by the network's parameters, (SIZE,) float64. slopes: (tensors,), dL / dp."""
     inputs, hidden, outputs = _forward(network, magnitudes)
     keep = 1 / (1 + np.exp(-outputs))
     at_output = slopes * keep * (1 - keep)
@@ -43,7 +43,7 @@ def network_gradient(network: Numbers, magnitudes: Numbers, slopes: Numbers) -> 
 
 
 def _forward(network: Numbers, magnitudes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """(inputs, hidden layer, outputs) in float64."""
+    """Return (inputs, hidden layer, outputs) in float64."""
     first, bias, second = (network[start : start + NEURONS].astype(np.float64) for start in (0, NEURONS, 2 * NEURONS))
     inputs = (np.log10(np.maximum(magnitudes.astype(np.float64), _SMALLEST)) + 2) / 3
     hidden = np.maximum(np.outer(inputs, first) + bias, 0.0)

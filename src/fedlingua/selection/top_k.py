@@ -1,4 +1,4 @@
-"""Top-k: the numbers of largest magnitude over a whole set, exactly k of them, found without sorting."""
+"""Top-k: select exactly k numbers of largest magnitude over a whole tensor set, without sorting."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ from fedlingua.selection.masks import Selection, part_sizes
 from fedlingua.selection.rules import rounded
 
 _NO_SIGN = np.uint32(0x7FFFFFFF)
-"""The bits of a float32 without its sign ascend with its magnitude, and NaN is above all, so that it is sent and refused."""
+"""Mask of a float32's bits but its sign: they ascend with the magnitude, and NaN is above all, so it is sent and refused."""
 
 
 def top_k(new: NamedTensors, chosen: TensorSet, share: float = 0.5) -> Selection:
     """Select the share of all numbers that is largest in magnitude (top-k in MetaSend's journal, §IV-D and V-A).
 
-    The model's numbers, not their changes; exactly so many, halves up. Of numbers with the magnitude at which it ends, the
-    first: encoder, decoder, shared, each in joined order.
+    Judges the model's numbers, not their changes. Selects exactly the share, halves rounded up; of numbers with the smallest
+    selected magnitude, the first: encoder, decoder, shared, each in joined order.
     """
     sizes = part_sizes(chosen)
     pieces = [piece for part, pieces in runs(new, chosen).items() if part in sizes for piece in pieces]

@@ -1,1 +1,1 @@
-"""Batches, objectives, and the one local training loop."""
+"""Local training: examples, batches, losses and the training loop."""

@@ -1,4 +1,4 @@
-"""The gradient of one step of the optimiser, batch after batch, in pieces that fit into memory."""
+"""Accumulation of the gradient of one optimiser step, batch after batch, in pieces that fit into memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,16 +14,16 @@ from fedlingua.training.pieces import cut
 from fedlingua.training.process_group import ALONE, ProcessGroup, Sums
 
 Step = Sequence[Sequence[Example]]
-"""What one step of the optimiser sees: batches of examples."""
+"""The batches of examples of one optimiser step."""
 
 
 class StepGradient:
-    """Adds the gradient of a step's mean loss to the parameters: the mean over the tokens of the whole step, however its batches are cut,
-    and however they are shared among a group. pass_tokens: what a pass through the model costs besides its tokens, by which batches are
-    cut into pieces of like length; 0: they stay as they are.
+    """Adds the gradient of a step's mean loss to the parameters: the mean over the tokens of the whole step, however its
+    batches are cut or shared among a process group. pass_tokens: the fixed cost of a pass through the model, in tokens, by
+    which batches are cut into pieces of similar length; 0: they are not cut.
 
-    A batch that runs out of memory is halved, and the step begun anew: it stays the step that it was, but for dropout, drawn again. From
-    then on no batch has more padded tokens than that half.
+    A batch that runs out of memory is halved, and the step begins again: it is the same step except for dropout, which is drawn
+    again. From then on no batch has more padded tokens than that half.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class StepGradient:
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:
-        """Return the sums of every batch or piece; of a group, which adds up, those of the step. On a GPU the nll stays there.
+        """Return the sums of every batch or piece, in a process group those of the whole step. On a GPU the nll stays there.
 
         Raises:
-            RunError: a single example does not fit.
+            RunError: A single example does not fit into memory.
         """
         tokens_of_step = sum(example.num_targets for batch in step for example in batch)
         while True:
@@ -58,14 +58,14 @@ class StepGradient:
                     break
             if failed is None:
                 return self.group.add_up([each for each in self.model.parameters() if each.requires_grad], sums)
-            # Outside of the handler: the error keeps alive what the failed pass had made.
+            # Outside the handler: the error keeps the tensors of the failed pass alive.
             self._halve(failed)
 
     def _add(self, batch: Sequence[Example], tokens_of_step: int) -> Sums:
         with autocast(self.model, self.precision):
             nll, tokens = pad(batch, self.codec).to(self.model.device).nll(self.model, self.label_smoothing, self.use)
         (nll / tokens_of_step).backward()
-        # A number asked of a GPU would wait for it, batch after batch.
+        # Fetching a number from a GPU would wait for it, batch after batch.
         return nll.detach().double() if nll.device.type == "cuda" else float(nll.detach()), tokens, len(batch)
 
     def _halve(self, batch: Sequence[Example]) -> None:

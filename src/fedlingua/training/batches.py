@@ -1,4 +1,4 @@
-"""Examples to padded batches of like length, whatever the model is trained for."""
+"""Padded batches of examples of similar length, whatever the task."""
 
 import random
 from abc import ABC, abstractmethod
@@ -14,14 +14,14 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy, token_nlls
 
 IGNORED = -100
-"""Label of a position that is never counted in a loss."""
+"""Label of a position that no loss counts."""
 
 
 @dataclass(frozen=True)
 class Batch(ABC):
-    """Padded examples, which know the loss that they are for.
+    """Padded examples, with the loss of their task.
 
-    input_ids, attention_mask: (batch, len) int64; labels: what is to be predicted, -100 elsewhere.
+    input_ids, attention_mask: (batch, len) int64; labels: the tokens to predict, -100 elsewhere.
     """
 
     input_ids: Tensor
@@ -30,82 +30,82 @@ class Batch(ABC):
 
     @abstractmethod
     def before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
-        """The head's last layer, what it takes where something is predicted, (tokens, d), and what stands there, row after row.
+        """Return (output head, its inputs at predicted positions, (tokens, d), the tokens to predict there), row after row.
 
-        The head is about half of a step's cost with a large vocabulary, so it is asked for nothing that the loss would ignore.
+        With a large vocabulary the head is about half of a step's cost, so it computes nothing that the loss would ignore.
         """
 
     def to(self, device: torch.device) -> Self:
-        """The same on another device; a GPU fetches it while it computes."""
+        """Return the batch on another device; a copy to a GPU runs while it computes."""
         tensors = {each.name: getattr(self, each.name) for each in fields(self)}
         if device.type == "cuda":
             tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
         return type(self)(**{name: tensor.to(device, non_blocking=device.type == "cuda") for name, tensor in tensors.items()})
 
     def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
-        """(nll_sum, number of predicted tokens): minus the log probability of what is to be predicted, in nats, not averaged.
+        """Return (nll_sum, number of predicted tokens): the summed negative log-likelihood of the labels, in nats.
 
-        use: how the output head is gone through.
+        use: In which chunks and over which vocabulary the output head computes.
         """
         head, hidden, targets = self.before_head(model)
         return cross_entropy(head, hidden, targets, label_smoothing, use), int(targets.numel())
 
     def nlls(self, model: PreTrainedModel, use: HeadUse = WHOLE) -> tuple[Tensor, Tensor]:
-        """(nll_sum, number of predicted tokens) of each example, both (batch,), over the whole vocabulary; no gradient."""
+        """Return (nll_sum, number of predicted tokens) per example, both (batch,), over the whole vocabulary; no gradient."""
         return summed_by_row(token_nlls(*self.before_head(model), use), self.labels != IGNORED)
 
 
 class Sized(Protocol):
-    """What can be put beside others of like length."""
+    """Anything that is batched with others of similar length."""
 
     @property
     def length(self) -> tuple[int, int]:
-        """By which examples are put side by side: the padded length first."""
+        """The key that examples are sorted by for batches, the padded length first."""
 
 
 class Example(Sized, Protocol):
-    """What a model sees at once: ids of one pair, or of one masked sequence."""
+    """One input of a model: the ids of one pair, or of one masked sequence."""
 
     @property
     def num_targets(self) -> int:
-        """Tokens that its loss is over."""
+        """The number of tokens that its loss is over."""
 
     @classmethod
     def stack(cls, examples: Sequence[Self], codec: Codec) -> Batch:
-        """Padded to the longest."""
+        """Stack examples into a batch, padded to the longest."""
 
 
 class TrainingExample(Sized, Protocol):
-    """What an example is made of each time that it is trained on."""
+    """The text from which an `Example` is drawn each time that it is trained on."""
 
     @property
     def target_ids(self) -> Sequence[int]:
-        """All that its loss may ask for."""
+        """All ids that its loss may predict."""
 
     def drawn(self, rng: random.Random) -> Example:
-        """As the model sees it this time: a pair as it is, a sequence with new masks."""
+        """Return the example for this time: a pair unchanged, a sequence with new masks."""
 
 
 E = TypeVar("E", bound=Sized)
 
 
 def summed_by_row(nlls: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
-    """(sum, number) of each row. nlls: (tokens,), row after row; predicted: (batch, len) bool, which positions they are of."""
+    """Return (sum, number) of each row. nlls: (tokens,), row after row; predicted: (batch, len) bool, their positions."""
     placed = torch.zeros(predicted.shape, device=nlls.device)
-    placed[predicted] = nlls  # added up row by row, in one order on a GPU as well
+    placed[predicted] = nlls  # so each row is summed in a fixed order, on a GPU as well
     return placed.sum(dim=1), predicted.sum(dim=1)
 
 
 def pad(examples: Sequence[Example], codec: Codec) -> Batch:
-    """Stack examples, which are all of one kind, into one batch."""
+    """Stack examples, all of one kind, into one padded batch."""
     return type(examples[0]).stack(examples, codec)
 
 
 def optimiser_steps(examples: Sequence[E], batch_size: int, accumulation: int, rng: random.Random) -> Iterator[list[list[E]]]:
-    """Shuffled examples as optimiser steps, each of up to `accumulation` batches of `batch_size`.
+    """Yield shuffled examples as optimiser steps, each of up to `accumulation` batches of `batch_size`.
 
-    Lengths are sorted only inside a step: it holds the very examples that plain shuffling would give it, in batches with little
-    padding.
+    Only inside a step examples are sorted by length: it holds the examples that plain shuffling gives it, in batches with
+    little padding.
     """
     order = list(examples)
     rng.shuffle(order)
@@ -116,14 +116,14 @@ def optimiser_steps(examples: Sequence[E], batch_size: int, accumulation: int, r
 
 
 def steps_by_tokens(examples: Sequence[E], max_tokens: int, accumulation: int, rng: random.Random) -> Iterator[list[list[E]]]:
-    """The batches of `by_tokens` as optimiser steps, each of up to `accumulation` of them."""
+    """Yield the batches of `by_tokens` as optimiser steps, each of up to `accumulation` batches."""
     batches = list(by_tokens(examples, max_tokens, rng))
     for start in range(0, len(batches), accumulation):
         yield batches[start : start + accumulation]
 
 
 def by_tokens(examples: Sequence[E], max_tokens: int, rng: random.Random) -> Iterator[list[E]]:
-    """Batches of like length, each with at most `max_tokens` on its padded longer side; every example once, in random order."""
+    """Yield batches of similar length, `max_tokens` at most on the longer padded side; every example once, in random order."""
     order = sorted(examples, key=lambda example: (example.length, rng.random()))
     batches: list[list[E]] = []
     batch: list[E] = []

@@ -1,4 +1,4 @@
-"""SCAFFOLD's correction of local steps (Karimireddy et al. 2020, algorithm 1)."""
+"""SCAFFOLD's correction of local steps by control variates (Karimireddy et al. 2020, algorithm 1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ CONTROL = "/control"
 
 @dataclass
 class Controls:
-    """Adds c - c_i to the gradient of every step; the next c_i is the mean of the gradients before.
+    """Adds c - c_i to the gradient of every step; the next c_i is the mean of the uncorrected gradients.
 
-    Under SGD that is the paper's option II, c_i - c + (x - y_i) / (K x rate), since y_i is x less rate x the sum of K corrected gradients;
-    under Adam, whose steps have another scale, it is a mean of gradients as well.
+    Under SGD that is the paper's option II, c_i - c + (x - y_i) / (K x rate), since y_i is x less rate x the sum of K corrected
+    gradients; under Adam, whose steps have another scale, it is a mean of gradients as well.
 
-    shared, own: tensor -> c and c_i. Tensors without c are left alone.
+    shared, own: tensor -> c and c_i. Tensors without c are not corrected.
     """
 
     shared: Mapping[str, Numbers]
@@ -29,7 +29,7 @@ class Controls:
     corrections: dict[str, Tensor] = field(default_factory=dict)
 
     def correct(self, trained: Mapping[str, nn.Parameter]) -> None:
-        """Correct the gradients of one step."""
+        """Correct the gradients of one step in place, and add the uncorrected ones to the sums."""
         self.steps += 1
         for name, shared in self.shared.items():
             parameter = trained[name]
@@ -41,9 +41,9 @@ class Controls:
             parameter.grad = gradient + self.corrections[name]
 
     def next_own(self) -> dict[str, Numbers]:
-        """c_i of the next round."""
+        """Return c_i of the next round."""
         return {name: (total / self.steps).float().cpu().numpy() for name, total in self.sums.items()}
 
     def named(self) -> dict[str, Numbers]:
-        """The same as it travels."""
+        """Return c_i of the next round under the names that it travels by."""
         return {f"{name}{CONTROL}": array for name, array in self.next_own().items()}

@@ -1,7 +1,7 @@
-"""The output head's cross-entropy: over all scores at once, or over those of a few predicted tokens at a time.
+"""The output head's cross-entropy, computed from all scores at once or in chunks of a few predicted tokens.
 
-Scores, (tokens, vocabulary), are most of a step's memory. The loss's gradient towards them is their softmax minus what was to be predicted:
-a chunk's share of the gradient towards the head's input, (tokens, d), is taken as soon as its scores are there, and the scores can go.
+Scores, (tokens, vocabulary), take most of a step's memory. The loss's gradient by the scores is their softmax minus the one-hot
+targets: a chunk's gradient by the head's input, (tokens, d), is computed right after its scores, which are then freed.
 """
 
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from fedlingua.training.pieces import chunk_size
 
 @dataclass(frozen=True)
 class Head:
-    """A model's last layer, (vocabulary, d): linear, or its embeddings. added: a bias beside the layer's own, (vocabulary,): mBART has
-    one. cap: scores become cap x tanh(scores / cap), as Gemma 2's do."""
+    """A model's last layer, (vocabulary, d): linear, or its embeddings. added: a bias in addition to the layer's own,
+    (vocabulary,), as in mBART. cap: scores become cap x tanh(scores / cap), as in Gemma 2."""
 
     layer: nn.Linear | nn.Embedding
     added: Tensor | None = None
     cap: float | None = None
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """hidden: (tokens, d). Gives (tokens, vocabulary)."""
+        """Return the scores, (tokens, vocabulary). hidden: (tokens, d)."""
         is_linear = not isinstance(self.layer, nn.Embedding)
         scores: Tensor = self.layer(hidden) if is_linear else nn.functional.linear(hidden, self.layer.weight)
         scores = scores if self.added is None else scores + self.added
         return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
 
     def rows(self, vocabulary: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(weight, bias) of these ids; None: of all."""
+        """Return (weight, bias) of the ids in `vocabulary`, of all ids if None; a head without bias has None."""
         biases = [bias for bias in (getattr(self.layer, "bias", None), self.added) if bias is not None]
         bias = sum(biases[1:], biases[0]) if biases else None
         if vocabulary is None:
@@ -40,27 +40,27 @@ class Head:
 
 @dataclass(frozen=True)
 class HeadUse:
-    """chunk: predicted tokens whose scores are there at a time, as in `memory.head-chunk`. vocabulary: ids that probability is spread over,
-    (rows,) int64, ascending, with all that is to be predicted among them; None: all there are.
+    """How an output head is used. chunk: predicted tokens to score at a time, as in `memory.head-chunk`. vocabulary: ids that
+    share the probability, (rows,) int64, ascending, with all targets among them; None: all ids.
     """
 
     chunk: int = 0
     vocabulary: Tensor | None = None
 
     def size(self, head: Head) -> int:
-        """Predicted tokens of a chunk of this head; 0: of a whole batch."""
+        """Return how many predicted tokens a chunk of this head has; 0: the whole batch."""
         weight = head.layer.weight
         return chunk_size(self.chunk, weight.numel(), not weight.requires_grad, weight.device.type)
 
 
 WHOLE = HeadUse()
-"""The whole vocabulary: what a loss is measured by."""
+"""The whole vocabulary, with which losses are measured."""
 
 
 def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> Tensor:
-    """Sum over tokens of minus the log probability of `targets`, (tokens,), in nats; smoothed as torch's own cross-entropy is.
+    """Return the negative log-likelihood of `targets`, (tokens,), summed, in nats; smoothed as in torch's own cross-entropy.
 
-    hidden: (tokens, d), what the head's linear layer takes.
+    hidden: (tokens, d), the input of the head's linear layer.
     """
     if use.vocabulary is not None:
         targets = torch.searchsorted(use.vocabulary, targets)
@@ -80,14 +80,14 @@ def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: 
 
 @torch.no_grad()
 def token_nlls(head: Head, hidden: Tensor, targets: Tensor, use: HeadUse = WHOLE) -> Tensor:
-    """Minus the log probability of each of `targets`, (tokens,) float32, in nats, over the whole vocabulary. hidden: (tokens, d)."""
+    """Return the negative log-likelihood of each target, (tokens,) float32, in nats, whole vocabulary. hidden: (tokens, d)."""
     size = use.size(head) or max(1, len(targets))
     parts = zip(hidden.split(size), targets.split(size), strict=True)
     return torch.cat([nn.functional.cross_entropy(head.scores(h).float(), t, reduction="none") for h, t in parts])
 
 
 class _InChunks(torch.autograd.Function):
-    """The gradients are taken on the way forward; a frozen head has none."""
+    """Cross-entropy in chunks. Gradients are computed in the forward pass; a frozen head has none."""
 
     @staticmethod
     def forward(
@@ -134,7 +134,7 @@ class _InChunks(torch.autograd.Function):
 
 
 def _smoothed(scores: Tensor, log_total: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """(1 - e) x nll of the target + e x mean nll of the vocabulary, summed over tokens."""
+    """Return (1 - e) x nll of the target + e x mean nll of the vocabulary, summed over tokens; e: `label_smoothing`."""
     nll = log_total - scores.gather(1, targets[:, None])[:, 0]
     if label_smoothing:
         nll = (1 - label_smoothing) * nll + label_smoothing * (log_total - scores.mean(dim=1))

@@ -27,7 +27,7 @@ from fedlingua.training.sampling import Sampling
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a site trains in one round; an optimiser step sees batch_size x accumulation examples, or `accumulation` batches of
+    """How a site trains in one round; an optimiser step uses batch_size x accumulation examples, or `accumulation` batches of
     `tokens_per_batch` padded tokens. Defaults are the paper's: a constant rate, no clipping, no smoothing, all scores at once.
     """
 
@@ -54,7 +54,7 @@ class LocalTraining:
 
     @classmethod
     def of(cls, settings: Settings) -> "LocalTraining":
-        """Take everything from the run's settings, but `proximal_mu`, which comes with a request."""
+        """Take everything from the run's settings except `proximal_mu`, which a request holds."""
         passes = "" if settings.sample_replacement else f"{settings.seed}/pass"
         sampling = Sampling(settings.sample_least, settings.sample_share, settings.sampling_temperature, passes)
         named = {
@@ -80,14 +80,14 @@ class LocalTraining:
     def gradient(
         self, model: PreTrainedModel, codec: Codec, texts: Sequence[Sequence[TrainingExample]], group: ProcessGroup = ALONE
     ) -> StepGradient:
-        """What adds up the gradient of a step on such text, in this precision and with this loss."""
+        """Return the object that computes the gradient of each step on these texts."""
         parameters = sum(parameter.numel() for parameter in model.parameters())
         cost = pass_tokens(self.micro_tokens, parameters, model.device.type)
         use = self.head_use(texts, model.device)
         return StepGradient(model, codec, self.precision, self.label_smoothing, use, group, cost)
 
     def head_use(self, texts: Sequence[Sequence[TrainingExample]], device: torch.device) -> HeadUse:
-        """Decide how the output head is gone through, on such text."""
+        """Return how the output head is used: its chunks, and over the whole vocabulary or over the ids in these texts."""
         if self.head_vocabulary == "all":
             return HeadUse(self.head_chunk)
         ids = sorted({number for text in texts for example in text for number in example.target_ids})
@@ -95,12 +95,12 @@ class LocalTraining:
 
 
 _SETTING = {"epochs": "local_epochs", "learning_rate": "step_learning_rate", "epsilon": "optimizer_epsilon"}
-"""Fields of LocalTraining that have another name in Settings."""
+"""Fields of LocalTraining that have another name in Settings -> that name."""
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Sums of a site's round of training: nll in nats, of the loss that was trained on, smoothed or not."""
+    """Sums over a site's training in one round. nll_sum: of the training loss, smoothed or not, in nats."""
 
     nll_sum: float
     num_tokens: int
@@ -126,25 +126,25 @@ def train_locally(
     """Train the named parameters in place.
 
     Args:
-        model: Left in evaluation mode, with no parameter that asks for a gradient.
+        model: Left in evaluation mode, with no parameter that requires a gradient.
         names: The parameters that train.
         texts: The examples, text by text where several are trained on as one.
         codec: The model's.
-        how: `whole_steps` drops what does not fill a step, as Liu et al. 2023 do, unless there is less text than that.
+        how: `whole_steps` drops examples that do not fill a step, as Liu et al. 2023 do, unless none would be left.
         seed: Decides order, masks and dropout, so that equal seeds give equal bits.
-        state: The optimiser's state to go on from, and where it is left for the next time; None makes it anew.
-        before_step: Shown the batches of every step before it is taken; has to leave the model as it found it.
-        this_round: Which round it is, from 1, of how many: a schedule is over the steps of all of them, as if each had as many.
-        group: Who trains with this process; every process has to be given the same.
-        towards: What `proximal_mu` pulls to, of some or all tensors; None: what training begins with.
-        controls: SCAFFOLD's, and where the gradients are remembered for the next ones.
+        state: The optimiser's state to continue from, updated at the end; None: a new optimiser.
+        before_step: Called with the batches of every step before it is taken; must leave the model unchanged.
+        this_round: The round's number, from 1, and how many there are: a schedule spans all steps, as if each had as many.
+        group: The processes that train together; all of them must be given equal arguments.
+        towards: The tensors that `proximal_mu` pulls to, some or all; None: those that training begins with.
+        controls: SCAFFOLD's control variates, which also collect the gradients for the next ones.
 
     Raises:
-        RunError: Memory does not hold a single example; a tensor with a gradient that an epoch leaves as it is.
+        RunError: A single example does not fit into memory; or an epoch does not move a tensor that has a gradient.
     """
     started = time.monotonic()
     rng = random.Random(seed)
-    torch.manual_seed(rng.getrandbits(63) + group.rank)  # each process has dropout of its own
+    torch.manual_seed(rng.getrandbits(63) + group.rank)  # each process has its own dropout
     wanted = set(names)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in wanted)
@@ -188,7 +188,7 @@ def train_locally(
 
 
 def _place(step: int, steps: int, epoch: int, epochs: int, this_round: tuple[int, int]) -> tuple[int, int]:
-    """Return the number of a step among those of all rounds, from 0, and how many they are."""
+    """Return the number of a step among those of all rounds, from 0, and how many steps all rounds have."""
     number, rounds = this_round
     return ((number - 1) * epochs + epoch) * steps + step, rounds * epochs * steps
 
@@ -209,7 +209,7 @@ def _center(trained: Mapping[str, nn.Parameter], towards: NamedTensors | None) -
 def _pull_back(trained: Mapping[str, nn.Parameter], center: Mapping[str, Tensor], mu: float) -> None:
     """Add the gradient of mu / 2 x |w - w_global|^2, the proximal term of FedProx: Li et al. 2020, eq. 2.
 
-    With w a site's own model it is that of Ditto (Li et al. 2021, algorithm 1) and of MR-MTL (Z. Liu et al. 2022).
+    If w is a site's own model, it is that of Ditto (Li et al. 2021, algorithm 1) and of MR-MTL (Z. Liu et al. 2022).
     """
     for name, middle in center.items():
         parameter = trained[name]
@@ -218,19 +218,19 @@ def _pull_back(trained: Mapping[str, nn.Parameter], center: Mapping[str, Tensor]
 
 
 def _clip(parameters: Sequence[Tensor], norm: float) -> None:
-    """Scale all gradients alike so that their common L2 norm is `norm` at most; 0 leaves them."""
+    """Scale all gradients by one factor so that their common L2 norm is `norm` at most; 0 leaves them unchanged."""
     if norm:
         nn.utils.clip_grad_norm_(parameters, norm)
 
 
 @contextmanager
 def _checkpointing(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
-    """Layers' activations are computed again on the way back instead of kept (Chen et al. 2016), with the dropout that they had."""
+    """Recompute layers' activations in the backward pass instead of storing them (Chen et al. 2016), with the same dropout."""
     if not wanted:
         yield
         return
     model.activation_checkpointing_enable({"use_reentrant": False})
-    model.disable_input_require_grads()  # a hook that it leaves: without re-entering, nothing below the first trained tensor needs a graph
+    model.disable_input_require_grads()  # its hook: without re-entering, nothing below the first trained tensor needs a graph
     try:
         yield
     finally:
@@ -241,5 +241,5 @@ def _usable(examples: Sequence[TrainingExample], how: LocalTraining, rng: random
     window = how.batch_size * how.accumulation
     if not how.whole_steps or len(examples) < window:
         return examples
-    # Another remainder each round, so that no sentence is left out for good.
+    # A new random choice each time, so that no sentence is always left out.
     return rng.sample(list(examples), len(examples) // window * window)

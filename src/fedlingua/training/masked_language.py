@@ -1,7 +1,7 @@
-"""Masked-language modelling as a task (Devlin et al. 2019): text as ids, masked anew at each draw, and the cross-entropy of what is masked.
+"""Masked-language modelling as a task (Devlin et al. 2019): text as ids, masked anew at each draw, and its loss.
 
-Of a sequence's pieces a share is to be predicted, at least one; of those 80 % are replaced by the mask, 10 % by any piece, and 10 % stand
-as they are. Text that is measured has masks of its own, decided by the text alone: all methods are measured on the same.
+A share of a sequence's pieces is to be predicted, at least one; 80 % of those are replaced by the mask, 10 % by any piece, and
+10 % stay unchanged. Text to measure has masks that depend on it alone, so all methods are measured on the same.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from fedlingua.training.head import Head
 from fedlingua.training.outputs import masked_head
 
 MASKED, REPLACED = 0.8, 0.1
-"""Of the pieces to be predicted: shown as the mask, shown as another piece."""
+"""Shares of the pieces to predict that are replaced by the mask, and by any piece."""
 MASKS_KEY = "fedlingua"
-"""Decides the masks of text that is measured, with the text itself: under every method, seed and model the same."""
+"""Key that, with the text, decides the masks of text to measure: the same under every method, seed and model."""
 
 
 class MaskedBatch(Batch):
-    """Padded masked sequences; a label where a piece is to be predicted."""
+    """Padded masked sequences; positions of pieces to predict have a label."""
 
     def before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
         hidden: Tensor = model.base_model(input_ids=self.input_ids, attention_mask=self.attention_mask).last_hidden_state
@@ -34,13 +34,13 @@ class MaskedBatch(Batch):
         return head, transformed, self.labels[asked]
 
     def predicted(self, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
-        """Scores of the masked positions alone, (positions, vocabulary), and what stands there."""
+        """Return the scores of the masked positions alone, (positions, vocabulary), and the pieces to predict there."""
         head, hidden, targets = self.before_head(model)
         return head.scores(hidden), targets
 
 
 class MaskedExample(NamedTuple):
-    """A sequence as the model sees it; positions: where something is to be predicted; targets: what stood there."""
+    """A masked sequence. positions: of the pieces to predict; targets: these pieces."""
 
     inputs: list[int]
     positions: list[int]
@@ -56,7 +56,7 @@ class MaskedExample(NamedTuple):
 
     @classmethod
     def stack(cls, examples: Sequence[Self], codec: Codec) -> MaskedBatch:
-        """Padded to the longest."""
+        """Stack examples into a batch, padded to the longest."""
         shape = (len(examples), max(len(example.inputs) for example in examples))
         input_ids, labels = torch.full(shape, codec.pad_id), torch.full(shape, IGNORED)
         for row, (inputs, positions, targets) in enumerate(examples):
@@ -66,7 +66,7 @@ class MaskedExample(NamedTuple):
 
 
 class TextExample(NamedTuple):
-    """A sequence before it is masked. share: of its pieces that is predicted."""
+    """A sequence before masking. share: the share of its pieces to predict."""
 
     ids: list[int]
     codec: TextCodec
@@ -81,14 +81,14 @@ class TextExample(NamedTuple):
         return self.ids
 
     def drawn(self, rng: Random) -> MaskedExample:
-        """Masked anew."""
+        """Return the sequence with new random masks."""
         pieces = self._pieces()
         return self._masked(rng.sample(pieces, self._number(pieces)), rng)
 
     def fixed(self, key: str, times: int = 1) -> list[MaskedExample]:
-        """Masked as the text itself and the key decide, so many times at most; no piece is predicted in two of them.
+        """Return up to `times` masked forms, decided by the text and the key; no piece is predicted in two of them.
 
-        With `times` of 1 / share or more every piece is predicted once.
+        If `times` is 1 / share or more, every piece is predicted once.
         """
         pieces = self._pieces()
         rng, number = Random(f"{key}/{self.ids}"), self._number(pieces)
@@ -114,8 +114,8 @@ class TextExample(NamedTuple):
 
 
 def encode_text(sentences: Sequence[str], codec: TextCodec, max_tokens: int, share: float) -> list[TextExample]:
-    """Sentences one after the other in sequences of up to `max_tokens`: `[start] pieces [end] pieces [end]`. A longer sentence is cut; a
-    sequence of nothing that could be predicted, as of letters that the tokenizer does not know, is left out.
+    """Pack sentences in order into sequences of up to `max_tokens`: `[start] pieces [end] pieces [end]`. A longer sentence is
+    cut; a sequence of special pieces only, such as of letters that the tokenizer does not know, is left out.
     """
     packed: list[list[int]] = []
     for pieces in codec.pieces(sentences):
@@ -129,7 +129,7 @@ def encode_text(sentences: Sequence[str], codec: TextCodec, max_tokens: int, sha
 
 
 def masks_hash(examples: Iterable[MaskedExample]) -> int:
-    """48 bits of what is shown and what is asked: equal for two methods that are measured on the same."""
+    """Return a 48-bit hash of all examples; it is equal for two methods that are measured on the same masked text."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(repr(tuple(example)).encode())

@@ -1,4 +1,4 @@
-"""Whether an epoch moves what it trains: an optimiser that leaves a tensor as it is must not pass for training."""
+"""Check that an epoch moves the tensors that it trains; an optimiser that leaves one unchanged is an error."""
 
 from collections.abc import Mapping
 
@@ -8,14 +8,14 @@ from torch import nn
 from fedlingua.common.errors import RunError
 
 WITNESSES = 8
-"""Numbers of each tensor that are compared, those with the steepest gradients; no others are copied."""
+"""Numbers of each tensor that are copied and compared: those with the largest gradients."""
 
 
 class Movement:
-    """Begins before a step of the optimiser at `rate`, above 0, with its gradients, and ends with the epoch.
+    """A comparison of the tensors before an epoch's first step at a `rate` above 0, with its gradients, and after it.
 
-    A tensor may stay where its gradient is 0 (A of low-rank additions while B is 0), or, beside others that move, where fp32 rounds its
-    step away (a key's bias, whose gradient is 0 but for rounding).
+    A tensor may stay unchanged if its gradient is 0 (A of LoRA while B is 0), or, if others move, where fp32 rounds its step
+    away (a key's bias, whose gradient is 0 except for rounding).
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], rate: float) -> None:
@@ -30,9 +30,10 @@ class Movement:
                 self.watched.append((name, parameter, places, before, expected))
 
     def check(self) -> None:
-        """
+        """Compare the tensors as they are now with those before.
+
         Raises:
-            RunError: tensors that should have moved and did not, by name.
+            RunError: Names tensors that should have moved and did not.
         """
         still = [each for each in self.watched if torch.equal(each[1].detach().flatten()[each[2]], each[3])]
         stuck = [name for name, *_, expected in still if expected or len(still) == len(self.watched)]

@@ -1,4 +1,4 @@
-"""The loss of a model over batches, as sums, and its gradient, without training anything."""
+"""The loss of a model over batches or examples, as sums, and its gradient, without training."""
 
 from collections.abc import Sequence
 from random import Random
@@ -16,7 +16,7 @@ from fedlingua.training.head import WHOLE, HeadUse
 Numbers = np.ndarray[Any, Any]
 Gradients = dict[str, np.ndarray[Any, Any]]
 EVALUATION_TOKENS = 3000
-"""Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""
+"""Padded tokens of a batch when a loss is measured; without gradients, batches can be large."""
 
 
 @torch.no_grad()
@@ -36,18 +36,18 @@ def corpus_nll(model: PreTrainedModel, batches: Sequence[Batch], use: HeadUse = 
 def examples_nll(
     model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
 ) -> tuple[float, int]:
-    """Measure the same over examples, in batches of like length."""
+    """Return (nll_sum, number of predicted tokens) over examples, measured in batches of similar length, without dropout."""
     groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
     with autocast(model, precision):
         return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups], use)
 
 
 Placed = list[tuple[list[int], Batch]]
-"""Batches, each with the places of its examples among all."""
+"""Batches, each with the places of its examples in the list of all."""
 
 
 def evaluation_batches(codec: Codec, examples: Sequence[Example]) -> Placed:
-    """The batches of `examples_nll`, to be measured time and again."""
+    """Return the batches of `examples_nll`, to measure them several times."""
     places = {id(example): place for place, example in enumerate(examples)}
     groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
     return [([places[id(example)] for example in group], pad(group, codec)) for group in groups]
@@ -55,9 +55,9 @@ def evaluation_batches(codec: Codec, examples: Sequence[Example]) -> Placed:
 
 @torch.no_grad()
 def nll_of_each(model: PreTrainedModel, batches: Placed, precision: str, use: HeadUse = WHOLE) -> tuple[Numbers, Numbers]:
-    """(nll_sum, number of predicted tokens) of each example, both (examples,) float64, in their order, without dropout.
+    """Return (nll_sum, number of predicted tokens) of each example, both (examples,) float64, in order, without dropout.
 
-    The sums over all are those of `examples_nll` but for rounding.
+    The sums over all examples are those of `examples_nll` except for rounding.
     """
     model.eval()
     size = sum(len(places) for places, _ in batches)
@@ -72,7 +72,7 @@ def nll_of_each(model: PreTrainedModel, batches: Placed, precision: str, use: He
 def corpus_gradient(model: PreTrainedModel, names: Sequence[str], batches: Sequence[Batch]) -> tuple[float, int, Gradients]:
     """Return (nll_sum, num_tokens, gradient of nll_sum / num_tokens by name), without dropout; the model's mode is restored.
 
-    Gradients are float32 on the CPU; that of a tensor which the loss does not reach is left out.
+    Gradients are float32 on the CPU; a tensor that the loss does not depend on has none.
     """
     was_training, wanted = model.training, set(names)
     model.eval()

@@ -1,4 +1,4 @@
-"""A site's optimiser: reset in each round or, if nothing leaves the site, continued from the round before."""
+"""A site's optimiser: new in each round or, if no tensor leaves the site, continued from the round before."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,16 +20,16 @@ def _adam(kind: type[torch.optim.Adam], parameters: list[nn.Parameter], lr: floa
 
 
 def _sgd(parameters: list[nn.Parameter], lr: float, decay: float, eps: float) -> torch.optim.SGD:
-    fused = all(each.dtype == torch.float32 for each in parameters)  # torch 2.13's leaves half tensors on a CPU as they are
+    fused = all(each.dtype == torch.float32 for each in parameters)  # torch 2.13's does not move half tensors on a CPU
     return torch.optim.SGD(parameters, lr=lr, weight_decay=decay, fused=fused)
 
 
 OPTIMIZERS: dict[str, Maker] = {"adam": partial(_adam, torch.optim.Adam), "adamw": partial(_adam, torch.optim.AdamW), "sgd": _sgd}
-"""One line an optimiser: `optimizer` -> how it is made of parameters, rate, weight decay and epsilon (which SGD has not)."""
+"""`optimizer` -> its maker, from parameters, rate, weight decay and epsilon (unused by SGD); one line for each optimiser."""
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Numbers]:
-    """Copy the optimiser's state, by parameter and what it is."""
+    """Copy the optimiser's state: `<parameter>/<entry>` -> its values in float32."""
     return {
         f"{name}/{what}": np.atleast_1d(value.detach().float().cpu().numpy().copy())
         for name, parameter in parameters.items()
@@ -40,9 +40,9 @@ def optimizer_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], state: Mapping[str, Numbers]
 ) -> None:
-    """Put back what `optimizer_state` gave."""
+    """Restore the state that `optimizer_state` copied."""
     for key, value in state.items():
         name, _, what = key.rpartition("/")
         parameter, stored = parameters[name], torch.from_numpy(value.copy())
-        # Steps are counted in float32, whatever the parameter's own dtype.
+        # The step count is float32, whatever the parameter's dtype.
         optimizer.state[parameter][what] = stored[0].to(parameter.device) if what == "step" else stored.to(parameter)

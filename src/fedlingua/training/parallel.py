@@ -1,9 +1,9 @@
-"""One round of local training by several processes of a site's machine, started for the round and gone after it.
+"""One round of local training by several processes on a site's machine, started for the round and ended after it.
 
-Python's multiprocessing starts them anew ("spawn") and carries the job and its result through pipes, so that no text comes to
-lie in a file; torch.distributed adds up their gradients. Nothing on the index does the first half as a run needs it:
-accelerate's notebook_launcher forks, which neither gRPC's threads nor a GPU in use survive, and `accelerate launch`,
-torchrun and torch.multiprocessing.spawn give no result back, and listen on a port or write what was raised to a file.
+Python's multiprocessing starts new processes ("spawn") and passes the job and its result through pipes, so that no text is
+written to a file; torch.distributed sums their gradients. No package starts processes as a run needs it: accelerate's
+notebook_launcher forks, which neither gRPC's threads nor a GPU in use survive; `accelerate launch`, torchrun and
+torch.multiprocessing.spawn return no result, and listen on a port or write what was raised to a file.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ from fedlingua.training.optimizers import Numbers
 from fedlingua.training.process_group import DistributedGroup, ProcessGroup
 
 GRACE_S = 2.0
-"""After the first process has failed: for the others to say why, since it may have failed by them."""
+"""Seconds after the first failure in which the others may report why: one of them may have caused it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What `train_locally` takes, with the tensors to start from; the backbone comes from the files that the settings name."""
+    """The arguments of `train_locally`, and the tensors to start from; the backbone is loaded from the settings' files."""
 
     settings: Settings
     tensors: Tensors
@@ -52,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """Trained: the sums of the whole group, the tensors, and the optimiser's state; tensors and state of the first process alone."""
+    """The result of a process: the group's sums, the tensors and the optimiser's state; only rank 0 sends tensors and state."""
 
     result: LocalResult
     tensors: Tensors
@@ -61,17 +61,17 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """Not trained. reason: in words of our own; else where: the type of what was raised and its place in the code."""
+    """A failed process. reason: our own error message, if any; else where: the exception's type and place in the code."""
 
     reason: str = ""
     where: str = ""
 
 
 def check_processes(settings: Settings) -> None:
-    """Refuse more processes than this one sees GPUs, where they train on GPUs.
+    """Check that each training process on GPUs has a GPU of its own.
 
     Raises:
-        ConfigError: Says both numbers.
+        ConfigError: There are more processes than visible GPUs.
     """
     seen = torch.cuda.device_count() if settings.device == "cuda" else settings.processes
     if settings.processes > seen:
@@ -82,11 +82,11 @@ def check_processes(settings: Settings) -> None:
 
 
 def train_in_processes(trainable: Trainable, job: Job, log: Path) -> LocalResult:
-    """Train in place as `train_locally` does, by as many processes as the settings say. log: what they print.
+    """Train in place as `train_locally` does, in the settings' number of processes. log: the file for what they print.
 
     Raises:
-        ConfigError: Fewer GPUs than that.
-        RunError: A process failed or died; then none of them is left.
+        ConfigError: There are fewer GPUs than processes.
+        RunError: A process failed or died; none of them is running any more.
     """
     check_processes(job.settings)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def train_in_processes(trainable: Trainable, job: Job, log: Path) -> LocalResult
 
 
 def train_as_one_of(group: ProcessGroup, trainable: Trainable, job: Job) -> Done:
-    """Train a job as one process of a group."""
+    """Train a job as one process of a group, and return the result."""
     write_tensors(trainable.model, job.tensors)
     how, names, codec = LocalTraining.of(job.settings), trainable.trained.names, trainable.backbone.codec
     result = train_locally(
@@ -115,7 +115,7 @@ def train_as_one_of(group: ProcessGroup, trainable: Trainable, job: Job) -> Done
 
 
 def first_failure(failures: Mapping[int, Failed], size: int, log: Path) -> str:
-    """Pick the failure that the others come from: one in our own words, else a death, else what was raised."""
+    """Return the message of the failure that caused the others: our own error first, then a death, then any exception."""
     rank, first = min(failures.items(), key=lambda item: (not item[1].reason, "ended" not in item[1].where))
     if first.reason:
         return first.reason
@@ -123,7 +123,7 @@ def first_failure(failures: Mapping[int, Failed], size: int, log: Path) -> str:
 
 
 def _answers(job: Job, meeting: Path, log: Path) -> dict[int, Done | Failed]:
-    """Run the processes; return the answer of each. None of them runs any more."""
+    """Run the processes and return rank -> result; afterwards none of them is running."""
     context, processes, receivers = get_context("spawn"), list[SpawnProcess](), list[Connection]()
     answers: dict[int, Done | Failed] = {}
     try:
@@ -133,7 +133,7 @@ def _answers(job: Job, meeting: Path, log: Path) -> dict[int, Done | Failed]:
             processes.append(context.Process(target=_train, args=arguments, name=f"training-{rank + 1}", daemon=True))
             receivers.append(receiver)
             processes[-1].start()
-            sender.close()  # so that a process that dies leaves the end of what it sent
+            sender.close()  # so that a dead process is seen as the end of its pipe
         waiting, timeout = dict(zip(receivers, processes, strict=True)), None
         while waiting and (ready := wait(list(waiting), timeout)):
             for receiver in receivers:
@@ -149,7 +149,7 @@ def _answers(job: Job, meeting: Path, log: Path) -> dict[int, Done | Failed]:
 
 
 def _answer(receiver: Connection, process: SpawnProcess) -> Done | Failed:
-    """Receive what a process sends; of one that died, how."""
+    """Receive a process's result; if it died, return its exit code or signal."""
     try:
         answer: Done | Failed = receiver.recv()
     except EOFError:
@@ -163,7 +163,7 @@ def _answer(receiver: Connection, process: SpawnProcess) -> Done | Failed:
 
 
 def _train(rank: int, job: Job, meeting: Path, log: Path, sender: Connection) -> None:
-    """Train, answer, end: also when whoever started this process ends, however that comes about."""
+    """Train, send the result, and exit; exit as well when the parent process ends for any reason."""
     threading.Thread(target=end_with_the_parent, daemon=True).start()
     printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
@@ -173,7 +173,7 @@ def _train(rank: int, job: Job, meeting: Path, log: Path, sender: Connection) ->
     answer = _trained(rank, job, meeting)
     with suppress(BrokenPipeError):
         sender.send(answer)
-    # Without the rest of Python's end: after a failure NCCL would wait there for those that are gone.
+    # Skip Python's own shutdown: after a failure NCCL would wait there for processes that are gone.
     os._exit(isinstance(answer, Failed))
 
 
@@ -191,13 +191,13 @@ def _trained(rank: int, job: Job, meeting: Path) -> Done | Failed:
 
 
 def _loopback() -> str:
-    """Name the interface that processes of one machine talk over."""
+    """Return the name of the loopback network interface."""
     addresses: Mapping[str, Sequence[Any]] = psutil.net_if_addrs()
     return next(name for name, places in addresses.items() if any(place.address == HOST for place in places))
 
 
 def _digest(tensors: Tensors) -> int:
-    """Hash all bytes to 48 bits."""
+    """Return a 48-bit hash of all tensors' bytes."""
     digest = hashlib.blake2b(digest_size=6)
     for array in tensors.values():
         digest.update(array.tobytes())
@@ -206,7 +206,7 @@ def _digest(tensors: Tensors) -> int:
 
 @contextmanager
 def _off_the_gpu(model: nn.Module) -> Iterator[None]:
-    """Keep the model in main memory meanwhile: the first process needs the GPU's."""
+    """Keep the model in main memory during the block: the first process needs the GPU's."""
     device = next(model.parameters()).device
     if device.type == "cpu":
         yield

@@ -1,25 +1,25 @@
-"""How a large model's step is cut where the run does not say: by the model's shape, its kind of device and the step's lengths alone, never
-by a clock or by free memory, so that the same seed gives the same bytes on every machine. Loads no torch.
+"""How a large model's step is cut by default: by the model's shape, the kind of device and the step's lengths alone, never by a
+clock or by free memory, so that the same seed gives the same bytes on every machine. Imports no torch.
 
-On a CPU a layer of a large model costs what its weights cost for each padded token, and a pass more costs little; a small model's pass is
-mostly overhead. On a GPU a pass more costs as much as thousands of tokens.
+On a CPU the cost of a large model's layer is proportional to the padded tokens, and one more pass costs little; a small model's
+pass is mostly overhead. On a GPU one more pass costs as much as thousands of tokens.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 LARGE_MODEL = 50_000_000
-"""Parameters from which on a model's batches are cut."""
+"""Least number of parameters of a model whose batches are cut."""
 LARGE_HEAD = 2**24
-"""Numbers of a frozen output head from which on it is gone through in chunks."""
+"""Least size, vocabulary x d, of a frozen output head that is computed in chunks."""
 PASS_TOKENS = 32
-"""What a pass costs besides its tokens: as much as so many padded ones."""
+"""Fixed cost of a pass, in padded tokens."""
 CHUNK = 128
-"""Predicted tokens of a chunk."""
+"""Predicted tokens in a chunk."""
 
 
 def pass_tokens(micro_tokens: int, parameters: int, device: str) -> int:
-    """Cost of a pass in padded tokens where batches are to be cut by it; 0: they stay as they are.
+    """Return the fixed cost of a pass, in padded tokens, by which batches are cut; 0: they are not cut.
 
     micro_tokens: as in `memory.micro-tokens`; device: "cpu" or "cuda".
     """
@@ -27,9 +27,9 @@ def pass_tokens(micro_tokens: int, parameters: int, device: str) -> int:
 
 
 def chunk_size(asked: int, head_numbers: int, frozen: bool, device: str) -> int:
-    """Predicted tokens that the head scores at a time; 0: all of a batch.
+    """Return how many predicted tokens the head scores at a time; 0: all of a batch.
 
-    asked: as in `memory.head-chunk`; head_numbers: vocabulary x d; frozen: a head that trains would add up its gradient chunk by chunk.
+    asked: as in `memory.head-chunk`; head_numbers: vocabulary x d; frozen: if not, each chunk would add to the head's gradient.
     """
     if asked:
         return max(0, asked)
@@ -37,7 +37,7 @@ def chunk_size(asked: int, head_numbers: int, frozen: bool, device: str) -> int:
 
 
 def cut(lengths: Sequence[int], cost: int) -> Iterator[slice]:
-    """Runs of neighbours for which padded tokens, and `cost` for each run, are the least in all; the fewest passes among equals."""
+    """Cut examples, in order, into runs with the least sum of padded tokens plus `cost` a run; among equals the fewest."""
     least, starts = [0], [0]
     for end in range(1, len(lengths) + 1):
         longest, best = 0, (0, 0)

@@ -1,7 +1,7 @@
-"""Who trains a model together: one process alone, or several that each take a share of every batch.
+"""The processes that train a model together: one alone, or several that each take a share of every batch.
 
-All of a group draw the same steps from the same seed, hold the same parameters, and add up their gradients before every step of
-the same optimiser: each then takes the very step that one process would have taken, but for the order in which floats are
+All processes of a group draw the same steps from the same seed, hold the same parameters, and sum their gradients before every
+step of the same optimiser: each takes the step that one process alone would take, except for the order in which floats are
 added, and dropout.
 """
 
@@ -18,18 +18,18 @@ from fedlingua.common.errors import RunError
 
 T = TypeVar("T")
 Sums = tuple[float | Tensor, int, int]
-"""(nll_sum, predicted tokens, examples) of one batch; on a GPU the first is a number there, float64."""
+"""(nll_sum, predicted tokens, examples) of one batch; on a GPU nll_sum is a float64 tensor there."""
 AT_ONCE = 2**24
-"""Numbers that are added up in one message, 64 MiB: more would only take memory."""
+"""Numbers that are summed in one message, 64 MiB: more would only take memory."""
 
 
 class ProcessGroup:
-    """One process alone: takes all of every batch, and has nobody to add up with. rank: of this process, from 0."""
+    """A group of one process, which takes all of every batch; base of larger groups. rank: of this process, from 0."""
 
     rank, size = 0, 1
 
     def share(self, batch: Sequence[T]) -> Sequence[T]:
-        """Take this process's part of a batch: every size-th example, since neighbours are of like length. May be empty."""
+        """Return this process's part of a batch: every size-th example, as neighbours have similar lengths. May be empty."""
         return batch[self.rank :: self.size]
 
     def add_up(self, parameters: Sequence[nn.Parameter], sums: list[Sums]) -> list[Sums]:
@@ -41,31 +41,31 @@ ALONE = ProcessGroup()
 
 
 class DistributedGroup(ProcessGroup):
-    """This process and the others of its group, through torch.distributed: NCCL between GPUs, gloo between CPUs.
+    """A group of several processes, connected by torch.distributed: NCCL between GPUs, gloo between CPUs.
 
-    Gradients are added up here rather than by DistributedDataParallel (which accelerate's `prepare` wraps a model in): that
-    averages what every process has averaged over its own tokens already, and waits for layers that a process without a share
-    of a batch has not gone through.
+    Gradients are summed here, not by DistributedDataParallel (in which accelerate's `prepare` wraps a model): that averages the
+    averages that processes took over their own tokens, and waits for layers that a process without a share of a batch does not
+    compute.
     """
 
     def __init__(self, rank: int, size: int, meeting: Path, device: str) -> None:
-        """Meet the others. meeting: a file that is not there yet; no port is taken for it, so none can be."""
+        """Connect to the other processes through the file `meeting`, which must not exist yet; it needs no free port."""
         self.rank, self.size, self.device = rank, size, torch.device("cpu")
         if device == "cuda":
             from accelerate.utils import check_cuda_p2p_ib_support
 
             self.device = torch.device("cuda", rank)
             torch.cuda.set_device(rank)
-            if not check_cuda_p2p_ib_support():  # some GPUs cannot reach each other's memory; as `accelerate launch` has it
+            if not check_cuda_p2p_ib_support():  # some GPUs cannot reach each other's memory; as in `accelerate launch`
                 os.environ |= {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
         store = distributed.FileStore(str(meeting), size)  # type: ignore[attr-defined]  # it is documented there
         backend = "nccl" if device == "cuda" else "gloo"
         distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
 
     def add_up(self, parameters: Sequence[nn.Parameter], sums: list[Sums]) -> list[Sums]:
-        """Add gradients in float32, counts in float64.
+        """Sum gradients in float32, counts in float64, over all processes.
 
-        A parameter that no process has a gradient for is left without, as one process alone would leave it.
+        A parameter for which no process has a gradient keeps none, as with one process alone.
         """
         totals = [sum(column) for column in zip((0.0, 0, 0), *sums, strict=True)]
         own = [float(parameter.grad is not None) for parameter in parameters]
@@ -82,10 +82,10 @@ class DistributedGroup(ProcessGroup):
         return [(nll, int(tokens), int(examples))]
 
     def check_alike(self, digest: int) -> None:
-        """Refuse a training after which not all hold the same. digest: of what this process holds, 48 bits.
+        """Check that all processes hold the same tensors after training. digest: 48 bits, of this process's tensors.
 
         Raises:
-            RunError: They differ.
+            RunError: The digests differ.
         """
         digests = self._sum(torch.zeros(self.size, dtype=torch.int64, device=self.device).index_fill_(0, self._place, digest))
         if len(set(digests.tolist())) > 1:
@@ -101,7 +101,7 @@ class DistributedGroup(ProcessGroup):
 
 
 def _groups(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Cut parameters into groups of up to AT_ONCE numbers, or of one parameter that has more."""
+    """Yield groups of parameters with up to AT_ONCE numbers, or of one parameter that has more."""
     group: list[nn.Parameter] = []
     for parameter in parameters:
         if group and sum(other.numel() for other in group) + parameter.numel() > AT_ONCE:

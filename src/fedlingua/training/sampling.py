@@ -1,4 +1,4 @@
-"""How much of a site's text one round trains on, and which: Manoel et al. 2022, §2.3 and table 2."""
+"""Sampling of the examples that a site trains on in a round: Manoel et al. 2022, §2.3 and table 2."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sampling:
-    """least, share: see `num_samples`; both 0: no sampling, all there is, each once. temperature: of several texts that are trained on as
-    one, each counts by its size to the power of 1 / temperature: 1 is by size, more is more alike. passes: the key that orders each pass
-    over all texts, where draws are without replacement; empty: they are with replacement.
+    """How examples are drawn. least, share: see `num_samples`; both 0: every example once, no draws. temperature: several texts
+    trained on as one are drawn by size to the power of 1 / temperature: 1 is by size, more is more equal. passes: the key that
+    orders each pass over all texts, for draws without replacement; empty: draws are with replacement.
     """
 
     least: int = 0
@@ -21,8 +21,8 @@ class Sampling:
     passes: str = ""
 
     def drawn(self, texts: Sequence[Sequence[T]], rng: Random, draw: int = 0) -> list[T]:
-        """What one epoch trains on. Of several texts as many in all as if each were trained on by itself. draw: its number, from 0; without
-        replacement each draw goes on where the one before ended, so that nothing comes again before everything came.
+        """Return the examples of one epoch; from several texts as many as if each were trained on alone. draw: its number, from
+        0; without replacement each draw continues where the one before ended, so no example repeats before all were drawn.
         """
         texts = [text for text in texts if text]
         if not (self.least or self.share):
@@ -37,7 +37,7 @@ class Sampling:
 
 
 def in_passes(examples: Sequence[T], first: int, number: int, key: str) -> list[T]:
-    """Examples `first` to `first + number` of an endless row of passes, each over all examples in an order of its own."""
+    """Return examples `first` to `first + number` of endless passes, each over all examples in its own random order."""
     taken: list[T] = []
     while len(taken) < number:
         done, place = divmod(first + len(taken), len(examples))
@@ -47,20 +47,20 @@ def in_passes(examples: Sequence[T], first: int, number: int, key: str) -> list[
 
 
 def num_samples(num_examples: int, least: int, share: float) -> int:
-    """max(least, share x N), halves up, and at least 1."""
+    """Return max(least, share x N), halves rounded up, and at least 1."""
     return max(least, int(share * num_examples + 0.5), 1)
 
 
 def most_samples(num_examples: int, num_texts: int, least: int, share: float) -> int:
-    """As many as so many texts of so many examples in all may draw in one epoch, however the examples lie in them.
+    """Return the most examples that `num_texts` texts with `num_examples` in total draw in an epoch, however these are spread.
 
-    Halves up adds less than one to each text; of one text it is what `num_samples` says.
+    Rounding adds less than one to each text; for one text it is `num_samples`.
     """
     return num_samples(num_examples, least, share) + (num_texts - 1) * max(least + 1, 2)
 
 
 def tempered(sizes: Sequence[int], temperature: float) -> list[float]:
-    """Shares that add up to 1: by size at a temperature of 1, alike at an infinite one."""
+    """Return shares that add up to 1: by size at a temperature of 1, equal at an infinite one."""
     powers = [size ** (1 / temperature) for size in sizes]
     total = sum(powers)
     return [power / total for power in powers]

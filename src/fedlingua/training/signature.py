@@ -1,7 +1,7 @@
 """A site's signature: the gradient of one adapter on the site's text (Liu et al. 2023, §2.3), and its private form.
 
-On mBART-50 an adapter's two weight matrices have 131,072 numbers, as many as the paper sends. Such a gradient can give training text
-away; the private form is a random projection of every sentence's gradient, clipped, summed and noised.
+On mBART-50 an adapter's two weight matrices have 131,072 numbers, as many as the paper sends. Such a gradient can reveal text;
+the private form is a random projection of every sentence's gradient, clipped, summed and noised.
 """
 
 import re
@@ -22,14 +22,14 @@ from fedlingua.training.batches import Example, by_tokens, pad
 
 Array = np.ndarray[Any, Any]
 BATCH_TOKENS = 3000
-"""Padded tokens of a batch where no sentence has to be looked at by itself."""
+"""Padded tokens of a batch for the mean gradient, which needs no gradients of single sentences."""
 
 
 def chosen_adapter(model: PreTrainedModel, name: str) -> BottleneckAdapter:
-    """The adapter that `signature.adapter` names, as in "encoder.-1.fc2"; layers are counted among those that have adapters.
+    """Return the adapter that `signature.adapter` names, as in "encoder.-1.fc2", where only layers with adapters are counted.
 
     Raises:
-        ConfigError: no such adapter; with those there are.
+        ConfigError: There is no such adapter; lists those there are.
     """
     match = re.fullmatch(r"(encoder|decoder)\.(-?\d+)\.(\w+)", name)
     stacks: dict[str, Stack] = dict(layout_of(model).stacks.items())
@@ -47,12 +47,12 @@ def chosen_adapter(model: PreTrainedModel, name: str) -> BottleneckAdapter:
 
 
 def num_weights(adapter: BottleneckAdapter) -> int:
-    """How many numbers the gradient has."""
+    """Return how many numbers the gradient has."""
     return sum(weight.numel() for weight in _weights(adapter))
 
 
 def mean_gradient(model: PreTrainedModel, adapter: BottleneckAdapter, examples: Sequence[Example], codec: Codec) -> Array:
-    """Gradient of the loss a token (eq. 1) over all examples, with respect to the adapter's two weight matrices: (2 x d x dim,)."""
+    """Return the gradient of the mean loss a token (eq. 1) over all examples by the adapter's two weights: (2 x d x dim,)."""
     total, num_tokens = np.zeros(num_weights(adapter), np.float32), 0
     for batch in by_tokens(examples, BATCH_TOKENS, Random(0)):
         gradient, tokens = _gradient(model, adapter, batch, codec)
@@ -70,10 +70,10 @@ def private_signature(
     noise: float,
     random: Random,
 ) -> Array:
-    """Mean over sentences of their projected gradients, each clipped to norm `clip`, plus Gaussian noise: (dimensions,).
+    """Return the mean of all sentences' projected gradients, each clipped to norm `clip`, plus Gaussian noise: (dimensions,).
 
-    A sentence adds at most `clip` to the sum, and the noise on the sum has standard deviation `noise` x `clip` in every dimension: what
-    that is worth says fedlingua.clustering.privacy. The number of sentences is no secret. projection: (dimensions, 2 x d x dim).
+    A sentence adds at most `clip` to the sum, whose noise has standard deviation `noise` x `clip` in every dimension; for the
+    guarantee see fedlingua.clustering.privacy. The number of sentences is not secret. projection: (dimensions, 2 x d x dim).
     """
     total = np.zeros(len(projection), np.float64)
     for gradient in projected_gradients(model, adapter, examples, codec, projection):
@@ -85,27 +85,27 @@ def private_signature(
 def projected_gradients(
     model: PreTrainedModel, adapter: BottleneckAdapter, examples: Sequence[Example], codec: Codec, projection: Array
 ) -> Iterator[Array]:
-    """Each sentence's gradient of its loss a token, projected: (dimensions,) float64, one after the other."""
+    """Yield the projected gradient of each sentence's mean loss a token: (dimensions,) float64."""
     for example in examples:
         gradient, tokens = _gradient(model, adapter, [example], codec)
         yield (projection @ (gradient / np.float32(tokens))).astype(np.float64)
 
 
 def sample(examples: Sequence[Example], number: int, key: str) -> list[Example]:
-    """So many examples, by a keyed hash of each; 0 takes all. Replacing one of them changes the sample by one at most."""
+    """Choose `number` examples by a keyed hash of each, 0: all. Replacing one example changes the sample by one at most."""
     if not 0 < number < len(examples):
         return list(examples)
     return sorted(examples, key=lambda example: position(key, repr(example)))[:number]
 
 
 def random_projection(dimensions: int, size: int, seed: int) -> Array:
-    """A matrix that keeps lengths in the mean (Johnson & Lindenstrauss): (dimensions, size), N(0, 1 / dimensions), alike at all sites."""
+    """Return (dimensions, size) of N(0, 1 / dimensions), equal at all sites; keeps mean lengths (Johnson & Lindenstrauss)."""
     generator = np.random.default_rng(seed)
     return generator.standard_normal((dimensions, size), np.float32) / np.float32(np.sqrt(dimensions))
 
 
 def _gradient(model: PreTrainedModel, adapter: BottleneckAdapter, batch: Sequence[Example], codec: Codec) -> tuple[Array, int]:
-    """(gradient of nll_sum, number of target tokens); without dropout, and the model stays as it was."""
+    """Return (gradient of nll_sum, number of target tokens) in the model's current mode, which stays as it is."""
     weights = _weights(adapter)
     required = [weight.requires_grad for weight in weights]
     for weight in weights:

@@ -1,4 +1,4 @@
-"""A site's text as examples: of sentence pairs, or of masked sequences; the same wherever a site's model is trained or measured."""
+"""Examples made of a site's text: sentence pairs or masked sequences; used wherever its model is trained or measured."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from fedlingua.training.translation import PairExample, encode_pairs
 
 @dataclass(frozen=True)
 class ExampleMaker:
-    """How a task makes examples of a split of one text. trained: what a model learns from; measured: what its loss is taken on."""
+    """How a task makes examples of a split of a text. trained: makes those to train on; measured: makes those to measure on."""
 
     trained: Callable[[SiteText, Split, Codec, Settings], Sequence[TrainingExample]]
     measured: Callable[[SiteText, Split, Codec, Settings], Sequence[Example]]
 
 
 def pairs_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[PairExample]:
-    """A pair an example."""
+    """Make an example of each sentence pair."""
     return encode_pairs(text.splits[split], text.direction, codec, settings.max_tokens)
 
 
 def sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[TextExample]:
-    """Sentences in sequences that are not masked yet."""
+    """Pack the source sentences into sequences that are not masked yet."""
     assert isinstance(codec, TextCodec), type(codec)  # check_backbone refuses others
     return encode_text([pair.source for pair in text.splits[split]], codec, settings.max_tokens, settings.mask_share)
 
 
 def masked_sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[MaskedExample]:
-    """The same, each masked as the text itself decides."""
+    """Pack the source sentences, and mask each sequence once, as its own text decides."""
     return [masked for sequence in sequences_of(text, split, codec, settings) for masked in sequence.fixed(MASKS_KEY)]
 
 
@@ -40,4 +40,4 @@ EXAMPLE_MAKERS: dict[str, ExampleMaker] = {
     "translation": ExampleMaker(pairs_of, pairs_of),
     "masked-language": ExampleMaker(sequences_of, masked_sequences_of),
 }
-"""One line a task: `task` -> how its examples are made."""
+"""`task` -> how its examples are made; one line for each task."""

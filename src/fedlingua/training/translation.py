@@ -1,4 +1,4 @@
-"""Translation as a task: pairs as ids, their batches, and the cross-entropy of the target side, Liu et al. 2023, eq. 1, as sums."""
+"""Translation as a task: pairs as ids, their batches, and the target side's cross-entropy as sums (Liu et al. 2023, eq. 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from fedlingua.training.outputs import decoder_output, output_head
 
 @dataclass(frozen=True)
 class PairBatch(Batch):
-    """Padded pairs. decoder_input_ids: (batch, tgt_len) int64, and so are the labels: all of the target."""
+    """Padded pairs. decoder_input_ids: (batch, tgt_len) int64; labels have the same shape and hold the whole target."""
 
     decoder_input_ids: Tensor
 
@@ -30,10 +30,10 @@ class PairBatch(Batch):
 
 
 class JoinedBatch(Batch):
-    """Padded pairs of a decoder-only model, source and target end to end; the target alone has labels."""
+    """Padded pairs for a decoder-only model, source and target end to end; only the target has labels."""
 
     def before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
-        """What stands before a target token predicts it."""
+        """Return head, inputs and targets: the hidden state before each target token predicts it."""
         inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask, "use_cache": False}
         hidden: Tensor = model.model(**inputs).last_hidden_state
         real = self.labels != IGNORED
@@ -41,7 +41,7 @@ class JoinedBatch(Batch):
 
 
 class PairExample(NamedTuple):
-    """One pair as ids: `[language] pieces [end]` on both sides."""
+    """A pair as ids: `[language] pieces [end]` on both sides."""
 
     source: list[int]
     target: list[int]
@@ -59,12 +59,12 @@ class PairExample(NamedTuple):
         return self.target
 
     def drawn(self, rng: Random) -> Self:
-        """Itself."""
+        """Return the pair itself."""
         return self
 
     @classmethod
     def stack(cls, examples: Sequence[Self], codec: Codec) -> PairBatch:
-        """Padded to the longest. The decoder starts from what the backbone was trained with: the end token, or the padding's."""
+        """Stack pairs, padded to the longest. The decoder's first input is the backbone's own: the end or padding token."""
         src_len = max(len(example.source) for example in examples)
         tgt_len = max(len(example.target) for example in examples)
         shape = (len(examples), tgt_len)
@@ -78,7 +78,7 @@ class PairExample(NamedTuple):
 
 
 class JoinedExample(PairExample):
-    """One pair as ids for a decoder-only model: the prompt with the source, and the target up to its end."""
+    """A pair as ids for a decoder-only model: the prompt with the source, and the target with its end token."""
 
     @property
     def length(self) -> tuple[int, int]:
@@ -86,20 +86,20 @@ class JoinedExample(PairExample):
 
     @classmethod
     def stack(cls, examples: Sequence[Self], codec: Codec) -> JoinedBatch:  # type: ignore[override]
-        """Padded to the longest, at its end."""
+        """Stack pairs, padded at the end to the longest."""
         shape = (len(examples), max(len(source) + len(target) for source, target in examples))
         input_ids, mask = torch.full(shape, codec.pad_id), torch.zeros(shape, dtype=torch.long)
         labels = torch.full(shape, IGNORED)
         for row, (source, target) in enumerate(examples):
             last = len(source) + len(target)
             input_ids[row, :last] = torch.tensor([*source, *target])
-            mask[row, :last] = 1  # the padding's id can be the end's
+            mask[row, :last] = 1  # by length, as the padding id can be that of the end token
             labels[row, len(source) : last] = torch.tensor(target)
         return JoinedBatch(input_ids, mask, labels)
 
 
 def encode_pairs(pairs: Sequence[Pair], direction: Direction, codec: Codec, max_tokens: int) -> list[PairExample]:
-    """Ids of both sides, each cut at `max_tokens`."""
+    """Encode both sides of each pair, each cut at `max_tokens`."""
     sources = codec.encode_source([pair.source for pair in pairs], direction, max_tokens)
     targets = codec.encode_target([pair.target for pair in pairs], direction, max_tokens)
     kind = JoinedExample if codec.is_causal else PairExample
