@@ -19,21 +19,21 @@ from fedlingua.corpora.scripts import in_order, script_share
 RULES = ("empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate")
 """Reasons for which cleaning rules drop a pair; only the first that holds, in this order, is counted."""
 REASONS = (*RULES, "not-deidentified", "in-train", "trained-elsewhere")
-"""not-deidentified: the site's hook failed on the sentence's document. in-train: the pair is in dev or test and also in train, or in dev
-and also in test. trained-elsewhere: the pair is in dev or test and another site trains on it (fedlingua.corpora.overlap)."""
+"""not-deidentified: the site's hook failed on the sentence's document. in-train: the pair is in dev or test and also in train,
+or in dev and also in test. trained-elsewhere: the pair is in dev or test, and another site trains on it (corpora/overlap.py)."""
 
 
 @dataclass(frozen=True)
 class CleaningRules:
     """The rules of cleaning. Lengths are in words, or in characters for languages written without spaces.
 
-    `min_words = 2` is the rule of Liu et al. 2023's code: both sides have more than one word. `max_ratio` limits how many times as many
-    characters one side may have as the other; 0 turns a rule off. A character of a language without spaces stands for about three
-    letters of other languages, so the limit is multiplied by 3 when only one side is in such a language.
+    `min_words = 2` is the rule of Liu et al. 2023's code: both sides have more than one word. max_ratio: most characters of one side
+    per character of the other; multiplied by 3 when only one side is in a language without spaces, since one of its characters stands
+    for about three letters of other languages. 0 turns a rule off.
 
     drop_control_characters: drop pairs that contain a character of Unicode class Cc other than TAB, such as NUL, VT or NEL.
-    drop_identical: drop pairs with equal sides. min_script_share: least share of each side's letters that are in the scripts of its
-    language; 0.25 allows for names and terms. identify_language: drop pairs with a side that is surely in another language. normalize:
+    drop_identical: drop pairs with equal sides. min_script_share: least share of each side's letters in the scripts of its language;
+    0.25 allows for names and terms. identify_language: drop pairs with a side that is surely in another language. normalize:
     Unicode form that text is put into before all rules. strict: the first pair that a rule would drop is an error.
     """
 
@@ -133,7 +133,7 @@ def normalized(pairs: Iterable[Pair], rules: CleaningRules) -> Iterable[Pair]:
 
 
 def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus") -> Callable[[Pair], str | None]:
-    """Return a function that gives the reason to drop a stripped pair, or None; it remembers pairs, to drop the second of two equal ones.
+    """Return a function that says why to drop a stripped pair, or None; it remembers pairs, to drop the second of two equal ones.
 
     With strict `rules`, that function raises CorpusError instead of giving a reason.
     """
@@ -163,7 +163,7 @@ def usable(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account:
 
 
 def judged(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account: Account) -> Iterator[tuple[Pair, bool]]:
-    """Yield every pair, stripped of outer white space, with whether it is kept; `account` counts them, dropped ones by `reason`."""
+    """Yield every pair, stripped of outer white space, and whether it is kept; `account` counts them, dropped ones by reason."""
     for raw in pairs:
         pair = stripped(raw)
         against = reason(pair)

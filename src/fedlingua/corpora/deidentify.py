@@ -1,7 +1,7 @@
 """De-identification: run every document through the site's own function or command (its hook) before anything else reads it.
 
-A document that the hook fails on is left out. Error messages may quote the document, so of a failure only its type is reported, and
-whatever the hook, or a program that it starts, prints, logs or writes to the process's output is discarded.
+A document that the hook fails on is left out. Error messages may quote the document, so of a failure only its type is reported,
+and whatever the hook, or a program that it starts, prints, logs or writes to the process's output is discarded.
 The hook must be deterministic, because every process reads the documents anew.
 """
 
@@ -29,7 +29,7 @@ from fedlingua.common.languages import nearest
 KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 """Names of exception types that may be reported as the kind of a failure."""
 TIMEOUT_S = 600.0
-"""Limit for a command on one document: one that hangs would stall the run; one that loads a model on a busy machine takes minutes."""
+"""A command's limit for one document: one that hangs would stall the run; loading a model on a busy machine takes minutes."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Failure:
 
     @classmethod
     def of(cls, result: object) -> "Failure":
-        """Make a failure from what a hook raised or returned; a type's name that is not one short word becomes "other", because it might
-        quote text."""
+        """Make a failure from what a hook raised or returned. The name of its type becomes "other" if it is not one short word,
+        because it might quote text."""
         name = type(result).__name__
         return cls(name if KIND.fullmatch(name) else "other")
 
 
 def read_hook(raw: Any, where: str, folder: Path) -> Hook:
-    """Read `deidentify-with` without importing or starting it; raise ConfigError if it is neither a function's name nor a command."""
+    """Read `deidentify-with` without importing or starting it; raise ConfigError if it is neither a function nor a command."""
     if isinstance(raw, str) and re.fullmatch(r"[\w.]+:\w+", raw):
         return FunctionHook(raw)
     if isinstance(raw, list) and raw and all(isinstance(word, str) for word in raw) and raw[0]:
@@ -106,7 +106,7 @@ def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
 
 
 def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
-    """Return a document's de-identified text, or a Failure if the hook raised, exited with an error, timed out or returned no text."""
+    """Return a document's de-identified text; a Failure if the hook raises, exits with an error, times out or returns no text."""
     try:
         with _unheard:
             result = function(document)
@@ -119,7 +119,7 @@ def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
 
 
 def _run(hook: CommandHook, document: str) -> str:
-    """Run a command on a document; raise TimeoutExpired, CalledProcessError, UnicodeError or OSError, all failures to `deidentify`."""
+    """Run a command on a document; may raise TimeoutExpired, CalledProcessError, UnicodeError or OSError."""
     process = subprocess.Popen(
         hook.words,
         cwd=hook.folder,
@@ -142,11 +142,11 @@ def _run(hook: CommandHook, document: str) -> str:
 
 
 class _Silence:
-    """A context that discards what Python, C code and programs started inside it print, log or write to file descriptors 1 and 2, because
-    a node's output is seen by more than the site.
+    """A context that discards what Python, C code and programs started inside it log or write to file descriptors 1 and 2.
 
-    Descriptors belong to the whole process, so the output of other threads is lost meanwhile, too. Contexts may overlap: the first one
-    silences, and the last one to end restores the output. Threads that a hook leaves running are heard after it returns, programs not.
+    More people than the site's own see a node's output. Descriptors belong to the whole process, so the output of other threads is
+    lost meanwhile, too. Contexts may overlap: the first one silences, and the last one to end restores the output. Threads that a
+    hook leaves running can be heard after it returns, programs cannot.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Documents in one language: one on each line of a file, or one in each file of a folder. Documents of white space alone are skipped."""
+"""Documents in one language: one on each line of a file, or one in each file of a folder. Blank documents are skipped."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fedlingua.corpora.read import LINE_BYTES, Corpus, read_lines
 
 @dataclass(frozen=True)
 class LineDocuments(Corpus[str]):
-    """A file, plain or gzipped, with a document on each line; of `parts` shares, share `part` has lines part, part + parts, ..."""
+    """A file, plain or gzipped, with a document a line; of `parts` shares, share `part` has lines part, part + parts, ..."""
 
     path: Path
     part: int = 1

@@ -38,7 +38,7 @@ class SplitFiles(Corpus[Pair]):
 
 @dataclass(frozen=True)
 class Entry:
-    """A table that names a corpus. name: the corpus's file, folder or data set. where: the table's own place, for error messages."""
+    """A table that names a corpus. name: the corpus's file, folder or dataset. where: the table's own place, for errors."""
 
     table: Mapping[str, Any]
     name: str
@@ -62,7 +62,7 @@ class Format:
 def corpus_of(
     table: Mapping[str, Any], direction: Direction, where: str, data_dir: Path, formats: Mapping[str, Format] | None = None
 ) -> Corpus[Any]:
-    """Return the corpus that a table names, relative to the data directory, without opening it. formats: those allowed, if not all.
+    """Return the corpus that a table names, relative to the data directory; opens nothing. formats: those allowed, if not all.
 
     Raises:
         ConfigError: the table names none of the formats or several, or has a key that belongs to another format.
