@@ -1,7 +1,7 @@
 """Readers of lines: TSV, Moses pairs and n-way files, plain or gzipped, on disk or in a zip, and files with a JSON object a line.
 
-Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, which occur inside sentences, and so would shift one file
-of a pair against the other. `datasets` and pyarrow split there too, or quote the text in their errors, so neither is used here.
+Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, which occur inside sentences, and would so shift one
+file of a pair against the other. `datasets` and pyarrow split there too, or quote the text in their errors, so neither is used here.
 """
 
 import gzip
@@ -140,12 +140,12 @@ UNPACKED_BYTES, UNPACKED_TIMES = 64 << 20, 200
 
 
 def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, gzipped when its name ends in .gz, without their "\n" (and without a "\r" before it).
+    """Yield the lines of a UTF-8 file, gzipped when its name ends in .gz, without their line ends ("\\n" or "\\r\\n").
 
     A byte order mark of UTF-8 at the beginning, as some editors write it, is removed.
 
     Raises:
-        CorpusError: the file is missing, empty, not UTF-8, not gzip despite its name, or ends its lines with "\r" alone; names the line.
+        CorpusError: the file is missing, empty, not UTF-8, not gzip despite its name, or has line ends of "\\r" alone; names file and line.
     """
     try:
         with opened(path) as stream:
@@ -178,7 +178,7 @@ def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) 
 
 
 def _checked_start(raw: bytes, path: AnyPath | str) -> bytes:
-    """Return the first line without a byte order mark; raise CorpusError for UTF-16 or for line ends of "\r" alone."""
+    """Return the first line without a byte order mark; raise CorpusError for UTF-16 or for line ends of "\\r" alone."""
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
         raise CorpusError(f"{path}, line 1: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
     if b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
