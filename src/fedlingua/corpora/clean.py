@@ -27,14 +27,14 @@ or in dev and also in test. trained-elsewhere: the pair is in dev or test, and a
 class CleaningRules:
     """The rules of cleaning. Lengths are in words, or in characters for languages written without spaces.
 
-    `min_words = 2` is the rule of Liu et al. 2023's code: both sides have more than one word. max_ratio: most characters of one side
-    per character of the other; multiplied by 3 when only one side is in a language without spaces, since one of its characters stands
-    for about three letters of other languages. 0 turns a rule off.
+    `min_words = 2` is the rule of Liu et al. 2023's code: both sides have more than one word. max_ratio: most characters of one
+    side per character of the other; multiplied by 3 when only one side is in a language without spaces, since one of its
+    characters stands for about three letters of other languages. 0 turns a rule off.
 
     drop_control_characters: drop pairs that contain a character of Unicode class Cc other than TAB, such as NUL, VT or NEL.
-    drop_identical: drop pairs with equal sides. min_script_share: least share of each side's letters in the scripts of its language;
-    0.25 allows for names and terms. identify_language: drop pairs with a side that is surely in another language. normalize:
-    Unicode form that text is put into before all rules. strict: the first pair that a rule would drop is an error.
+    drop_identical: drop pairs with equal sides. min_script_share: least share of each side's letters in the scripts of its
+    language; 0.25 allows for names and terms. identify_language: drop pairs with a side that is surely in another language.
+    normalize: Unicode form that text is put into before all rules. strict: the first pair that a rule would drop is an error.
     """
 
     min_words: int = 2

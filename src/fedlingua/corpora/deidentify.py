@@ -144,9 +144,9 @@ def _run(hook: CommandHook, document: str) -> str:
 class _Silence:
     """A context that discards what Python, C code and programs started inside it log or write to file descriptors 1 and 2.
 
-    More people than the site's own see a node's output. Descriptors belong to the whole process, so the output of other threads is
-    lost meanwhile, too. Contexts may overlap: the first one silences, and the last one to end restores the output. Threads that a
-    hook leaves running can be heard after it returns, programs cannot.
+    A node's output is seen outside the site, too. Descriptors belong to the whole process, so the output of other threads is lost
+    meanwhile. Contexts may overlap: the first one silences, and the last one to end restores the output. Threads that a hook
+    leaves running can be heard after it returns, programs cannot.
     """
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 
 The digest of a sentence is 64 bits of keyed BLAKE2b over its language and its normalised form, under a key that the sites share.
 Equal digests mean equal sentences: among a hundred million different ones, the probability of any collision is below one in a
-thousand. Whoever has the digests without the key can compare and count them, but cannot test guessed sentences; whoever has the key
-can test any sentence.
+thousand. Whoever has the digests without the key can compare and count them, but not test guessed sentences; whoever has the
+key can test any sentence.
 
 A pair of dev or test leaks if one of its two sides occurs in the training text of another site.
 """
@@ -103,8 +103,8 @@ def _sides(texts: Iterable[SiteText], split: Split, language: str) -> Iterable[S
 def shared_sentences(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, Any]]:
     """Count each site's distinct sentences, and those that other sites have, too: site -> language -> counts.
 
-    Counts: `sentences` (distinct ones), `elsewhere` (those at any other site) and `at` (those at each other site with the language),
-    each for `all`, train, dev and test. `all` counts matches anywhere in the other's text; the splits count matches in its train.
+    Counts: `sentences` (distinct ones), `elsewhere` (those at any other site) and `at` (those at each other site with the
+    language), each for `all`, train, dev and test. `all` counts matches in all text of the other, a split only those in its train.
     """
     whole = {site: _whole(digests) for site, digests in sites.items()}
     return {site: {language: _shared(site, language, sites, whole) for language in whole[site]} for site in sites}
@@ -183,7 +183,7 @@ def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Spli
 
 
 def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, Mapping[Split, int]]) -> None:
-    """Raise CorpusError if all of a site's dev or test would be removed. sites: site -> split -> number of pairs before removal."""
+    """Raise CorpusError if all of a site's dev or test would be removed. sites: site -> split -> pairs before removal."""
     empty = [
         f"{site}: all {sites[site][split]} pairs of {split}"
         for site, counts in left_out.items()

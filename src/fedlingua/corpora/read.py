@@ -1,7 +1,7 @@
 """Readers of lines: TSV, Moses pairs and n-way files, plain or gzipped, on disk or in a zip, and files with a JSON object a line.
 
-Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, which occur inside sentences, and would so shift one
-file of a pair against the other. `datasets` and pyarrow split there too, or quote the text in their errors, so neither is used here.
+Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, which occur inside sentences, and so would shift one
+file of a pair against the other. `datasets` and pyarrow split there too, or quote text in their errors, so neither is used here.
 """
 
 import gzip
@@ -145,7 +145,7 @@ def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
     A byte order mark of UTF-8 at the beginning, as some editors write it, is removed.
 
     Raises:
-        CorpusError: the file is missing, empty, not UTF-8, not gzip despite its name, or has line ends of "\\r" alone; names file and line.
+        CorpusError: the file is missing, empty, not UTF-8, no gzip despite its name, or has line ends of "\\r"; names the line.
     """
     try:
         with opened(path) as stream:
@@ -213,7 +213,7 @@ def check_growth(stream: IO[bytes], path: AnyPath | str) -> None:
 def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
     """Return the message about a file that is cut off or cannot be unpacked. last: the last part that was read, such as "line 3".
 
-    It leaves out gzip's message, which quotes the first bytes of a file that is not gzip; so do not chain that error as the cause.
+    It leaves out gzip's message, which quotes the first bytes of a file that is no gzip; so do not chain that error as its cause.
     """
     kind = "zip" if isinstance(path, zipfile.Path) else "gzip"
     what = getattr(error, "strerror", None) or type(error).__name__
@@ -256,7 +256,7 @@ def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, An
 
 
 def check_text(value: Any, field: str, here: str) -> str:
-    """Return the value of a field; raise CorpusError if it is not a string, or has a lone surrogate, which no file or hash takes."""
+    """Return the value of a field; raise CorpusError for no string, or a lone surrogate, which no file or hash takes."""
     if not isinstance(value, str):
         raise CorpusError(f"{here}: {field!r} is of type {type(value).__name__}; wanted a string")
     if has_half_character(value):

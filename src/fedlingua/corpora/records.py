@@ -47,7 +47,7 @@ class JsonDocuments(Corpus[str]):
 
 @dataclass(frozen=True)
 class ParquetPairs(Corpus[Pair]):
-    """A Parquet file, read in batches of rows. fields: source and target, as columns or as members of the column `translation`."""
+    """A Parquet file, read in batches of rows. fields: source and target, as columns or members of the column `translation`."""
 
     path: Path
     fields: tuple[str, str]
@@ -89,7 +89,7 @@ class ParquetPairs(Corpus[Pair]):
 class Dataset(Corpus[Pair]):
     """A dataset of the hub, whose rows are streamed, or a folder with files that `datasets` reads or has saved.
 
-    folder: `name` as a folder in the data folder; used instead of the hub if it exists. subset, revision: "" for the dataset's default.
+    folder: `name` as a folder in the data folder; replaces the hub if it exists. subset, revision: "" for the dataset's default.
     """
 
     name: str

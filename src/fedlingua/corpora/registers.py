@@ -13,7 +13,7 @@ from fedlingua_demo import phrasebook
 
 @dataclass(frozen=True)
 class Register(Corpus[Any]):
-    """Generated sentences of one register; sentence i means the same in each language. sentences: None takes what the sizes need."""
+    """Generated sentences of one register, alike in meaning in all languages. sentences: None for as many as the sizes need."""
 
     name: str
     sentences: int | None

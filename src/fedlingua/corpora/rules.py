@@ -23,8 +23,8 @@ class IntakeRules:
 class TextRules:
     """The text rules of one federation.
 
-    limits: most sentences of each split that a site uses. directions: those of all sites, since they decide which side of a pair is
-    shared; for text in one language, the languages. sizes: exact sizes for sites that ask for none.
+    limits: most sentences of each split that a site uses. directions: those of all sites, since they decide which side of a pair
+    is shared; for text in one language, the languages. sizes: exact sizes for sites that ask for none.
     """
 
     split: SplitRules = field(default_factory=SplitRules)

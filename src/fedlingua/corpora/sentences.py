@@ -1,7 +1,7 @@
 """Split a document into sentences by rules: which marks end a sentence, and where a full stop does not.
 
 A newline always ends a sentence. An unambiguous mark (。 ？ । ؟) ends one anywhere; a full stop and similar marks do so only before
-white space followed by something that can begin a sentence. In doubt, two sentences stay one, which does no harm to training text.
+white space followed by something that can begin a sentence. In doubt, two sentences stay one, which does training no harm.
 
 The rules are the project's own, because results depend on them: sentencex splits 236 of 750 Spanish case reports differently
 ("8 Kgs. | aproximadamente", while it joins two lines of a note), and pysbd 11 of 60, at a fraction of the speed.
@@ -55,8 +55,8 @@ _LOWER_CASE_ALONE = frozenset({"ka"})
 def split_sentences(document: str, language: str, max_words: int = 0) -> list[str]:
     """Return the non-empty sentences of a document in order; each run of white space inside one becomes one space.
 
-    max_words: a longer sentence is cut into even pieces of at most so many words (characters in languages written without spaces), so
-    that no cleaning rule drops it as too long; 0: never cut.
+    max_words: longer sentences are cut into even pieces of at most so many words (characters in languages written without
+    spaces), so that no cleaning rule drops them as too long; 0: never cut.
     """
     sentences = (" ".join(sentence.split()) for line in document.split("\n") for sentence in _of_line(line, language))
     return [piece for sentence in sentences if sentence for piece in _wrapped(sentence, language, max_words)]

@@ -1,10 +1,10 @@
 """The text of a simulation's sites, all of which one machine has.
 
-So components of equal sentences are formed across all sites, and centralized methods train on a pool: the text of all sites, of the
-public sites, or of one site. The text can also be mixed, so that every site trains on all directions and data is alike at every site
-(IID). MetaSend, §4.1: "the data for each client is sampled randomly from all data". Train and dev of all sites, cleaned, split and
-cut, are put together, shuffled by the key of the split and dealt out one by one. Test is not mixed, so that a site is always scored on
-its own direction.
+So components of equal sentences are formed across all sites, and centralized methods train on a pool: the text of all sites,
+the public sites, or one site. The text can also be mixed, so that every site trains on all directions and data is alike at every
+site (IID). MetaSend, §4.1: "the data for each client is sampled randomly from all data". Train and dev of all sites, cleaned,
+split and cut, are put together, shuffled by the key of the split and dealt out one by one. Test is not mixed, so that a site is
+always scored on its own direction.
 """
 
 import dataclasses
@@ -109,7 +109,7 @@ def deal(heaps: Mapping[str, Sequence[Pair]], seed: str) -> dict[str, dict[str, 
 
 
 def _part(text: SiteText, dealt: Mapping[Split, Sequence[Pair]], own: bool) -> SiteText:
-    """Return what one site holds of a text; pairs dealt to another site count there, so that all accounts add up to the text's."""
+    """Return what one site holds of a text; pairs dealt to another site count there, so that accounts add up to the text's."""
     held = sum(map(len, dealt.values()))
     if not own:
         return SiteText(text.direction, Account(held, held), {"base": [], **dealt, "test": []})
