@@ -104,7 +104,7 @@ def shared_sentences(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, An
     """Count each site's distinct sentences, and those that other sites have, too: site -> language -> counts.
 
     Counts: `sentences` (distinct ones), `elsewhere` (those at any other site) and `at` (those at each other site with the
-    language), each for `all`, train, dev and test. `all` counts matches in all text of the other, a split only those in its train.
+    language), each for `all`, train, dev and test. `all` counts matches in all of the other's text, a split those in its train.
     """
     whole = {site: _whole(digests) for site, digests in sites.items()}
     return {site: {language: _shared(site, language, sites, whole) for language in whole[site]} for site in sites}

@@ -31,9 +31,9 @@ POOLED = "pooled"
 class Site:
     """One institution: its name, its direction or language, and its corpus, which a deployment's server does not know.
 
-    public_key: key of the only node that may act for the site, in OpenSSH's form; "" where nodes are not identified by keys. sizes:
-    the site's own sizes, used before the federation's. Only for text in one language: public (whether a centralized run on public
-    text may use it) and deidentify_with (the hook that every document passes through).
+    public_key: key of the only node that may act for the site, in OpenSSH's form; "" where nodes are not identified by keys.
+    sizes: the site's own sizes, used before the federation's. Only for text in one language: public (whether a centralized run on
+    public text may use it) and deidentify_with (the hook that every document passes through).
     """
 
     name: str
@@ -75,9 +75,9 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """Parse and check a federation file; opens no corpus.
 
     Raises:
-        ConfigError: no such file, an unknown key, language or register, a repeated name, no site, shares that do not add up to 1, a
-            size above its limit, sites with and without `splits`, mixed text of a site without a corpus, sites with a direction and
-            sites with a language, or no hook where de-identification is required.
+        ConfigError: no such file, an unknown key, language or register, a repeated name, no site, shares that do not add up to 1,
+            a size above its limit, sites with and without `splits`, mixed text of a site without a corpus, sites with a direction
+            and sites with a language, or no hook where de-identification is required.
     """
     raw = read_toml(path)
     refuse_other_kind(path, raw, FEDERATION)
@@ -160,7 +160,7 @@ def check_deidentified(site: Site, rules: TextRules) -> None:
 
 
 def sizes_asked(site: Site, rules: TextRules) -> Sizes:
-    """Return a site's sizes, its own before the federation's; raise ConfigError for one above its limit, or a wrong [split] mode."""
+    """Return a site's sizes, its own before the federation's; raise ConfigError for one above its limit, or a wrong mode."""
     given, divided = rules.split.mode == "given", isinstance(site.corpus, SplitFiles)
     if site.corpus and given != divided:
         raise ConfigError(
@@ -200,7 +200,7 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     """Read one [[site]] table of a federation file or of a site's own file.
 
     Raises:
-        ConfigError: an unknown key, direction, language or register, a bad name, several corpora, or keys that exclude each other.
+        ConfigError: an unknown key, direction, language or register, a bad name, several corpora, or conflicting keys.
     """
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{where}: site {number} is {entry!r}; wanted a table, [[site]] with keys below it")

@@ -1,8 +1,8 @@
 """Exact sizes: how many sentences of each split a site uses, no fewer and no more.
 
-A federation file gives them in [sizes], or at a site (train, dev, test), whose own sizes replace the federation's. The sentences are
-the first of the split after a shuffle by keyed hash, which does not depend on other sites. A split by the paper's rule is shuffled
-already, and a split that comes as a file is not shuffled.
+A federation file gives them in [sizes], or at a site (train, dev, test), whose own sizes replace the federation's. The sentences
+are the first of the split after a shuffle by keyed hash, which does not depend on other sites. A split by the paper's rule is
+shuffled already, and a split that comes as a file is not shuffled.
 """
 
 import math
@@ -37,7 +37,7 @@ class Sizes:
 
 
 def read_sizes(raw: Mapping[str, Any], where: str) -> Sizes:
-    """Read the keys train, dev and test of a table, each optional; raise ConfigError for anything but whole numbers of 1 or more."""
+    """Read the keys train, dev and test of a table, each optional; raise ConfigError for all but whole numbers of 1 or more."""
     for split in SPLITS:
         value = raw.get(split, 1)
         if type(value) is not int or value < 1:
@@ -85,6 +85,6 @@ def first_sentences(sizes: Sizes, rules: SplitRules) -> int:
 
 
 def more_sentences(sentences: int, splits: Mapping[Split, Sequence[Pair]], sizes: Sizes) -> int:
-    """Return how many sentences to generate next, if `sentences` gave these splits; the same number if no more is needed or allowed."""
+    """Return how many sentences to generate next if `sentences` gave these splits; the same if no more is needed or allowed."""
     short = [sizes.of(split) / max(1, len(splits[split])) for split in SPLITS if len(splits[split]) < sizes.of(split)]
     return min(LARGEST_REGISTER, math.ceil(sentences * max(short) * 11 / 10)) if short else sentences

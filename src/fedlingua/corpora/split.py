@@ -4,14 +4,14 @@ Four rules (`SplitRules.mode`):
 
 components: equal sentences, on either side, in any corpus, form one component; a keyed hash of the component decides its split.
 shared-side: the keyed hash of the sentence on the shared side (English in many-to-English) decides, so that sites which cannot
-    see each other's text agree without communicating. If no language is in all directions, the side in the more common one decides.
+    see each other's text agree without communicating. If no language is shared by all, the more common one is the shared side.
 paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
 given: the corpora come with a file for each split; nothing is moved.
 
-Text in one language is split by document: the keyed hash of a document decides the split of all of it, so the sentences of one note,
-and equal notes, stay together, and sites agree without communicating. `components` and `shared-side` both mean this; `paper` shuffles
-a site's documents and cuts. Sentences that documents of two splits have in common are then removed from dev and test, among the
-sites that are read together; a deployed site looks at its own text only.
+Text in one language is split by document: the keyed hash of a document decides the split of all of it, so the sentences of one
+note, and equal notes, stay together, and sites agree without communicating. `components` and `shared-side` both mean this; `paper`
+shuffles a site's documents and cuts. Sentences that documents of two splits have in common are then removed from dev and test,
+among the sites that are read together; a deployed site looks at its own text only.
 """
 
 import hashlib
@@ -153,7 +153,7 @@ def _by_shared_side(
 
 
 def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
-    """Return the side of `direction`, 0 or 1, whose language is in more of the federation's directions; in a tie, the first by name.
+    """Return the side of `direction`, 0 or 1, whose language is in more directions of the federation; in a tie, the first by name.
 
     So sites with the same two languages choose the same side, whatever their direction.
     """
