@@ -9,9 +9,9 @@ paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into differe
 given: the corpora come with a file for each split; nothing is moved.
 
 Text in one language is split by document: the keyed hash of a document decides the split of all of it, so the sentences of one
-note, and equal notes, stay together, and sites agree without communicating. `components` and `shared-side` both mean this; `paper`
-shuffles a site's documents and cuts. Sentences that documents of two splits have in common are then removed from dev and test,
-among the sites that are read together; a deployed site looks at its own text only.
+note, and equal notes, stay together, and sites agree without communicating. `components` and `shared-side` both mean this;
+`paper` shuffles a site's documents and cuts. Sentences that documents of two splits have in common are then removed from dev and
+test, among the sites that are read together; a deployed site looks at its own text only.
 """
 
 import hashlib
@@ -153,7 +153,7 @@ def _by_shared_side(
 
 
 def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
-    """Return the side of `direction`, 0 or 1, whose language is in more directions of the federation; in a tie, the first by name.
+    """Return the side of `direction`, 0 or 1, whose language is in more of all directions; in a tie, the first by name.
 
     So sites with the same two languages choose the same side, whatever their direction.
     """

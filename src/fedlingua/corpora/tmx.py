@@ -1,8 +1,8 @@
 """Reader of TMX, the exchange format of translation memories (TMX 1.4b, LISA 2005), unit by unit, never the whole file at once.
 
 Only the text of a segment is read. Elements bpt, ept, it, ph and ut hold markup of the original document, and a sub in them holds
-another text (a footnote, a title), so they are skipped; the content of hi is part of the sentence. Files that declare entities are
-refused and no entity is expanded; a document type is ignored, and nothing is fetched.
+another text (a footnote, a title), so they are skipped; the content of hi is part of the sentence. Files that declare entities
+are refused and no entity is expanded; a document type is ignored, and nothing is fetched.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """Checks of a run config, made once, when it is read.
 
-Flower passes flat scalars and checks no types, so every mistake that a user can make in them is found here, before anything loads.
+Flower passes flat scalars and checks no types, so every mistake that users can make in them is found here, before anything loads.
 The table of options says which values a key takes; `_conflicts` says which keys exclude each other.
 """
 
@@ -28,8 +28,8 @@ def settings_from(run_config: Mapping[str, Any]) -> Settings:
     """Check a whole run config and return it as `Settings`.
 
     Raises:
-        ConfigError: has a line for each key that is unknown, has a wrong type, or is out of its choices or range; if there is none,
-            the missing keys; if there is none, a line for each conflict of keys.
+        ConfigError: has a line for each key that is unknown, has a wrong type, or is out of its choices or range; without such
+            keys, it names the missing keys; if none is missing, it has a line for each conflict of keys.
     """
     values = dict(all_at_once(partial(_read, key, value) for key, value in run_config.items()))
     if missing := [key for key in OPTIONS if key not in run_config]:

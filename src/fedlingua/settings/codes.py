@@ -22,8 +22,8 @@ class Code:
         bits: Bits of each number that travels, before entropy coding: 1 (sign) to 8; 0: all of float32.
         share: With top: share of a part's numbers that travel, those of the greatest magnitude. 0-1.
         rank: With rank: number of columns of the two factors that replace a matrix.
-        nearest: Round to the nearest level, not at random (which is unbiased): less error, but it needs error feedback. sign, top and
-            rank, which are biased anyway, always round to the nearest.
+        nearest: Round to the nearest level, not at random (which is unbiased): less error, but it needs error feedback. sign, top
+            and rank, which are biased anyway, always round to the nearest.
     """
 
     method: str

@@ -60,7 +60,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     @property
     def private(self) -> str:
-        """The option that makes a site's model differ from its cluster's average, in words; empty if none does or nothing travels."""
+        """The option that makes a site's model differ from its cluster's mean, in words; empty if none does or nothing travels."""
         by = {
             f"own-model = {self.own_model!r}": self.own_model != "none",
             f"private-layers = {self.private_layers!r}": self.private_layers != "",
@@ -129,7 +129,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     @property
     def companions(self) -> tuple[str, ...]:
-        """Suffixes of what travels with every tensor, after its name and a slash: Adam's state in torch's names, SCAFFOLD's control."""
+        """Suffixes of what travels with every tensor, as NAME/SUFFIX: Adam's state in torch's names, SCAFFOLD's control."""
         averaged = ("step", "exp_avg", "exp_avg_sq") if self.optimizer_state == "averaged" else ()
         return (*averaged, *(("control",) if self.scaffold else ()))
 
@@ -150,12 +150,12 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     @property
     def chooses(self) -> bool:
-        """Whether each site chooses its model at the end; under shared-private, a gate mixes adapters, so no interpolation exists."""
+        """Whether each site chooses its model at the end; shared-private mixes two adapters by a gate, so it has no interpolation."""
         return self.keep_choose and self.how.trains and self.how.travels and self.own_model != "shared-private"
 
     @property
     def rounds_at_sites(self) -> int:
-        """How many of the last rounds' received tensors a site stores; several of small sets, so that it may choose their mean."""
+        """Number of last rounds whose received tensors a site stores; more for small sets, so that it may choose their mean."""
         return 4 if self.chooses and self.trained_set in SMALL_SETS and not self.private else 1
 
     @property
@@ -202,7 +202,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
         return {said.first_name: getattr(self, said.attribute) for said in OPTIONS.values()}
 
     def hash(self) -> str:
-        """Hash the settings that can change tensors or scores if every site replies; contents of files that they name are left out."""
+        """Hash the settings that can change tensors or scores if every site replies, but not the contents of files they name."""
         return self._hash({})
 
     def hash_of_alone(self) -> str:

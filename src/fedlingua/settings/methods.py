@@ -11,9 +11,9 @@ class Method:
     """A row of a paper's table: which tensors train, and which sites average them.
 
     clustering: "none" (all sites together), "random", "gradients", "families", or "alone" (every site by itself: local-only).
-    trains: whether anything trains. travels: whether trained tensors leave the site. pooled: whether sites' text is trained on as one
-    pool. selection: the part of an update that is sent, see SELECTIONS. optimizer: what the server applies to the sites' mean, see
-    SERVER_OPTIMIZERS. pools: whose text a pooled method trains on: "all", "public", or the name of a site.
+    trains: whether anything trains. travels: whether trained tensors leave the site. pooled: whether sites' text is trained on as
+    one pool. selection: the part of an update that is sent, see SELECTIONS. optimizer: what the server applies to the sites' mean,
+    see SERVER_OPTIMIZERS. pools: whose text a pooled method trains on: "all", "public", or the name of a site.
     """
 
     tensor_set: str
@@ -57,8 +57,8 @@ METHODS: dict[str, Method] = {
     "centralized": Method("full", "alone", travels=False, pooled=True),
     "centralized-public": Method("full", "alone", travels=False, pooled=True, pools="public"),
 }
-"""In the order of the papers' tables: Liu et al. 2023, 1 and 2, with `base` for comparison; Chu et al. 2024, 1; Manoel et al. 2022,
-2, 3 and 5. `silo-NAME`, a model trained on one site's own text, is not listed."""
+"""In the order of the papers' tables: Liu et al. 2023, 1 and 2, with `base` for comparison; Chu et al. 2024, 1; Manoel et al.
+2022, 2, 3 and 5. `silo-NAME`, a model trained on one site's own text, is not listed."""
 
 CENTRALIZED, SILO = "centralized", "silo-"
 """Prefixes of the names of methods that train on text in one place."""

@@ -48,7 +48,7 @@ ALWAYS = When("", lambda settings: True)
 
 
 def among(key: str, value_of: Callable[[Any], str]) -> Callable[..., When]:
-    """Return a function that makes `When`s of one key. value_of: its effective value, such as the method's if the key is empty."""
+    """Return a function that makes `When`s of one key. value_of: its effective value, as the method's if the key is empty."""
 
     def when(*values: str) -> When:
         return When(f"{key} = {' or '.join(values)}", lambda settings: value_of(settings) in values)

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class PretrainSettings:
-    """Settings of a pre-training, which ends at `steps`, or at `minutes` if that is above 0 and earlier; the latter is not repeatable.
+    """Settings of a pre-training. It ends at `steps`, or at `minutes` if above 0 and earlier, which is not exactly repeatable.
 
     `tokens_per_batch` counts the padded longer side. The learning rate warms up and then falls with the inverse square root.
-    `weight_average` is the decay of the exponential average over the steps, which is the result. `sampling_temperature`: 1 takes every
-    pair once an epoch; above 1, each direction (of an encoder, language) is weighted by its size to the power of 1 / temperature.
+    `weight_average` is the decay of the exponential average over the steps, which is the result. `sampling_temperature`: 1 takes
+    every pair once an epoch; above 1, each direction (of an encoder, language) counts by its size to the power of 1 / temperature.
     """
 
     steps: int = 3000
@@ -40,10 +40,10 @@ class EncoderSettings(PretrainSettings):
 class Watching:
     """What is evaluated and stored during a pre-training; it changes no training step.
 
-    evaluate_every: steps between evaluations on the dev text, by dev loss and, for a model that translates, BLEU; 0: ten in all, or
-    one every 500 steps if that is more, with BLEU only at the last unless keep = "best". dev_sentences: how many of each direction are
-    translated, greedily; 0: none. keep: the weights of the last step, or of the evaluation with the lowest dev loss.
-    checkpoint_minutes: minutes between checkpoints; 0: none, so an interrupted training cannot continue.
+    evaluate_every: steps between evaluations on the dev text, by dev loss and, for a model that translates, BLEU; 0: ten in all,
+    or one every 500 steps if that is more, with BLEU only at the last unless keep = "best". dev_sentences: number of each
+    direction's sentences that are translated, greedily; 0: none. keep: the weights of the last step, or of the evaluation with
+    the lowest dev loss. checkpoint_minutes: minutes between checkpoints; 0: none, so an interrupted training cannot continue.
     """
 
     evaluate_every: int = 0

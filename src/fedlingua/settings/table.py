@@ -1,7 +1,7 @@
 """Table of all options of a run: name, type, default, meaning, choices, bounds, when it has an effect, the papers' values.
 
-It is the source of `Settings` and its checks, pyproject.toml's `[tool.flwr.app.config]`, docs/options.md, shell completion, the run
-hash, what a resumed run may change, and what a site approves. To add an option, add a field here and run `make options`.
+It is the source of `Settings` and its checks, pyproject.toml's `[tool.flwr.app.config]`, docs/options.md, shell completion, the
+run hash, what a resumed run may change, and what a site approves. To add an option, add a field here and run `make options`.
 `Option` lists the attributes of a field; the text below a field is its meaning.
 """
 
