@@ -81,7 +81,7 @@ def _split_text(
     documents: dict[str, tuple[str, list[Document]]] = {}
     for site in sites:
         account, here, corpus = accounts[site.name], f"site {site.name}", site.corpus
-        assert corpus is not None, here  # check_corpora refuses what is not there
+        assert corpus is not None, here  # check_corpora refuses a site without a corpus
         if isinstance(corpus, Register) and site.name in sentences:
             corpus = dataclasses.replace(corpus, sentences=sentences[site.name])
         if isinstance(corpus, SplitFiles):

@@ -107,7 +107,7 @@ class _Pruned:
 
 
 def _units(stream: Any, path: Path) -> Iterator[Any]:
-    """Every <tu>; each is removed from the tree when the next is requested."""
+    """Yield every <tu>; each is removed from the tree when the next is requested."""
     pruned = _Pruned(stream, path)
     parsing = etree.iterparse(
         pruned,

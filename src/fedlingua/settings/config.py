@@ -60,7 +60,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     @property
     def private(self) -> str:
-        """The option that makes a site's model differ from its cluster's mean, in words; empty if none does or nothing travels."""
+        """The option that makes a site's model differ from its cluster's mean, in words; empty if none, or nothing travels."""
         by = {
             f"own-model = {self.own_model!r}": self.own_model != "none",
             f"private-layers = {self.private_layers!r}": self.private_layers != "",
@@ -150,7 +150,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     @property
     def chooses(self) -> bool:
-        """Whether each site chooses its model at the end; shared-private mixes two adapters by a gate, so it has no interpolation."""
+        """Whether each site chooses its model at the end; shared-private's gated pair of adapters cannot be interpolated."""
         return self.keep_choose and self.how.trains and self.how.travels and self.own_model != "shared-private"
 
     @property
@@ -206,7 +206,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
         return self._hash({})
 
     def hash_of_alone(self) -> str:
-        """Hash the settings that a model depends on that a site trains alone; runs of any methods with equal hashes share it."""
+        """Hash the settings that decide the model of a site training alone; equal hashes mean equal models under any method."""
         shared = (Own, Clusters, Aggregation, Sending, Scoring, Waiting)
         elsewhere = {field.name for section in shared for field in fields(section)} | {"method", "keep_by", "keep_confidence"}
         return self._hash({"tensor-set": self.trained_set}, elsewhere)

@@ -12,8 +12,8 @@ class Method:
 
     clustering: "none" (all sites together), "random", "gradients", "families", or "alone" (every site by itself: local-only).
     trains: whether anything trains. travels: whether trained tensors leave the site. pooled: whether sites' text is trained on as
-    one pool. selection: the part of an update that is sent, see SELECTIONS. optimizer: what the server applies to the sites' mean,
-    see SERVER_OPTIMIZERS. pools: whose text a pooled method trains on: "all", "public", or the name of a site.
+    one pool. selection: which part of an update is sent, see SELECTIONS. optimizer: what the server applies to the mean, see
+    SERVER_OPTIMIZERS. pools: whose text a pooled method trains on: "all", "public", or the name of a site.
     """
 
     tensor_set: str

@@ -10,7 +10,7 @@ class PretrainSettings:
 
     `tokens_per_batch` counts the padded longer side. The learning rate warms up and then falls with the inverse square root.
     `weight_average` is the decay of the exponential average over the steps, which is the result. `sampling_temperature`: 1 takes
-    every pair once an epoch; above 1, each direction (of an encoder, language) counts by its size to the power of 1 / temperature.
+    every pair once an epoch; above 1, each direction (of an encoder, language) counts by its size ** (1 / temperature).
     """
 
     steps: int = 3000
