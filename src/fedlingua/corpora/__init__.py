@@ -1,1 +1,1 @@
-"""Parallel text: read, cleaned, split, given to sites."""
+"""Parallel text: reading, cleaning, splitting, and assigning it to sites."""

@@ -1,6 +1,6 @@
-"""Which pairs are kept: the paper's rule and more, each by its name, with an account that adds up.
+"""Cleaning: named rules, the paper's among them, that decide which pairs are kept, and a count of what each of them drops.
 
-A sentence of text in one language is a pair of itself with itself, and counted as one sentence.
+In text in one language, a sentence is a pair of itself with itself and counts as one sentence.
 """
 
 import math
@@ -17,24 +17,24 @@ from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
 
 RULES = ("empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate")
-"""Why a pair is dropped by the rules of cleaning; the first that holds, in this order, is the one counted."""
+"""Reasons for which cleaning rules drop a pair; only the first that holds, in this order, is counted."""
 REASONS = (*RULES, "not-deidentified", "in-train", "trained-elsewhere")
-"""not-deidentified: a sentence of a document that its site's hook failed on. in-train: one of dev or test that is in train, too, or one of
-dev that is in test. trained-elsewhere: one of dev or test that another site trains on (fedlingua.corpora.overlap)."""
+"""not-deidentified: the site's hook failed on the sentence's document. in-train: the pair is in dev or test and also in train,
+or in dev and also in test. trained-elsewhere: the pair is in dev or test, and another site trains on it (corpora/overlap.py)."""
 
 
 @dataclass(frozen=True)
 class CleaningRules:
-    """Limits in words; in characters for languages written without spaces.
+    """The rules of cleaning. Lengths are in words, or in characters for languages written without spaces.
 
-    `min_words = 2` is the rule of Liu et al. 2023's code: both sides have more than one word. `max_ratio` compares the characters
-    of the two sides; 0 turns a rule off. Languages without spaces pack three or so letters of others into one character, so a
-    ratio is widened by 3 when just one side is such a language.
+    `min_words = 2` is the rule of Liu et al. 2023's code: both sides have more than one word. max_ratio: most characters of one
+    side per character of the other; multiplied by 3 when only one side is in a language without spaces, since one of its
+    characters stands for about three letters of other languages. 0 turns a rule off.
 
-    drop_control_characters: pairs with a character of Unicode's class Cc inside, but for TAB: NUL, VT, NEL. drop_identical: both sides
-    the same. min_script_share: of the letters of either side, how many are in the scripts of its language; 0.25 allows for names and
-    terms. identify_language: drops what is surely in another language. normalize: Unicode's form that text is put into
-    before all rules. strict: the first pair that a rule would drop is an error.
+    drop_control_characters: drop pairs that contain a character of Unicode class Cc other than TAB, such as NUL, VT or NEL.
+    drop_identical: drop pairs with equal sides. min_script_share: least share of each side's letters in the scripts of its
+    language; 0.25 allows for names and terms. identify_language: drop pairs with a side that is surely in another language.
+    normalize: Unicode form that text is put into before all rules. strict: the first pair that a rule would drop is an error.
     """
 
     min_words: int = 2
@@ -50,7 +50,7 @@ class CleaningRules:
 
 
 def read_cleaning(raw: Mapping[str, Any], where: str) -> CleaningRules:
-    """Read the rules of a [cleaning] table; ConfigError for a number under which a rule means nothing or drops everything."""
+    """Read the rules of a [cleaning] table; raise ConfigError for a number that makes a rule meaningless or drops everything."""
     rules = fill(CleaningRules, raw, where)
     if rules.min_words < 0:
         raise ConfigError(f"{where}: min-words = {rules.min_words}; wanted 0 or above, 0 for no such rule")
@@ -71,10 +71,10 @@ def read_cleaning(raw: Mapping[str, Any], where: str) -> CleaningRules:
 
 @dataclass
 class Account:
-    """What became of every pair read: `read == kept + sum(dropped.values())`, always.
+    """Counts of the pairs read, kept and dropped (by reason); always `read == kept + sum(dropped.values())`.
 
-    failed_documents: how many the de-identification hook failed on, by the type of failure; their sentences are dropped as
-    not-deidentified, so far as the raw text has any.
+    failed_documents: number of documents on which the de-identification hook failed, by type of failure. Their sentences, if
+    the raw text has any, are counted as dropped with the reason not-deidentified.
     """
 
     read: int = 0
@@ -86,12 +86,12 @@ class Account:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def leave_out(self, reason: str, count: int) -> None:
-        """So many were read, and none of them kept."""
+        """Count pairs that were read and all dropped."""
         self.read += count
         self.drop(reason, count)
 
     def take_back(self, reason: str, count: int) -> None:
-        """So many that were kept are dropped after all."""
+        """Move pairs from kept to dropped."""
         if count:
             self.kept -= count
             self.drop(reason, count)
@@ -116,16 +116,16 @@ def _added(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int
 def clean(
     pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, account: Account, where: str = "the corpus"
 ) -> Iterator[Pair]:
-    """The pairs that every rule keeps, stripped of outer white space; `account` counts the rest by reason.
+    """Yield the pairs that every rule keeps, stripped of outer white space; `account` counts the others by reason.
 
     Raises:
-        CorpusError: the two sides are swapped, by their scripts; or a pair would be dropped where `rules` are strict. Begins with `where`.
+        CorpusError: the scripts show that the sides are swapped, or strict `rules` would drop a pair. Begins with `where`.
     """
     return usable(normalized(in_order(pairs, direction, where), rules), judge(direction, rules, where), account)
 
 
 def normalized(pairs: Iterable[Pair], rules: CleaningRules) -> Iterable[Pair]:
-    """The pairs in the form that the rules name, if any."""
+    """Return the pairs in the Unicode form that the rules name, if any."""
     form = rules.normalize
     if form == "off":
         return pairs
@@ -133,9 +133,9 @@ def normalized(pairs: Iterable[Pair], rules: CleaningRules) -> Iterable[Pair]:
 
 
 def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus") -> Callable[[Pair], str | None]:
-    """Tells of one stripped pair after another why it is dropped, or None; it remembers them, so the second of two equal ones is.
+    """Return a function that says why to drop a stripped pair, or None; it remembers pairs, to drop the second of two equal ones.
 
-    What it returns raises CorpusError instead where `rules` are strict.
+    With strict `rules`, that function raises CorpusError instead of giving a reason.
     """
     seen: set[Pair] = set()
     number = 0
@@ -158,12 +158,12 @@ def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus")
 
 
 def usable(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account: Account) -> Iterator[Pair]:
-    """The pairs that there is no `reason` against, stripped of outer white space."""
+    """Yield the pairs that `reason` does not drop, stripped of outer white space."""
     return (pair for pair, is_usable in judged(pairs, reason, account) if is_usable)
 
 
 def judged(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account: Account) -> Iterator[tuple[Pair, bool]]:
-    """Every pair stripped of outer white space, and whether it is kept; `account` counts them all, the rest by `reason`."""
+    """Yield every pair, stripped of outer white space, and whether it is kept; `account` counts them, dropped ones by reason."""
     for raw in pairs:
         pair = stripped(raw)
         against = reason(pair)
@@ -180,7 +180,7 @@ def stripped(pair: Pair) -> Pair:
 
 
 def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
-    """Why a stripped pair is not kept, by the rules that look at it alone; None when it is."""
+    """Return why the rules that look at one stripped pair alone drop it; None if they keep it."""
     if not pair.source or not pair.target:
         return "empty"
     lengths = [length(pair.source, direction.source), length(pair.target, direction.target)]
@@ -191,7 +191,7 @@ def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
     dense = without_spaces(direction.source) != without_spaces(direction.target)
     limit = rules.max_ratio * (3 if dense else 1)
     shorter, longer = sorted((len(pair.source), len(pair.target)))
-    # Short pairs differ in length by nature ("Ja." / "Indeed, sir."), so the ratio speaks from ten characters up.
+    # Short pairs often differ in length ("Ja." / "Indeed, sir."), so the ratio counts from ten characters up.
     if rules.max_ratio and longer >= 10 and longer > limit * shorter:
         return "ratio"
     if rules.drop_control_characters and any(map(_has_control_character, pair)):
@@ -202,7 +202,7 @@ def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
 
 
 def _has_control_character(sentence: str) -> bool:
-    # Most sentences are told by their first look: whatever is printable is no control character.
+    # The first test settles most sentences: no printable character is a control character.
     return not sentence.isprintable() and any(unicodedata.category(c) == "Cc" and c != "\t" for c in sentence)
 
 
@@ -218,5 +218,5 @@ def _other_language(pair: Pair, direction: Direction, rules: CleaningRules) -> s
 
 
 def length(sentence: str, language: str) -> int:
-    """In words; in characters, where the language is written without spaces."""
+    """Return a sentence's length in words, or in characters where the language is written without spaces."""
     return len(sentence.replace(" ", "")) if without_spaces(language) else len(sentence.split())

@@ -1,8 +1,8 @@
-"""De-identification: a function or command of the site's own that sees every document before anything else does.
+"""De-identification: run every document through the site's own function or command (its hook) before anything else reads it.
 
-A document that the hook fails on is left out. What the hook says then may quote the document, so of a failure only its type is told,
-and what the hook prints, logs or writes to the process's output while it works is heard by nobody, nor what programs say that it starts.
-The same document has to come out the same each time: every process reads it anew.
+A document that the hook fails on is left out. Error messages may quote the document, so of a failure only its type is reported,
+and whatever the hook, or a program that it starts, prints, logs or writes to the process's output is discarded.
+The hook must be deterministic, because every process reads the documents anew.
 """
 
 import contextlib
@@ -27,23 +27,23 @@ from fedlingua.common.files import APP_DIR
 from fedlingua.common.languages import nearest
 
 KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
-"""Of failure: what a type may be called for its name to be told."""
+"""Names of exception types that may be reported as the kind of a failure."""
 TIMEOUT_S = 600.0
-"""For a command, of one document: one that hangs would hold up the run, and one that loads a model on a busy machine takes minutes."""
+"""A command's limit for one document: one that hangs would stall the run; loading a model on a busy machine takes minutes."""
 
 
 @dataclass(frozen=True)
 class FunctionHook:
-    """`package.module:function`, a document -> what may be used of it."""
+    """A function `package.module:function` that maps a document to its de-identified text."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class CommandHook:
-    """A program that reads a document on its standard input and writes what may be used of it on its standard output.
+    """A program that reads a document on its standard input and writes its de-identified text on its standard output.
 
-    folder: that it is started in, the one that paths of corpora are relative to.
+    folder: its working directory, the folder that paths of corpora are relative to.
     """
 
     words: tuple[str, ...]
@@ -55,20 +55,20 @@ Hook = FunctionHook | CommandHook
 
 @dataclass(frozen=True)
 class Failure:
-    """A hook failed on a document. kind: the type of what it raised or gave, never its words."""
+    """A hook's failure on a document. kind: the type of what it raised or returned, never its message."""
 
     kind: str
 
     @classmethod
     def of(cls, result: object) -> "Failure":
-        """Of what a hook raised or gave. A type's name is written in a program, as a rule; one that could hold more than a word is not
-        told."""
+        """Make a failure from what a hook raised or returned. The name of its type becomes "other" if it is not one short word,
+        because it might quote text."""
         name = type(result).__name__
         return cls(name if KIND.fullmatch(name) else "other")
 
 
 def read_hook(raw: Any, where: str, folder: Path) -> Hook:
-    """Read `deidentify-with`, importing and starting nothing; ConfigError where it is neither a function's name nor a command."""
+    """Read `deidentify-with` without importing or starting it; raise ConfigError if it is neither a function nor a command."""
     if isinstance(raw, str) and re.fullmatch(r"[\w.]+:\w+", raw):
         return FunctionHook(raw)
     if isinstance(raw, list) and raw and all(isinstance(word, str) for word in raw) and raw[0]:
@@ -80,7 +80,7 @@ def read_hook(raw: Any, where: str, folder: Path) -> Hook:
 
 
 def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
-    """Make the hook a function, before any text is read; ConfigError for a module, function or program that is not here."""
+    """Load the hook as a function, before any text is read; raise ConfigError if its module, function or program is missing."""
     what = f"{where}: deidentify-with"
     if isinstance(hook, CommandHook):
         program = hook.words[0]
@@ -90,7 +90,7 @@ def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
         return lambda document: _run(hook, document)
     module_name, function_name = hook.name.split(":")
     if str(APP_DIR) not in sys.path:
-        sys.path.append(str(APP_DIR))  # as on a node, also where the command line reads the text
+        sys.path.append(str(APP_DIR))  # a node has it on its path; the command line may not
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
@@ -102,24 +102,24 @@ def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
     if not callable(function):
         near = nearest(function_name, vars(module))
         raise ConfigError(f"{what} = {hook.name!r}: {module_name} has no function {function_name!r}{near}")
-    return function  # type: ignore[no-any-return]  # callable() tells nothing of what comes back, so deidentify looks
+    return function  # type: ignore[no-any-return]  # callable() says nothing of the result, so deidentify checks it
 
 
 def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
-    """What may be used of a document, or how the hook failed on it: raised, ended badly, took too long, or gave no text."""
+    """Return a document's de-identified text; a Failure if the hook raises, exits with an error, times out or returns no text."""
     try:
         with _unheard:
             result = function(document)
         if not isinstance(result, str):
             return Failure.of(result)
-        result.encode()  # half a character, which no file or hash takes
+        result.encode()  # raises for a lone surrogate, which no file or hash takes
     except (Exception, SystemExit) as error:
         return Failure.of(error)
     return result if result.strip() else Failure("empty")
 
 
 def _run(hook: CommandHook, document: str) -> str:
-    """Raises TimeoutExpired, CalledProcessError, UnicodeError or OSError, all of which `deidentify` takes for a failure."""
+    """Run a command on a document; may raise TimeoutExpired, CalledProcessError, UnicodeError or OSError."""
     process = subprocess.Popen(
         hook.words,
         cwd=hook.folder,
@@ -131,7 +131,7 @@ def _run(hook: CommandHook, document: str) -> str:
     try:
         output, _ = process.communicate(document.encode(), timeout=TIMEOUT_S)
     except BaseException:
-        # With all that it has started, which else would hold its output open.
+        # Also kill all that it has started, which would otherwise hold its output open.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -142,11 +142,11 @@ def _run(hook: CommandHook, document: str) -> str:
 
 
 class _Silence:
-    """What is printed, logged or written to file descriptors 1 and 2 goes nowhere, from here, from C and from programs started meanwhile: a
-    node's output is seen by more than the site.
+    """A context that discards what Python, C code and programs started inside it log or write to file descriptors 1 and 2.
 
-    Descriptors are the whole process's, so what other threads write meanwhile is lost, too. Calls may overlap: the first one silences, and
-    the last one to end gives everything back. What a hook leaves running after it has returned is heard, unless it is a program.
+    A node's output is seen outside the site, too. Descriptors belong to the whole process, so the output of other threads is lost
+    meanwhile. Contexts may overlap: the first one silences, and the last one to end restores the output. Threads that a hook
+    leaves running can be heard after it returns, programs cannot.
     """
 
     def __init__(self) -> None:
@@ -169,27 +169,27 @@ _unheard = _Silence()
 
 
 def _silenced() -> contextlib.ExitStack:
-    """Silence; what it gives ends it."""
+    """Silence the process's output; closing the returned stack restores it."""
     streams = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
-    _flush(streams)  # what was said before is no hook's
+    _flush(streams)  # what is still in the buffers is not from a hook
     with contextlib.ExitStack() as undo:
         undo.callback(logging.disable, logging.root.manager.disable)
         logging.disable(sys.maxsize)
         nowhere = undo.enter_context(open(os.devnull, "w", encoding="utf-8"))
         for descriptor in (1, 2):
-            with contextlib.suppress(OSError):  # one that is closed is heard by nobody
+            with contextlib.suppress(OSError):  # it may be closed already
                 saved = os.dup(descriptor)
                 undo.callback(os.close, saved)
                 undo.callback(os.dup2, saved, descriptor)
                 os.dup2(nowhere.fileno(), descriptor)
-        undo.callback(_flush, streams)  # what lies in a buffer goes nowhere as well
+        undo.callback(_flush, streams)  # discards what is still in a buffer
         undo.enter_context(contextlib.redirect_stdout(nowhere))
         undo.enter_context(contextlib.redirect_stderr(nowhere))
         return undo.pop_all()
 
 
 def _flush(streams: Iterable[TextIO | None]) -> None:
-    """Python's buffers and C's."""
+    """Flush the buffers of these streams and of C."""
     for stream in streams:
         with contextlib.suppress(OSError, ValueError):
             if stream is not None:
@@ -200,5 +200,5 @@ def _flush(streams: Iterable[TextIO | None]) -> None:
 
 @functools.cache
 def _own_symbols() -> ctypes.CDLL:
-    """This process's own C library, looked up once rather than twice a document."""
+    """Return this process's own C library; cached, since every document needs it twice."""
     return ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""Text in one language, document by document: a line each, or a file each in a folder of notes. A document of white space alone is none."""
+"""Documents in one language: one on each line of a file, or one in each file of a folder. Blank documents are skipped."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fedlingua.corpora.read import LINE_BYTES, Corpus, read_lines
 
 @dataclass(frozen=True)
 class LineDocuments(Corpus[str]):
-    """A file, plain or gzipped, with a document on each line. Share `part` of `parts` has lines part, part + parts, ..."""
+    """A file, plain or gzipped, with a document a line; of `parts` shares, share `part` has lines part, part + parts, ..."""
 
     path: Path
     part: int = 1
@@ -24,7 +24,7 @@ class LineDocuments(Corpus[str]):
 
 @dataclass(frozen=True)
 class Notes(Corpus[str]):
-    """A folder of .txt files, subfolders included, one for each document, in the order of their paths."""
+    """A folder with a .txt file for each document, subfolders included, read in the order of their paths."""
 
     folder: Path
 
@@ -35,7 +35,7 @@ class Notes(Corpus[str]):
             try:
                 if path.stat().st_size > LINE_BYTES:
                     raise CorpusError(f"{path}: has more than {LINE_BYTES:,} bytes; cut it into notes")
-                text = path.read_bytes().decode("utf-8-sig")  # as editors save it, with or without a mark of its encoding
+                text = path.read_bytes().decode("utf-8-sig")  # with or without the byte order mark that some editors write
             except UnicodeDecodeError as error:
                 raise CorpusError(
                     f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}); convert the file to UTF-8"

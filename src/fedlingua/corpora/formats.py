@@ -1,6 +1,6 @@
-"""Formats of text (docs/files.md): what an entry of a federation file or a recipe says, and the corpus it names.
+"""Formats of text (docs/files.md): turn an entry of a federation file or a recipe into the corpus that it names.
 
-A new form is a class and a line in PAIR_FORMATS or TEXT_FORMATS.
+A new format is a class and a line in PAIR_FORMATS or TEXT_FORMATS.
 """
 
 import re
@@ -23,7 +23,7 @@ from fedlingua.corpora.tmx import TmxFile
 
 @dataclass(frozen=True)
 class SplitFiles(Corpus[Pair]):
-    """A file for each split, as `fedlingua corpus prepare` writes them; what reads them reads one after another."""
+    """A file for each split, as `fedlingua corpus prepare` writes them; callers read the files of `by_split` themselves."""
 
     train: TsvFile
     dev: TsvFile
@@ -38,7 +38,7 @@ class SplitFiles(Corpus[Pair]):
 
 @dataclass(frozen=True)
 class Entry:
-    """A table that names a corpus. name: what it says of where the corpus lies. where: the table's own place, for errors."""
+    """A table that names a corpus. name: the corpus's file, folder or dataset. where: the table's own place, for errors."""
 
     table: Mapping[str, Any]
     name: str
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Format:
-    """One form. make: the corpus that an entry names; opens nothing. options: keys that say more of it."""
+    """A format of text. make: returns the corpus that an entry names, without opening it. options: further keys of the entry."""
 
     make: Callable[[Entry], Corpus[Any]]
     options: tuple[str, ...] = ()
@@ -62,10 +62,10 @@ class Format:
 def corpus_of(
     table: Mapping[str, Any], direction: Direction, where: str, data_dir: Path, formats: Mapping[str, Format] | None = None
 ) -> Corpus[Any]:
-    """The corpus that a table names, relative to the data directory; opens nothing. formats: those it may have, if not all.
+    """Return the corpus that a table names, relative to the data directory; opens nothing. formats: those allowed, if not all.
 
     Raises:
-        ConfigError: none of the formats, more than one, or a key that goes with another of them.
+        ConfigError: the table names none of the formats or several, or has a key that belongs to another format.
     """
     formats = formats or formats_of(direction)
     named = [name for name in formats if name in table]
@@ -76,18 +76,18 @@ def corpus_of(
 
 
 def formats_of(direction: Direction) -> Mapping[str, Format]:
-    """The formats that text may come in: translated, or in one language."""
+    """Return the formats that text of a direction may have: of translated text, or of text in one language."""
     return TEXT_FORMATS if direction.is_one_language else PAIR_FORMATS
 
 
 def options_of(formats: Mapping[str, Format]) -> dict[str, list[str]]:
-    """Every option of these formats, with the formats that it goes with."""
+    """Return every option of these formats, with the formats that it belongs to."""
     options = dict.fromkeys(option for form in formats.values() for option in form.options)
     return {option: [name for name, form in formats.items() if option in form.options] for option in options}
 
 
 def listed(formats: Mapping[str, Format]) -> str:
-    """The formats of text, in words."""
+    """Return the formats' names as a list in words, for a message."""
     *others, last = formats
     return f"{', '.join(others)} or {last}"
 
@@ -100,7 +100,7 @@ def _columns(entry: Entry) -> tuple[int, int]:
 
 
 def _fields(entry: Entry) -> tuple[str, str]:
-    """The source's field and the target's; the codes of the two languages where the entry says none."""
+    """Return the fields of source and target; by default they are called like the two languages' codes."""
     given = entry.table.get("fields", [entry.direction.source, entry.direction.target])
     if not isinstance(given, list) or [type(name) for name in given] != [str, str] or given[0] == given[1] or not all(given):
         raise ConfigError(
@@ -151,9 +151,9 @@ FILE_FORMATS = {
     "parquet": Format(lambda entry: ParquetPairs(entry.path, _fields(entry)), ("fields",)),
     "dataset": Format(_dataset, ("fields", "subset", "split", "revision")),
 }
-"""Of translated text that does not come divided."""
+"""Formats of translated text that is not divided into splits."""
 PAIR_FORMATS = {**FILE_FORMATS, "splits": Format(_splits, ("columns",)), "phrasebook": _REGISTER}
-"""Of translated text."""
+"""Formats of translated text."""
 TEXT_FORMATS = {
     "lines": Format(lambda entry: LineDocuments(entry.path, *_share(entry)), ("share",)),
     "jsonl": Format(lambda entry: JsonDocuments(entry.path, str(entry.table.get("field", "text"))), ("field",)),
@@ -161,4 +161,4 @@ TEXT_FORMATS = {
     "nway": Format(lambda entry: LineDocuments(_nway(entry)[0], *_share(entry)), ("share",)),
     "phrasebook": _REGISTER,
 }
-"""Of text in one language."""
+"""Formats of text in one language."""

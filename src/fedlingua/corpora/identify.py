@@ -1,4 +1,4 @@
-"""Which language a sentence is in, by py3langid, whose model comes with it, so nothing is fetched or sent."""
+"""Language identification with py3langid, which ships with its model, so that nothing is downloaded or sent."""
 
 import functools
 from collections import Counter
@@ -9,15 +9,15 @@ from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, language_name, plain_code, without_spaces
 
 FEWEST_CHARACTERS = 20
-"""Of less the library knows little; a third of it, where a language is written without spaces."""
+"""Shortest sentence to identify, since shorter ones give unreliable results; a third of it in languages without spaces."""
 LOOKED_AT = 100
-"""Pairs of a corpus in which columns are told apart; of real text in any two languages hardly one has both sides in the other's."""
+"""Most pairs of a corpus that `check_columns` samples; hardly any pair of real text has each side in the other's language."""
 SURE = 0.9
-"""Probability from which on another language is believed. On Tatoeba's and FLORES' sentences it then hardly ever errs."""
+"""Least probability for an identification to count; with it, errors on the sentences of Tatoeba and FLORES are very rare."""
 
 
 def check_columns(pairs: Sequence[tuple[str, str]], direction: Direction, where: str) -> str:
-    """What language a column is in that should be in another, with the share of its lines; "" where most are as they should be.
+    """Describe columns that are mostly in another language than they should be, with the share of such lines; "" if none is.
 
     Raises:
         CorpusError: the columns are swapped. Begins with `where`.
@@ -45,7 +45,7 @@ def check_columns(pairs: Sequence[tuple[str, str]], direction: Direction, where:
 
 
 def _is_rather(sentence: str, language: str, than: str) -> bool:
-    """Whether a sentence is surely in the one language, where it can only be in one of two."""
+    """Whether a sentence is surely in `language`, given that it is in `language` or in `than`."""
     if len(sentence) * (3 if without_spaces(language) else 1) < FEWEST_CHARACTERS:
         return False
     ranked = load_identifier()[0].rank(sentence)
@@ -54,7 +54,7 @@ def _is_rather(sentence: str, language: str, than: str) -> bool:
 
 
 def other_language(sentence: str, language: str) -> str:
-    """The other language that a sentence is surely in, if any; one that is short, or of a language that the model has not, has none."""
+    """Return the other language that a sentence is surely in; "" if none, if it is short, or if the model lacks `language`."""
     if len(sentence) * (3 if without_spaces(language) else 1) < FEWEST_CHARACTERS:
         return ""
     identifier, known = load_identifier()
@@ -65,7 +65,7 @@ def other_language(sentence: str, language: str) -> str:
 
 @functools.cache
 def load_identifier() -> tuple[Any, frozenset[str]]:
-    """The identifier and the languages that it knows; takes half a second to load."""
+    """Return the identifier and the languages that it knows; loading takes half a second."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,4 +1,4 @@
-"""Moses downloads of OPUS: a zip with one file for each language, recognized by the end of its name."""
+"""Reader of OPUS downloads in Moses format: a zip with one file for each language, whose name ends in the language's code."""
 
 import zipfile
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from fedlingua.corpora.read import UNREADABLE, Corpus, LineFiles, Pair, check_fi
 
 
 def zip_members(file: Path) -> dict[str, zipfile.Path]:
-    """Name without folders -> member of a zip; empty where there is no such file."""
+    """Map the name of each member of a zip, without folders, to the member; empty if there is no such zip file."""
     if not file.is_file():
         return {}
     try:
@@ -23,7 +23,7 @@ def zip_members(file: Path) -> dict[str, zipfile.Path]:
 
 @dataclass(frozen=True)
 class OpusZip(Corpus[Pair]):
-    """One download, whatever its corpus is called. OPUS's codes may have a country: X.en-zh_cn.zh_cn is zh."""
+    """One download, whatever its corpus is called. OPUS's codes may name a country: X.en-zh_cn.zh_cn is read as zh."""
 
     path: Path
     direction: Direction

@@ -1,11 +1,11 @@
 """Find sentences that several sites have, by keyed hashes, so that no text leaves a site.
 
-A sentence is normalised, and a digest is made of it under a key that the sites share: 64 bits of BLAKE2b, keyed, over its language and
-its normalised form. Equal digests mean equal sentences: that any two of a hundred million different ones meet by chance has a probability
-below one in a thousand. Who has the digests and not the key can compare them and count, and cannot try sentences of a dictionary; who has
-the key can try any sentence.
+The digest of a sentence is 64 bits of keyed BLAKE2b over its language and its normalised form, under a key that the sites share.
+Equal digests mean equal sentences: among a hundred million different ones, the probability of any collision is below one in a
+thousand. Whoever has the digests without the key can compare and count them, but not test guessed sentences; whoever has the
+key can test any sentence.
 
-A pair of dev or test leaks, where one of its two sides stands in the training text of another site.
+A pair of dev or test leaks if one of its two sides occurs in the training text of another site.
 """
 
 import hashlib
@@ -27,30 +27,30 @@ from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText
 
 Digests = np.ndarray[Any, Any]
-"""(distinct sentences,) uint64, rising."""
+"""Digests of distinct sentences: (sentences,) uint64, ascending."""
 SiteDigests = Mapping[Split, Mapping[str, Digests]]
-"""train, dev and test -> language -> its sentences."""
+"""train, dev and test -> language -> digests of its sentences."""
 DTYPE = np.dtype(np.uint64)
 JUDGED: tuple[Split, ...] = ("dev", "test")
-"""Splits that nothing may leak into."""
+"""Splits that are checked for leaks."""
 REASON = "trained-elsewhere"
-"""What pairs that are left out are counted as, one of fedlingua.corpora.clean.REASONS."""
+"""Reason under which removed pairs are counted, one of fedlingua.corpora.clean.REASONS."""
 ALL = "all"
-"""Of shared sentences: all splits of a site as one."""
+"""Key in counts of shared sentences: all splits of a site together."""
 LEAKS_FILE = "leaks.safetensors"
-"""In a site's folder of a run: the digests of the sentences that it leaves out, from the comparison on."""
+"""File in a site's folder of a run with the digests of its leaking sentences, written after the comparison."""
 _PERSON = b"overlap 1"
-"""Another number here would be another way to normalise or to hash, whose digests are not to be compared with these."""
+"""Version of normalising and hashing, mixed into each hash; digests of different versions never match."""
 
 
 def normalised(sentence: str) -> str:
-    """A sentence without what editions of it differ in: width and composition of letters (NFKC), case, invisible characters, runs of
-    white space, and punctuation at either end. What would leave nothing, as of "?!", keeps its punctuation.
+    """Normalise a sentence, so that editions of it become equal: width and composition of letters (NFKC), case, invisible
+    characters, runs of white space, and punctuation at either end. A sentence of punctuation alone, as "?!", keeps it.
     """
     if not sentence.isascii():
         sentence = "".join(letter for letter in unicodedata.normalize("NFKC", sentence) if unicodedata.category(letter) != "Cf")
     folded = sentence.casefold()
-    # Folding can take letters apart that belong together.
+    # Case folding can decompose letters.
     words = " ".join((folded if folded.isascii() else unicodedata.normalize("NFKC", folded)).split())
     start, end = 0, len(words)
     while start < end and _is_outer(words[start]):
@@ -65,19 +65,19 @@ def _is_outer(letter: str) -> bool:
 
 
 def digest(key: bytes, side: Side) -> int:
-    """A sentence's 64 bits. key: 16 to 64 bytes."""
+    """Return a sentence's keyed digest of 64 bits. key: 16 to 64 bytes."""
     language, sentence = side
     made = hashlib.blake2b(f"{language}\x1f{normalised(sentence)}".encode(), key=key, digest_size=8, person=_PERSON)
     return int.from_bytes(made.digest(), "big")
 
 
 def key_check(key: bytes) -> str:
-    """16 hexadecimal digits that identify a key without revealing it."""
+    """Return 16 hexadecimal digits that identify a key without revealing it."""
     return hashlib.blake2b(b"which key this is", key=key, digest_size=8, person=_PERSON).hexdigest()
 
 
 def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, Digests]]:
-    """All that is compared of a site: the digests of its texts' sentences by split and language."""
+    """Return the digests of the sentences of a site's texts, by split and language."""
     texts = list(texts)
     languages = sorted({language for text in texts for language in (text.direction.source, text.direction.target)})
     return {
@@ -101,10 +101,10 @@ def _sides(texts: Iterable[SiteText], split: Split, language: str) -> Iterable[S
 
 
 def shared_sentences(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, Any]]:
-    """site -> language -> how many distinct sentences it has (`sentences`), how many of them stand at any other site (`elsewhere`) and at
-    each that has the language (`at`); each of all its text, and of train, dev and test.
+    """Count each site's distinct sentences, and those that other sites have, too: site -> language -> counts.
 
-    Of `all` it is how many stand anywhere in the other's text; of train, dev and test, how many the other trains on.
+    Counts: `sentences` (distinct ones), `elsewhere` (those at any other site) and `at` (those at each other site with the
+    language), each for `all`, train, dev and test. `all` counts matches in all of the other's text, a split those in its train.
     """
     whole = {site: _whole(digests) for site, digests in sites.items()}
     return {site: {language: _shared(site, language, sites, whole) for language in whole[site]} for site in sites}
@@ -132,12 +132,12 @@ def _shared(
 
 
 def _whole(digests: SiteDigests) -> dict[str, Digests]:
-    """language -> of all splits."""
+    """Return the digests of all splits together, by language."""
     return {language: np.unique(np.concatenate([digests[split][language] for split in SPLITS])) for language in digests["train"]}
 
 
 def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
-    """site -> digests of its dev and test that also occur in another site's training text."""
+    """Return, for each site, the digests of its dev and test that also occur in another site's training text."""
     leaking = {site: [np.empty(0, DTYPE)] for site in sites}
     for site, other in permutations(sites, 2):
         for split in JUDGED:
@@ -148,7 +148,7 @@ def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
 
 
 def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which of `some` are among `others`: (len(some),)."""
+    """Return a mask of shape (len(some),): which of `some` are among `others`."""
     if not len(others):
         return np.zeros(len(some), bool)
     places = np.minimum(np.searchsorted(others, some), len(others) - 1)
@@ -160,7 +160,7 @@ def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool
 
 
 def without_leaks(text: SiteText, leaking: Digests, key: bytes) -> SiteText:
-    """The text without the pairs of dev and test that have a side in `leaking`; they are counted as dropped."""
+    """Return the text without the pairs of dev and test that have a side in `leaking`; these are counted as dropped."""
     known = set(leaking.tolist())
     left = {
         split: [pair for pair in pairs if not _leaks(pair, text, known, key)] if split in JUDGED else pairs
@@ -177,13 +177,13 @@ def _leaks(pair: Pair, text: SiteText, known: set[int], key: bytes) -> bool:
 
 
 def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Split, int]:
-    """How many pairs of dev and of test are gone."""
+    """Count the pairs of dev and of test that were removed between `before` and `after`."""
     both = list(zip(before, after, strict=True))
     return {split: sum(len(text.splits[split]) - len(left.splits[split]) for text, left in both) for split in JUDGED}
 
 
 def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, Mapping[Split, int]]) -> None:
-    """Raise CorpusError where all of a site's dev or test would be left out. sites: site -> split -> pairs, before."""
+    """Raise CorpusError if all of a site's dev or test would be removed. sites: site -> split -> pairs before removal."""
     empty = [
         f"{site}: all {sites[site][split]} pairs of {split}"
         for site, counts in left_out.items()
@@ -198,7 +198,7 @@ def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, 
 
 
 def save_leaks(folder: Path, leaking: Digests, key: bytes) -> None:
-    """Write the file, whole or not at all. leaking: (sentences,) uint64."""
+    """Write the file of leaking digests atomically. leaking: (sentences,) uint64."""
     folder.mkdir(parents=True, exist_ok=True)
     aside = folder / f".{LEAKS_FILE}.{os.getpid()}"
     save_file({"digests": leaking}, aside, {"key": key_check(key)})
@@ -206,10 +206,10 @@ def save_leaks(folder: Path, leaking: Digests, key: bytes) -> None:
 
 
 def load_without_leaks(texts: Mapping[str, SiteText], folder: Path, key: bytes) -> dict[str, SiteText]:
-    """A site's texts without what the folder's file says.
+    """Return a site's texts without the leaks that the file in `folder` lists.
 
     Raises:
-        ExchangeError: there is no such file, it is damaged, or it was made under another key; in words that name no place.
+        ExchangeError: the file is missing, damaged, or made under another key; the message names no path.
     """
     try:
         with safe_open(folder / LEAKS_FILE, "numpy") as file:

@@ -1,7 +1,7 @@
-"""Readers of lines: TSV, Moses pairs and n-way files, plain or gzipped, on disk or in a zip, and a JSON object a line.
+"""Readers of lines: TSV, Moses pairs and n-way files, plain or gzipped, on disk or in a zip, and files with a JSON object a line.
 
-Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, which stand inside sentences, and so shifts one side of a
-pair of files against the other. `datasets` and pyarrow split there too, or quote the text in their errors, so neither reads these files.
+Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, which occur inside sentences, and so would shift one
+file of a pair against the other. `datasets` and pyarrow split there too, or quote text in their errors, so neither is used here.
 """
 
 import gzip
@@ -40,28 +40,28 @@ class Corpus(Generic[T_co]):
     path: AnyPath
 
     def read(self) -> Iterator[T_co]:
-        """Yield the entries in file order, holding only a few at a time.
+        """Yield the entries in file order, holding only a few in memory.
 
-        Pairs come as they stand, empty sides included; of documents those of white space alone are left out.
+        Pairs are not cleaned, and their sides may be empty; documents of white space alone are left out.
 
         Raises:
-            CorpusError: what cannot be read, with file and line; it never quotes the text.
+            CorpusError: the corpus cannot be read; names file and line, and never quotes the text.
         """
         raise NotImplementedError
 
     def paths(self) -> Sequence[AnyPath]:
-        """The files that have to be there."""
+        """Return the files that have to exist."""
         return [self.path]
 
     def missing(self) -> str:
-        """What is not there, for a message; empty where all is."""
+        """Return a message about the first missing file; empty if all files exist."""
         gone = next((path for path in self.paths() if not path.is_file()), None)
         return f"{gone}: there is no such file; check the path, or give the folder with --data" if gone else ""
 
 
 @dataclass(frozen=True)
 class TsvFile(Corpus[Pair]):
-    """Two columns in one file; `source_column` says which of them is translated from."""
+    """A file with source and target in two of its columns, counted from 0."""
 
     path: Path
     source_column: int = 0
@@ -87,9 +87,9 @@ class TsvFile(Corpus[Pair]):
 
 @dataclass(frozen=True)
 class LineFiles(Corpus[Pair]):
-    """Two files whose line i is the same sentence: Moses pairs, and any two languages of an n-way corpus.
+    """Two files whose lines i are the same sentence: Moses pairs, or any two languages of an n-way corpus.
 
-    Of `parts` shares this is number `part`: lines part, part + parts, ..., so that sites can hold an n-way corpus between them.
+    Of `parts` shares, share `part` has lines part, part + parts, ..., so that sites can divide an n-way corpus between them.
     """
 
     source_path: AnyPath
@@ -114,7 +114,7 @@ class LineFiles(Corpus[Pair]):
 
 
 def side_paths(path: Path, direction: Direction) -> tuple[Path, Path]:
-    """The two files of a Moses pair that is called X: X.de and X.fr; called X.gz: X.de.gz and X.fr.gz."""
+    """Return the two files of the Moses pair X: X.de and X.fr; of X.gz: X.de.gz and X.fr.gz."""
     stem = path.name.removesuffix(".gz")
     suffix = path.name.removeprefix(stem)
     pattern = path.parent / f"{stem}.{{}}{suffix}"
@@ -122,7 +122,7 @@ def side_paths(path: Path, direction: Direction) -> tuple[Path, Path]:
 
 
 def spelled(pattern: Path, code: str) -> Path:
-    """The file with a language's code for {}, or the only one with another spelling of it: X.iw where there is no X.he."""
+    """Return the file with a language's code for {}, or the only one with another spelling of it: X.iw if there is no X.he."""
     before, _, after = str(pattern).rpartition("{}")
     file = Path(before + code + after)
     others = [] if file.is_file() else glob(f"{escape(before)}*{escape(after)}")
@@ -131,21 +131,21 @@ def spelled(pattern: Path, code: str) -> Path:
 
 
 UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile)
-"""What is raised of a file that is damaged, or that one may not read; a RuntimeError of a zip that is encrypted or packed otherwise."""
+"""Errors of a file that is damaged or may not be read; RuntimeError: an encrypted zip, or an unsupported compression."""
 
 LINE_BYTES = 4 << 20
-"""Most of a line, or of a note: a sentence has a thousandth, and a file that is all one line would lie whole in memory."""
+"""Longest line or note; a sentence has about a thousandth of it, and a file that is one long line would fill the memory."""
 UNPACKED_BYTES, UNPACKED_TIMES = 64 << 20, 200
-"""What is packed may become so large, and beyond that so many times its size; text becomes 3 to 20 times as large."""
+"""A packed file may unpack to so many bytes, or to so many times its packed size if that is more; text grows 3 to 20 times."""
 
 
 def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, gzipped when its name ends in .gz, without their "\n" (and without a "\r" before it).
+    """Yield the lines of a UTF-8 file, gzipped when its name ends in .gz, without their line ends ("\\n" or "\\r\\n").
 
-    A mark of UTF-8 at the beginning, as some editors set it, is no part of the first line.
+    A byte order mark of UTF-8 at the beginning, as some editors write it, is removed.
 
     Raises:
-        CorpusError: missing, empty, not gzip though named so, not UTF-8, or with the line ends of old Macs; with file and line.
+        CorpusError: the file is missing, empty, not UTF-8, no gzip despite its name, or has line ends of "\\r"; names the line.
     """
     try:
         with opened(path) as stream:
@@ -178,7 +178,7 @@ def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) 
 
 
 def _checked_start(raw: bytes, path: AnyPath | str) -> bytes:
-    """The first line; reveals a file with another encoding or unknown line ends."""
+    """Return the first line without a byte order mark; raise CorpusError for UTF-16 or for line ends of "\\r" alone."""
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
         raise CorpusError(f"{path}, line 1: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
     if b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
@@ -191,7 +191,7 @@ def _checked_start(raw: bytes, path: AnyPath | str) -> bytes:
 
 @contextmanager
 def opened(path: AnyPath) -> Iterator[IO[bytes]]:
-    """Open a file's bytes, unpacked when its name ends in .gz. Reading them may raise what is in UNREADABLE."""
+    """Open a file for reading bytes, unpacked if its name ends in .gz. Reading may raise the errors of UNREADABLE."""
     check_file(path)
     with path.open("rb") as file:
         if path.name.endswith(".gz"):
@@ -202,7 +202,7 @@ def opened(path: AnyPath) -> Iterator[IO[bytes]]:
 
 
 def check_growth(stream: IO[bytes], path: AnyPath | str) -> None:
-    """Refuse, with a CorpusError, what becomes larger as it is unpacked than text does; a few hundred kB can become a gigabyte."""
+    """Raise CorpusError for a packed file that unpacks to far more than text would; a few hundred kB can become a gigabyte."""
     packs = isinstance(path, zipfile.Path) or (isinstance(path, Path) and path.suffix == ".gz")
     if packs and (size := stream.tell()) > UNPACKED_BYTES:
         packed = path.root.getinfo(path.at).compress_size if isinstance(path, zipfile.Path) else Path(path).stat().st_size
@@ -211,9 +211,9 @@ def check_growth(stream: IO[bytes], path: AnyPath | str) -> None:
 
 
 def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
-    """What is wrong with a file that breaks off or cannot be unpacked. last: what was read of it last, as in "line 3".
+    """Return the message about a file that is cut off or cannot be unpacked. last: the last part that was read, such as "line 3".
 
-    Without the words of gzip, and not to be raised with it as the cause: it quotes the first bytes of what is none.
+    It leaves out gzip's message, which quotes the first bytes of a file that is no gzip; so do not chain that error as its cause.
     """
     kind = "zip" if isinstance(path, zipfile.Path) else "gzip"
     what = getattr(error, "strerror", None) or type(error).__name__
@@ -221,18 +221,18 @@ def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
 
 
 def empty(path: AnyPath | str, unit: str = "line") -> str:
-    """The error about an empty file."""
+    """Return the message about an empty file."""
     return f"{path} is empty; a corpus needs at least one {unit}"
 
 
 def check_file(path: AnyPath) -> None:
-    """Refuse, with a CorpusError, a file that is not there."""
+    """Raise CorpusError if a file does not exist."""
     if not path.is_file():
         raise CorpusError(f"{path}: there is no such file; check the path, or the folder given as data-dir")
 
 
 def on_one_line(sentence: str) -> str:
-    """A space for every line break with the white space around it: formats that have one inside a sentence mean no more by it."""
+    """Replace every line break, with the white space around it, by a space; inside a sentence it means nothing more."""
     return _BREAK.sub(" ", sentence) if "\n" in sentence else sentence
 
 
@@ -240,7 +240,7 @@ _BREAK = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 
 
 def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (file and line, object) for every line that is not blank, or raise CorpusError. wanted: what has to be in it, in words."""
+    """Yield (file and line, object) for every line that is not blank, or raise CorpusError, which names what was `wanted`."""
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
@@ -250,13 +250,13 @@ def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, An
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
-            # Without the parser's words, and without it as the cause: both can hold the line.
+            # The parser's error is neither quoted nor chained as the cause: it can hold the line.
             raise CorpusError(f"{here}: is no JSON object; wanted one a line, with {wanted}") from None
         yield here, record
 
 
 def check_text(value: Any, field: str, here: str) -> str:
-    """The value of a field; CorpusError where it is no text, or holds what no file or hash takes."""
+    """Return the value of a field; raise CorpusError for no string, or a lone surrogate, which no file or hash takes."""
     if not isinstance(value, str):
         raise CorpusError(f"{here}: {field!r} is of type {type(value).__name__}; wanted a string")
     if has_half_character(value):
@@ -265,5 +265,5 @@ def check_text(value: Any, field: str, here: str) -> str:
 
 
 def has_half_character(text: str) -> bool:
-    """Whether a lone surrogate is in it, which JSON can say and no encoding can write."""
+    """Whether a text has a lone surrogate, which JSON can express and no encoding can write."""
     return any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,6 +1,6 @@
-"""The recipe of a backbone that is trained from nothing (docs/files.md): which corpora, which share of them, which size.
+"""The recipe of a backbone that is trained from scratch (docs/files.md): which corpora, which share of them, which size.
 
-The same file says to `fedlingua pretrain` what to train on and to a federation what its dev and test text must not touch.
+`fedlingua pretrain` reads from it what to train on, and a federation which sentences its dev and test must not contain.
 """
 
 import math
@@ -32,7 +32,7 @@ _TABLES = ("base", "cleaning", "model", "training", "watching", "licences")
 
 @dataclass(frozen=True)
 class BaseShare:
-    """`share` of the components of equal sentences trains the backbone, `dev` of those watches it; `key` decides which."""
+    """Which text the backbone uses: `share` of the components, chosen by `key`; of those, `dev` is its dev text."""
 
     key: str = "fedlingua"
     share: float = 1.0
@@ -50,23 +50,23 @@ class Recipe:
     training: PretrainSettings
     corpora: tuple[tuple[Direction, Corpus[Pair]], ...]
     sources: tuple[str, ...]
-    """of each corpus, what the file says of where it lies"""
+    """for each corpus, the file, folder or dataset that the recipe names"""
     watching: Watching = field(default_factory=Watching)
     both_ways: bool = False
     licences: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def trained(self) -> list[Direction]:
-        """Directions, or languages, of the backbone, each once, in order."""
+        """Return the backbone's directions or languages, each once, in order."""
         back = [direction.reverse for direction, _ in self.corpora if self.both_ways]
         return list(dict.fromkeys([*(direction for direction, _ in self.corpora), *back]))
 
 
 def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = MappingProxyType({})) -> Recipe:
-    """Parse and check a recipe file; opens no corpus. overrides: values that go before the file's, by key, in a table "table.key".
+    """Parse and check a recipe file; opens no corpus. overrides: values that replace the file's, by key or "table.key".
 
     Raises:
-        ConfigError: an unknown key, task or language, no corpus, a value that cannot be.
+        ConfigError: an unknown key, task or language, no corpus, or an invalid value.
     """
     content = read_toml(path)
     refuse_other_kind(path, content, RECIPE)
@@ -150,11 +150,11 @@ _BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "base.share": ("above 0, at most 1", lambda value: 0 < value <= 1),
     "base.dev": ("0 to 1", lambda value: 0 <= value <= 1),
 }
-"""Key -> which numbers it takes, in words and as a test. Every other number of [model] is 1 or more."""
+"""Key -> the numbers that it takes, in words and as a test. Every other number of [model] is 1 or more."""
 
 
 def _check_numbers(tables: Mapping[str, Any], where: str) -> None:
-    """Refuse numbers that nothing could be done with. tables: name -> what it was read as."""
+    """Raise ConfigError for numbers out of range, or that contradict each other. tables: name -> the parsed table."""
     for name, content in tables.items():
         for field_name, value in asdict(content).items():
             key = field_name.replace("_", "-")
@@ -174,7 +174,7 @@ def _check_numbers(tables: Mapping[str, Any], where: str) -> None:
 
 
 TEXT_FORMATS = {"lines": Format(lambda entry: LineFiles(entry.path, entry.path)), "nway": FILE_FORMATS["nway"]}
-"""Of text in one language: a line is a sentence, which stands for both sides of a pair."""
+"""Formats of text in one language: each line is a sentence, used as both sides of a pair."""
 
 
 def _corpus(entry: Mapping[str, Any], formats: Mapping[str, Format], here: str, data_dir: Path) -> tuple[Direction, Corpus[Pair]]:
@@ -185,12 +185,12 @@ def _corpus(entry: Mapping[str, Any], formats: Mapping[str, Format], here: str, 
 
 
 def forbidden_sides(recipe: Recipe) -> set[Side]:
-    """Every sentence of every component that the backbone's text touches."""
+    """Return every sentence of the components that the backbone trains on."""
     return base_sides(cleaned_text(recipe)[0], recipe.base.key, recipe.base.share)
 
 
 def cleaned_text(recipe: Recipe) -> tuple[list[tuple[Direction, list[Pair]]], dict[Direction, Account]]:
-    """Read and clean every corpus; the accounts are by direction."""
+    """Read and clean every corpus; return the text, and the accounts by direction."""
     accounts: dict[Direction, Account] = {}
     cleaned = []
     for direction, corpus in recipe.corpora:

@@ -1,6 +1,6 @@
-"""Text out of records with named fields: JSON lines, Parquet, and what the `datasets` library reads (a hub's dataset or a folder).
+"""Readers of records with named fields: JSON lines, Parquet, and datasets of the `datasets` library (from the hub or a folder).
 
-A side of a pair is a field of the record, or of its `translation`, as the hub's parallel datasets have it: {"translation": {"de": ...,
+A side of a pair is a field of the record, or of its `translation`, as in the hub's parallel datasets: {"translation": {"de": ...,
 "en": ...}}. A field that is null is an empty side.
 """
 
@@ -20,7 +20,7 @@ _ROWS = 1024
 
 @dataclass(frozen=True)
 class JsonPairs(Corpus[Pair]):
-    """A file, plain or gzipped, with a JSON object a line. fields: the source's and the target's."""
+    """A file, plain or gzipped, with a JSON object a line. fields: names of the source's field and of the target's."""
 
     path: Path
     fields: tuple[str, str]
@@ -32,7 +32,7 @@ class JsonPairs(Corpus[Pair]):
 
 @dataclass(frozen=True)
 class JsonDocuments(Corpus[str]):
-    """A file, plain or gzipped, with a JSON object a line; `field` names the document in it."""
+    """A file, plain or gzipped, with a JSON object a line, whose `field` is the document."""
 
     path: Path
     field: str = "text"
@@ -47,13 +47,13 @@ class JsonDocuments(Corpus[str]):
 
 @dataclass(frozen=True)
 class ParquetPairs(Corpus[Pair]):
-    """A Parquet file, read by groups of rows. fields: columns, or members of the column `translation`."""
+    """A Parquet file, read in batches of rows. fields: source and target, as columns or members of the column `translation`."""
 
     path: Path
     fields: tuple[str, str]
 
     def read(self) -> Iterator[Pair]:
-        import pyarrow as pa  # takes a second to load, and few corpora come so
+        import pyarrow as pa  # takes a second to import, and few corpora need it
         from pyarrow import parquet
 
         check_file(self.path)
@@ -75,7 +75,7 @@ class ParquetPairs(Corpus[Pair]):
             raise CorpusError(empty(self.path, "row"))
 
     def _columns(self, names: Sequence[str]) -> Sequence[str]:
-        """The columns to be read: others can be wide."""
+        """Return the columns to read; the others are left out, since they can be wide."""
         if all(field in names for field in self.fields):
             return self.fields
         if NESTED in names:
@@ -87,9 +87,9 @@ class ParquetPairs(Corpus[Pair]):
 
 @dataclass(frozen=True)
 class Dataset(Corpus[Pair]):
-    """A dataset of the hub, whose rows are fetched as they are needed, or a folder with files that `datasets` reads or has saved.
+    """A dataset of the hub, whose rows are streamed, or a folder with files that `datasets` reads or has saved.
 
-    folder: where `name` would lie under the data folder; it goes before the hub. subset, revision: "" for what the dataset itself says.
+    folder: `name` as a folder in the data folder; replaces the hub if it exists. subset, revision: "" for the dataset's default.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Dataset(Corpus[Pair]):
                 yield _pair(record, self.fields, f"dataset {self.name}, {self.split}, row {number}")
         except CorpusError:
             raise
-        except Exception as error:  # whatever the library lets through of a file; its words can quote the text
+        except Exception as error:  # the library raises many types, and their messages can quote the text
             raise CorpusError(
                 f"dataset {self.name}: {self.split} cannot be read after row {number} ({type(error).__name__})"
             ) from None
@@ -114,11 +114,11 @@ class Dataset(Corpus[Pair]):
             raise CorpusError(f"dataset {self.name}: {self.split} is empty; a corpus needs at least one row")
 
     def paths(self) -> Sequence[AnyPath]:
-        """Of a folder all in it, and of a hub's dataset none."""
+        """Return all files of a local folder; none for a dataset of the hub."""
         return sorted(path for path in self.folder.rglob("*") if path.is_file())
 
     def _loaded(self) -> Iterable[Any]:
-        import datasets  # takes seconds to load, and few corpora come so
+        import datasets  # takes seconds to import, and few corpora need it
 
         where, local = f"dataset {self.name}", self.folder.is_dir()
         if not local and not _HUB_NAME.fullmatch(self.name):
@@ -137,7 +137,7 @@ class Dataset(Corpus[Pair]):
                     revision=self.revision or None,
                     streaming=True,
                 )
-        except Exception as error:  # of many types, from the hub's, the network's and the file formats' libraries
+        except Exception as error:  # of many types: of the hub, the network and the libraries of file formats
             there = "is a folder" if local else f"is no folder at {self.folder}, so the hub was asked"
             reason = str(error).partition("\n")[0]
             raise CorpusError(f"{where} {there}, and cannot be loaded ({type(error).__name__}: {reason})") from None

@@ -1,4 +1,4 @@
-"""Text that the phrasebook writes: a register as the corpus of a site, translated or in one language."""
+"""Text that the demo's phrasebook generates: a register as the corpus of a site, translated or in one language."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,17 +13,17 @@ from fedlingua_demo import phrasebook
 
 @dataclass(frozen=True)
 class Register(Corpus[Any]):
-    """So many sentences of one register, with line i the same meaning in each language; None: as many as the sizes asked need."""
+    """Generated sentences of one register, alike in meaning in all languages. sentences: None for as many as the sizes need."""
 
     name: str
     sentences: int | None
     seed: int
     direction: Direction
     where: str = field(default="", compare=False)
-    """of the entry, for errors"""
+    """place of the entry, for error messages"""
 
     def read(self) -> Iterator[Any]:
-        """Pairs; in one language each sentence is a document."""
+        """Yield pairs, or in one language each sentence as a document."""
         assert self.sentences is not None, "texts.py says how many"
         try:
             text = phrasebook.register_corpus(self.name, self.sentences, self.seed)
@@ -37,10 +37,10 @@ class Register(Corpus[Any]):
 
 
 def read_register(entry: Mapping[str, Any], direction: Direction, where: str) -> Register:
-    """What an entry's `phrasebook`, `sentences` and `seed` say.
+    """Read the register of an entry's `phrasebook`, `sentences` and `seed`.
 
     Raises:
-        ConfigError: an unknown register, a language that the phrasebook lacks, or no whole number.
+        ConfigError: the register is unknown, the phrasebook lacks a language, or a number is not a whole one.
     """
     name = str(entry["phrasebook"])
     if name not in phrasebook.REGISTERS:

@@ -1,4 +1,4 @@
-"""How a federation's text is treated, alike at every site: cleaned, split, cut to size. A deployed site gets this with each message."""
+"""Rules by which every site of a federation cleans, splits and cuts its text. A deployed site gets them with each message."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,17 @@ from fedlingua.corpora.split import SplitRules
 
 @dataclass(frozen=True)
 class IntakeRules:
-    """Rules that text must meet before use. deidentify: "required" skips documents that no hook of the site has passed."""
+    """Rules that text must meet before use. deidentify: "required" refuses sites without a hook that de-identifies their text."""
 
     deidentify: Literal["required", "off"] = "off"
 
 
 @dataclass(frozen=True)
 class TextRules:
-    """Rules of one federation.
+    """The text rules of one federation.
 
-    limits: most sentences of each split that a site uses. directions: of all its sites, since they decide which side of a pair is the
-    shared one; of text in one language its language. sizes: of every site that asks for none.
+    limits: most sentences of each split that a site uses. directions: those of all sites, since they decide which side of a pair
+    is shared; for text in one language, the languages. sizes: exact sizes for sites that ask for none.
     """
 
     split: SplitRules = field(default_factory=SplitRules)
@@ -35,18 +35,17 @@ class TextRules:
     text: IntakeRules = field(default_factory=IntakeRules)
 
     def flat(self) -> dict[str, Any]:
-        """As values that a Flower ConfigRecord holds."""
+        """Return the rules as values that a Flower ConfigRecord can hold."""
         tables = dataclasses.asdict(self)
         flat = {f"{name}.{key}": tables[name][key] for name in _TABLES for key in tables[name]}
         return {**flat, "directions": [str(direction) for direction in self.directions]}
 
     @classmethod
     def from_flat(cls, flat: Mapping[str, Any]) -> "TextRules":
-        """What `flat` gave.
+        """Read the rules from the values that `flat` returned.
 
         Raises:
-            ConfigError: a key, split mode or rule of de-identification that is missing or not known here, which another version of this
-                project would send.
+            ConfigError: a key is missing or unknown, or a choice is unknown, because another version of this project sent it.
         """
         if other := sorted(set(flat) ^ set(cls().flat())):
             raise ConfigError(f"the server's rules for the text are not those of this version ({', '.join(other)})")

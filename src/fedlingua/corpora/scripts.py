@@ -1,4 +1,4 @@
-"""Scripts of a language, and whether a sentence is written in them; names and numbers may be in others."""
+"""The scripts of a language, and how much of a sentence is written in them; names may be in other scripts."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -18,20 +18,20 @@ _UNICODE = {
         "Cyrs Cyrl, Geok Geor, Latf Latn, Latg Latn, Syre Syrc, Syrj Syrc, Syrn Syrc",
     )
 }
-"""Scripts of ISO 15924 that Unicode has no property for -> those that it has; of others the code itself."""
+"""ISO 15924 code of a script that Unicode has no property for -> codes that it has; other codes stand for themselves."""
 _TWO_SCRIPTS = {"bs": ("Cyrl", "Latn"), "sr": ("Cyrl", "Latn"), "uz": ("Cyrl", "Latn")}
-"""Languages that are as often in the one script as in the other, where their code names none."""
+"""Languages commonly written in either of two scripts, if their code names none."""
 _OTHER_CHINESE = {"Hans": "Hant", "Hant": "Hans"}
-"""Unicode has both as Han; where only the one has a character (GB 2312, Big5), it tells them apart."""
+"""Unicode has one script, Han, for both; characters that only one of GB 2312 and Big5 has tell them apart."""
 
 FEWEST_LETTERS = 5
-"""Less is no evidence: a name, a unit, an "OK"."""
+"""Fewer letters are no evidence: a name, a unit, an "OK"."""
 _SAMPLE = 200
 _LETTER = regex.compile(r"(?!\p{Script=Common}|\p{Script=Inherited})\p{L}")
 
 
 def scripts_of(language: str) -> tuple[str, ...]:
-    """Codes of the scripts that a language is written in; zh is written in either form of Han, zh-Hant in one."""
+    """Return the codes of the scripts that a language is written in: of zh both forms of Han, of zh-Hant one."""
     script = script_of(language)
     if script in _OTHER_CHINESE and "-" not in language:
         return _UNICODE[script]
@@ -39,14 +39,14 @@ def scripts_of(language: str) -> tuple[str, ...]:
 
 
 def _in_unicode(scripts: Iterable[str]) -> set[str]:
-    """The scripts that Unicode's characters have."""
+    """Map ISO 15924 codes to those of Unicode's script property."""
     return {each for script in scripts for each in _UNICODE.get(script, (script,))}
 
 
 def script_share(sentence: str, language: str) -> float | None:
-    """Share of a sentence's letters in the language's scripts, in [0, 1]; None if it has too few letters.
+    """Return the share of a sentence's letters in the language's scripts, in [0, 1]; None if it has too few letters.
 
-    A character of a language without spaces counts as three letters, since it says as much.
+    A character of a language without spaces counts as three letters, since it carries as much meaning.
     """
     weight, scripts = 3 if without_spaces(language) else 1, scripts_of(language)
     own: float = len(_own(scripts).findall(sentence))
@@ -61,7 +61,7 @@ def script_share(sentence: str, language: str) -> float | None:
 
 @functools.cache
 def _only(script: str) -> frozenset[str]:
-    """Characters of simplified Chinese that traditional Chinese has not, or the other way round, as far as the two's character sets go."""
+    """Return the characters of simplified Chinese that traditional Chinese lacks, or the reverse, by their character sets."""
     return _character_set(script) - _character_set(_OTHER_CHINESE[script])
 
 
@@ -75,12 +75,12 @@ def _own(scripts: tuple[str, ...]) -> "regex.Pattern[str]":
     inside = "".join(rf"\p{{Script={script}}}" for script in sorted(_in_unicode(scripts)))
     try:
         return regex.compile(rf"(?=\p{{L}})[{inside}]")
-    except regex.error:  # a script without characters in Unicode, such as Blis: whatever stands there may stand for it
+    except regex.error:  # Unicode has no characters of the script, such as Blis: any letter may stand for it
         return _LETTER
 
 
 def in_order(pairs: Iterable[Pair], direction: Direction, where: str) -> Iterator[Pair]:
-    """The same pairs; CorpusError where the first of them have each side in the other's script."""
+    """Return the same pairs; raise CorpusError if most of the first have each side in the other's script."""
     pairs = iter(pairs)
     source, target = (scripts_of(language) for language in (direction.source, direction.target))
     if _OTHER_CHINESE.get(source[0]) != target[0] and _in_unicode(source) & _in_unicode(target):
@@ -100,6 +100,6 @@ def _checked(first: list[Pair], direction: Direction, where: str) -> list[Pair]:
 
 
 def _is_written(pair: Pair, direction: Direction) -> bool:
-    """Whether most of either side is in the script of its language."""
+    """Whether most letters of each side are in the scripts of its language."""
     shares = script_share(pair.source, direction.source), script_share(pair.target, direction.target)
     return all(share is not None and share > 0.5 for share in shares)

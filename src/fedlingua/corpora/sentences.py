@@ -1,11 +1,10 @@
-"""A document as sentences, by rules: marks that end a sentence, and the few places where a full stop does not.
+"""Split a document into sentences by rules: which marks end a sentence, and where a full stop does not.
 
-A newline always ends a sentence. A mark that stands for nothing else (。 ？ । ؟) ends one wherever it stands; a full stop and its like
-only before white space and what can begin a sentence. Where in doubt two sentences stay one: text that is to be learnt from is none
-the worse for it.
+A newline always ends a sentence. An unambiguous mark (。 ？ । ؟) ends one anywhere; a full stop and similar marks do so only before
+white space followed by something that can begin a sentence. In doubt, two sentences stay one, which does training no harm.
 
-Own rules, since results stand on these sentences: sentencex cuts 236 of 750 Spanish case reports otherwise ("8 Kgs. | aproximadamente",
-while two lines of a note become one sentence), pysbd 11 of 60, and many times slower.
+The rules are the project's own, because results depend on them: sentencex splits 236 of 750 Spanish case reports differently
+("8 Kgs. | aproximadamente", while it joins two lines of a note), and pysbd 11 of 60, at a fraction of the speed.
 """
 
 import math
@@ -42,22 +41,22 @@ _NEVER_LAST = {
     "ru": "им проф ул",
     "tr": "av doç sn",
 }
-"""Abbreviations that what they speak of follows, by language; "": of all."""
+"""Abbreviations that never end a sentence, by language; "": in all languages."""
 _BEFORE_NUMBERS = (
     "al approx aprox art ca cap ch env eq fig figs no nos nr num núm nº p pag pp pág págs ref refs sec tab vol рис стр табл"
 )
-"""Abbreviations that go on where a number follows, and may be a word at the end of a sentence where none does."""
+"""Abbreviations whose full stop ends no sentence if a number follows; without one they can be a sentence's last word."""
 _ORDINAL_DOT = "bs cs da de et fi hr hu is lb lv no pl sk sl sr tr"
-"""Languages that write "3." for the third: one or two digits and a full stop end no sentence there."""
+"""Languages that write "3." for "third": one or two digits and a full stop do not end a sentence before a letter."""
 _LOWER_CASE_ALONE = frozenset({"ka"})
-"""Languages whose every letter counts as lower case, so that it tells nothing of where a sentence begins."""
+"""Languages whose letters all count as lower case, so that case says nothing about where a sentence begins."""
 
 
 def split_sentences(document: str, language: str, max_words: int = 0) -> list[str]:
-    """The sentences of a document in order, none empty; white space inside one becomes one space.
+    """Return the non-empty sentences of a document in order; each run of white space inside one becomes one space.
 
-    max_words: a longer sentence comes in even pieces of at most so many words, characters in languages written without spaces, so that
-    a rule of cleaning loses nothing; 0: whole.
+    max_words: longer sentences are cut into even pieces of at most so many words (characters in languages written without
+    spaces), so that no cleaning rule drops them as too long; 0: never cut.
     """
     sentences = (" ".join(sentence.split()) for line in document.split("\n") for sentence in _of_line(line, language))
     return [piece for sentence in sentences if sentence for piece in _wrapped(sentence, language, max_words)]
@@ -75,7 +74,7 @@ def _of_line(line: str, language: str) -> Iterator[str]:
 
 
 def _is_end(before: str, mark: str, after: str, language: str) -> bool:
-    """Whether a mark that may stand inside a sentence ends one."""
+    """Whether a mark that can also occur inside a sentence ends this one."""
     first = after.lstrip().lstrip(_OPENING + " ")[:1]
     if first and (not first.isalnum() or (first.islower() and plain_code(language) not in _LOWER_CASE_ALONE)):
         return False
@@ -87,7 +86,7 @@ def _goes_on(before: str, first: str, language: str) -> bool:
     words = re.split(r"[\s/]+", before)
     word = words[-1].lstrip(_OPENING).casefold()
     if word.isdigit():
-        # "1. Aspirin" at the beginning is a number of a list, wherever.
+        # "1. Aspirin" at the beginning is a number of a list, in every language.
         return before.strip() == word or (plain_code(language) in _ORDINAL_DOT.split() and len(word) <= 2 and first.isalpha())
     is_initial = len(word) == 1 and word.isalpha() and word.lower() != word.upper()
     if is_initial or re.fullmatch(r"(?:[^\W\d_]\.)+[^\W\d_]", word):  # J. Smith; e.g., z.B., U.S.
@@ -98,7 +97,7 @@ def _goes_on(before: str, first: str, language: str) -> bool:
 
 
 def _wrapped(sentence: str, language: str, max_words: int) -> list[str]:
-    """Even pieces, so that no crumb is left which a rule for short sentences would drop."""
+    """Cut a long sentence into even pieces, so that none is so short that a cleaning rule would drop it."""
     units = _characters(sentence) if without_spaces(language) else sentence.split()
     lengths = [len(unit.replace(" ", "")) if without_spaces(language) else 1 for unit in units]
     if not max_words or sum(lengths) <= max_words:
@@ -108,7 +107,7 @@ def _wrapped(sentence: str, language: str, max_words: int) -> list[str]:
 
 
 def _cuts(lengths: Sequence[int], most: int) -> list[int]:
-    """Where to cut a row of units, its ends with it: as few pieces as hold at most `most` each, as even as they can be."""
+    """Return where to cut a row of units, both ends included: the fewest pieces of at most `most` each, as even as possible."""
     reached = [0, *accumulate(lengths)]
     for pieces in range(math.ceil(reached[-1] / most), len(lengths)):
         cuts = [bisect_right(reached, number * reached[-1] / pieces) - 1 for number in range(pieces)] + [len(lengths)]
@@ -118,7 +117,7 @@ def _cuts(lengths: Sequence[int], most: int) -> list[int]:
 
 
 def _characters(sentence: str) -> list[str]:
-    """Characters, each with the marks above and below it and with the space before it."""
+    """Return the characters, each with its combining marks and with the space before it."""
     characters: list[str] = []
     for character in sentence:
         if characters and (characters[-1] == " " or unicodedata.category(character).startswith("M")):

@@ -1,10 +1,10 @@
-"""The text of a simulation's sites: one machine has all of it.
+"""The text of a simulation's sites, all of which one machine has.
 
-So components of equal sentences are sought across all sites; centralized methods train on a pool of it: everybody's, that of public
-sites, or that of one site; and it can be dealt out, so that every site trains on all directions: a federation whose data is alike at
-every site (IID). MetaSend, §4.1: "the data for each client is sampled randomly from all data". Train and dev of all sites, cleaned, split
-and cut, go into one heap, are shuffled by the key of the split and dealt out one by one. Test stays where it was, so that a site is
-scored on its own direction, mixed or not.
+So components of equal sentences are formed across all sites, and centralized methods train on a pool: the text of all sites,
+the public sites, or one site. The text can also be mixed, so that every site trains on all directions and data is alike at every
+site (IID). MetaSend, §4.1: "the data for each client is sampled randomly from all data". Train and dev of all sites, cleaned,
+split and cut, are put together, shuffled by the key of the split and dealt out one by one. Test is not mixed, so that a site is
+always scored on its own direction.
 """
 
 import dataclasses
@@ -24,12 +24,12 @@ from fedlingua.corpora.texts import SiteText, read_sites
 
 DEALT: tuple[Split, ...] = ("train", "dev")
 OVERLAP_KEY = b"a simulation's, on one machine"
-"""What a simulation hashes sentences under: nothing leaves the machine, so that nothing is to be hidden."""
+"""Key under which a simulation hashes sentences; it need not be secret, since nothing leaves the machine."""
 
 
 @lru_cache(maxsize=4)
 def all_texts(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
-    """Every site's text, read once for each process."""
+    """Return every site's text; read once for each process."""
     data = Path(data_dir).expanduser()
     federation = read_federation(federation_path, data)
     base = forbidden_sides(read_recipe(federation.base, data)) if federation.base else set()
@@ -38,14 +38,14 @@ def all_texts(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
 
 @lru_cache(maxsize=4)
 def texts_by_site(federation_path: Path, data_dir: str) -> Mapping[str, Mapping[str, SiteText]]:
-    """Every site's texts, each under the name of the site that it came from; dealt out once for each process."""
+    """Return the texts that each site holds, by the name of the site they came from; mixed once for each process."""
     federation = read_federation(federation_path, Path(data_dir).expanduser())
     return held_texts(all_texts(federation_path, data_dir), federation.rules.split)
 
 
 @lru_cache(maxsize=4)
 def texts_without_leaks(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
-    """Every site's text without what another site trains on, as in a run with overlap = "remove"; CorpusError where nothing is left."""
+    """Return every site's text without its leaks, as with overlap = "remove"; raise CorpusError if all of a dev or test leaks."""
     held = texts_by_site(federation_path, data_dir)
     leaking = leaks({site: digests_of(texts.values(), OVERLAP_KEY) for site, texts in held.items()})
     before = all_texts(federation_path, data_dir)
@@ -58,7 +58,7 @@ def texts_without_leaks(federation_path: Path, data_dir: str) -> Mapping[str, Si
 
 
 def pooled_texts(texts: Mapping[str, SiteText], federation: Federation, pools: str) -> dict[str, SiteText]:
-    """Every site's text, of which those outside the pool are only scored. pools: as fedlingua.settings.methods.Method has it."""
+    """Return every site's text; sites outside the pool keep no train or dev. pools: as in fedlingua.settings.methods.Method."""
     inside = {site.name for site in federation.sites if is_pooled(site, pools)}
     return {
         name: text if name in inside else dataclasses.replace(text, splits={**text.splits, "train": [], "dev": []})
@@ -67,12 +67,12 @@ def pooled_texts(texts: Mapping[str, SiteText], federation: Federation, pools: s
 
 
 def is_pooled(site: Site, pools: str) -> bool:
-    """Whether a site's text is trained on."""
+    """Whether the pool includes a site's text."""
     return pools == "all" or (site.public if pools == "public" else site.name == pools)
 
 
 def check_pool(federation: Federation, pools: str) -> None:
-    """Raise ConfigError for an empty pool: no site is public, or none has the name."""
+    """Raise ConfigError for an empty pool: no site is public, or no site has the name."""
     if not any(is_pooled(site, pools) for site in federation.sites):
         wanted = "public = true at one site at least" if pools == "public" else "the name of a site"
         known = ", ".join(site.name for site in federation.sites)
@@ -82,9 +82,9 @@ def check_pool(federation: Federation, pools: str) -> None:
 
 
 def held_texts(texts: Mapping[str, SiteText], rules: SplitRules) -> dict[str, dict[str, SiteText]]:
-    """site -> the texts that it holds, each under the name of the site that it came from: its own, or where text is mixed a part of
-    everybody's, in the order of `texts`.
-    """
+    """Return, for each site, the texts that it holds, by the name of the site they came from, in the order of `texts`.
+
+    A site holds its own text or, where text is mixed, a part of every site's."""
     if not rules.mixed:
         return {site: {site: text} for site, text in texts.items()}
     hands = {split: deal({site: text.splits[split] for site, text in texts.items()}, f"{rules.key}/{split}") for split in DEALT}
@@ -98,7 +98,7 @@ def held_texts(texts: Mapping[str, SiteText], rules: SplitRules) -> dict[str, di
 
 
 def deal(heaps: Mapping[str, Sequence[Pair]], seed: str) -> dict[str, dict[str, list[Pair]]]:
-    """site -> origin -> pairs: all heaps shuffled as one and dealt out to as many sites, so that their sizes differ by one at most."""
+    """Shuffle all heaps together and deal them out evenly, sizes differing by at most one; return site -> origin -> pairs."""
     cards = [(origin, pair) for origin, pairs in heaps.items() for pair in pairs]
     random.Random(seed).shuffle(cards)
     hands: dict[str, dict[str, list[Pair]]] = {site: {origin: [] for origin in heaps} for site in heaps}
@@ -109,7 +109,7 @@ def deal(heaps: Mapping[str, Sequence[Pair]], seed: str) -> dict[str, dict[str, 
 
 
 def _part(text: SiteText, dealt: Mapping[Split, Sequence[Pair]], own: bool) -> SiteText:
-    """What one site holds of a text. Over all sites the accounts add up to the text's: what is dealt to another is counted there."""
+    """Return what one site holds of a text; pairs dealt to another site count there, so that accounts add up to the text's."""
     held = sum(map(len, dealt.values()))
     if not own:
         return SiteText(text.direction, Account(held, held), {"base": [], **dealt, "test": []})

@@ -1,4 +1,4 @@
-"""Sites and their text, as a federation file describes them (docs/files.md)."""
+"""Federation files (docs/files.md): the sites, their corpora, and the rules for their text."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,18 +22,18 @@ from fedlingua.corpora.split import SPLITS, SplitRules, check_shares
 from fedlingua.settings.kinds import FEDERATION, refuse_other_kind
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""What sites and recipes may be called, since folders are named after them."""
+"""Allowed names of sites and recipes, since folders are named after them."""
 POOLED = "pooled"
-"""The one pseudo-site of a centralized method; no site may have its name."""
+"""Name of the only pseudo-site of a centralized method; no site may have it."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """One institution: its name, its direction or language, and its text, which a deployment's server does not know.
+    """One institution: its name, its direction or language, and its corpus, which a deployment's server does not know.
 
-    public_key: of the one node that may speak for it, in OpenSSH's form; "" where nodes are not told apart by keys.
-    sizes: what the site asks for itself; the federation's where it does not. Of text in one language alone: public, whether a centralized
-    run on public text may use it, and deidentify_with, which every document passes.
+    public_key: key of the only node that may act for the site, in OpenSSH's form; "" where nodes are not identified by keys.
+    sizes: the site's own sizes, used before the federation's. Only for text in one language: public (whether a centralized run on
+    public text may use it) and deidentify_with (the hook that every document passes through).
     """
 
     name: str
@@ -47,16 +47,16 @@ class Site:
 
 @dataclass(frozen=True)
 class Federation:
-    """The sites of one federation file, in its order, and how their text is cleaned and split."""
+    """The sites of one federation file, in its order, and the rules for their text."""
 
     name: str
     sites: tuple[Site, ...]
     rules: TextRules
     families: Mapping[str, str]
-    """language code -> family name, where the file gives families of its own"""
+    """language code -> family name, for the families that the file defines"""
     base: Path | None
     clusters: Clusters | None = None
-    """who is averaged with whom, where the file says it"""
+    """which sites are averaged together, if the file says so"""
 
     @property
     def site_names(self) -> list[str]:
@@ -67,7 +67,7 @@ class Federation:
         return [site.direction for site in self.sites]
 
     def relatives(self, cluster_by: str) -> Relatives:
-        """Which languages are averaged together; groups, where `cluster.by` speaks of something else."""
+        """Return which languages are averaged together: families if `cluster_by` is "family", else groups."""
         return Relatives(self.families, "family" if cluster_by == "family" else "group")
 
 
@@ -75,9 +75,9 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """Parse and check a federation file; opens no corpus.
 
     Raises:
-        ConfigError: no such file, an unknown key, language or register, a name given twice, no site, shares that do not add up to 1,
-            a size above its limit, a site with splits and one without, text to be mixed that is not here, a site with a direction and one
-            with a language, no hook where de-identification is required.
+        ConfigError: no such file, an unknown key, language or register, a repeated name, no site, shares that do not add up to 1,
+            a size above its limit, sites with and without `splits`, mixed text of a site without a corpus, sites with a direction
+            and sites with a language, or no hook where de-identification is required.
     """
     raw = read_toml(path)
     refuse_other_kind(path, raw, FEDERATION)
@@ -133,7 +133,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
 
 
 def _check_languages(sites: Sequence[Site], split: SplitRules, where: str) -> None:
-    """All sites have text in one language, or all translate."""
+    """Raise ConfigError if some sites translate and others do not, or if text in one language has mode = "given"."""
     of_one = [site.name for site in sites if site.direction.is_one_language]
     if of_one and len(of_one) < len(sites):
         others = ", ".join(site.name for site in sites if site.name not in of_one)
@@ -149,7 +149,7 @@ def _check_languages(sites: Sequence[Site], split: SplitRules, where: str) -> No
 
 
 def check_deidentified(site: Site, rules: TextRules) -> None:
-    """Raise ConfigError for text without a hook where the rules require one."""
+    """Raise ConfigError if the rules require a hook and the site has a corpus without one."""
     if rules.text.deidentify == "required" and site.corpus and not site.deidentify_with:
         how = (
             "name its hook in deidentify-with"
@@ -160,7 +160,7 @@ def check_deidentified(site: Site, rules: TextRules) -> None:
 
 
 def sizes_asked(site: Site, rules: TextRules) -> Sizes:
-    """What is asked of a site's text, its own sizes before the federation's; ConfigError for those that cannot be had."""
+    """Return a site's sizes, its own before the federation's; raise ConfigError for one above its limit, or a wrong mode."""
     given, divided = rules.split.mode == "given", isinstance(site.corpus, SplitFiles)
     if site.corpus and given != divided:
         raise ConfigError(
@@ -173,11 +173,11 @@ def sizes_asked(site: Site, rules: TextRules) -> Sizes:
 
 
 def check_corpora(sites: Iterable[Site]) -> None:
-    """Refuse sites with a corpus file that is not there.
+    """Refuse sites whose corpus is not given or has a missing file.
 
     Raises:
-        ConfigError: a site without a corpus, as in a deployment's federation file.
-        CorpusError: names the site and the file.
+        ConfigError: a site has no corpus, as in a deployment's federation file.
+        CorpusError: a file is missing; names the site and the file.
     """
     for site in sites:
         if site.corpus is None:
@@ -189,18 +189,18 @@ def check_corpora(sites: Iterable[Site]) -> None:
 
 _PAIR_KEYS, _TEXT_KEYS = ({*formats, *options_of(formats)} for formats in (PAIR_FORMATS, TEXT_FORMATS))
 PAIR_ONLY = _PAIR_KEYS - _TEXT_KEYS
-"""Keys of an entry, for a direction only."""
+"""Keys of an entry that only go with `direction`."""
 TEXT_ONLY = (_TEXT_KEYS | {"public", "deidentify-with"}) - _PAIR_KEYS
-"""The same for a language only."""
+"""Keys of an entry that only go with `language`."""
 CORPUS_KEYS = frozenset({*PAIR_FORMATS, *TEXT_FORMATS})
 SITE_KEYS = _PAIR_KEYS | _TEXT_KEYS | TEXT_ONLY | {"name", "direction", "language", "public-key", *SPLITS}
 
 
 def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> Site:
-    """One [[site]] table, of a federation file or of a site's own.
+    """Read one [[site]] table of a federation file or of a site's own file.
 
     Raises:
-        ConfigError: an unknown key, name, direction, language or register, more than one corpus, or a key that does not go with another.
+        ConfigError: an unknown key, direction, language or register, a bad name, several corpora, or conflicting keys.
     """
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{where}: site {number} is {entry!r}; wanted a table, [[site]] with keys below it")
@@ -228,7 +228,7 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
 
 
 def _direction(entry: Mapping[str, Any], here: str) -> Direction:
-    """An entry's `direction`, or its `language`, with no key that goes with the other."""
+    """Read an entry's `direction` or `language`; raise ConfigError for keys that belong to the other."""
     if "language" not in entry:
         if odd := sorted(TEXT_ONLY & set(entry)):
             raise ConfigError(

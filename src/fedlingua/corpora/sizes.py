@@ -1,8 +1,8 @@
-"""Exact sizes: so many sentences of each split, no fewer and no more.
+"""Exact sizes: how many sentences of each split a site uses, no fewer and no more.
 
-A federation file asks for them once, in [sizes], or at a site (train, dev, test); a site's own go before the federation's. They are
-taken from the front of the split after a shuffle by keyed hash, which knows nothing of other sites. A split by the paper's rule is
-shuffled already, and one that came as a file is taken as it is.
+A federation file gives them in [sizes], or at a site (train, dev, test), whose own sizes replace the federation's. The sentences
+are the first of the split after a shuffle by keyed hash, which does not depend on other sites. A split by the paper's rule is
+shuffled already, and a split that comes as a file is not shuffled.
 """
 
 import math
@@ -15,29 +15,29 @@ from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS, Split, SplitRules, position
 
 REGISTER_SENTENCES = 1000
-"""Of a phrasebook register, where neither a number of sentences nor a size is given."""
+"""Size of a phrasebook register if neither `sentences` nor a size is given."""
 LARGEST_REGISTER = 50_000
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sentences of each split, wanted or at most; 0: not said, as many as there are."""
+    """Number of sentences of each split, exact or at most; 0: all that there are."""
 
     train: int = 0
     dev: int = 0
     test: int = 0
 
     def of(self, split: Split) -> int:
-        """Sentences of this split, or 0."""
+        """Return the number of sentences of a split, or 0."""
         return int(getattr(self, split, 0))
 
     def before(self, other: "Sizes") -> "Sizes":
-        """These, and the other's where these do not ask."""
+        """Return these sizes, with the other's where these are 0."""
         return Sizes(*(self.of(split) or other.of(split) for split in SPLITS))
 
 
 def read_sizes(raw: Mapping[str, Any], where: str) -> Sizes:
-    """Read the keys train, dev and test of a table, each optional; ConfigError for anything but a whole number, 1 or above."""
+    """Read the keys train, dev and test of a table, each optional; raise ConfigError for all but whole numbers of 1 or more."""
     for split in SPLITS:
         value = raw.get(split, 1)
         if type(value) is not int or value < 1:
@@ -58,7 +58,7 @@ def check_limits(sizes: Sizes, limits: Sizes, where: str) -> None:
 
 
 def take(pairs: Sequence[Pair], split: Split, size: int, rules: SplitRules) -> Sequence[Pair]:
-    """The first `size` pairs of a split after its shuffle; all of them, in corpus order, when `size` is 0."""
+    """Return the first `size` pairs of a split after its shuffle; all of them, in corpus order, if `size` is 0."""
     if size == 0:
         return pairs
     if rules.mode in ("paper", "given"):
@@ -67,7 +67,7 @@ def take(pairs: Sequence[Pair], split: Split, size: int, rules: SplitRules) -> S
 
 
 def check_found(site: str, splits: Mapping[Split, Sequence[Pair]], sizes: Sizes) -> None:
-    """Raise CorpusError for a corpus too small for the sizes asked, with every split that is."""
+    """Raise CorpusError, naming all splits that are too small, if a corpus has fewer sentences than the sizes."""
     short = [split for split in SPLITS if len(splits[split]) < sizes.of(split)]
     if short:
         counts = ", ".join(f"{split} {len(splits[split])} of {sizes.of(split)}" for split in short)
@@ -78,13 +78,13 @@ def check_found(site: str, splits: Mapping[Split, Sequence[Pair]], sizes: Sizes)
 
 
 def first_sentences(sizes: Sizes, rules: SplitRules) -> int:
-    """How many sentences to have of a register so that the sizes will most likely be met, with a tenth to spare for cleaning."""
+    """Return how many sentences to generate so that the sizes are most likely met, with a tenth to spare for cleaning."""
     shares = zip(SPLITS, (rules.train, rules.dev, rules.test), strict=True)
     wanted = [sizes.of(split) / share for split, share in shares if sizes.of(split) and share > 0]
     return min(LARGEST_REGISTER, math.ceil(max(wanted) * 11 / 10) + 20) if wanted else REGISTER_SENTENCES
 
 
 def more_sentences(sentences: int, splits: Mapping[Split, Sequence[Pair]], sizes: Sizes) -> int:
-    """How many to have instead of `sentences`, which gave these splits: as many as before where that is enough, or no more would do."""
+    """Return how many sentences to generate next if `sentences` gave these splits; the same if no more is needed or allowed."""
     short = [sizes.of(split) / max(1, len(splits[split])) for split in SPLITS if len(splits[split]) < sizes.of(split)]
     return min(LARGEST_REGISTER, math.ceil(sentences * max(short) * 11 / 10)) if short else sentences

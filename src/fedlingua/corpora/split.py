@@ -2,16 +2,16 @@
 
 Four rules (`SplitRules.mode`):
 
-components: equal sentences, on either side, in any corpus, form one component; a keyed hash of the component decides for all of it.
-shared-side: the keyed hash of the sentence on the shared side (English in many-to-English) decides, so that sites which cannot see
-    each other's text agree without talking. Where no language is everybody's, the side whose language most sites have decides.
+components: equal sentences, on either side, in any corpus, form one component; a keyed hash of the component decides its split.
+shared-side: the keyed hash of the sentence on the shared side (English in many-to-English) decides, so that sites which cannot
+    see each other's text agree without communicating. If no language is shared by all, the more common one is the shared side.
 paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
-given: the corpora come divided, a file a split; nothing is moved.
+given: the corpora come with a file for each split; nothing is moved.
 
-Text in one language is split by document: the keyed hash of a document decides where all of it goes, so neither sentences of one note nor
-equal notes stand on two sides, and sites agree without talking. `components` and `shared-side` both mean this; `paper` shuffles a site's
-documents and cuts. Sentences that documents of two splits have in common are then taken out of dev and test, as far as the sites are
-read together: a deployed site looks at its own text only.
+Text in one language is split by document: the keyed hash of a document decides the split of all of it, so the sentences of one
+note, and equal notes, stay together, and sites agree without communicating. `components` and `shared-side` both mean this;
+`paper` shuffles a site's documents and cuts. Sentences that documents of two splits have in common are then removed from dev and
+test, among the sites that are read together; a deployed site looks at its own text only.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ from fedlingua.corpora.read import Pair
 Split = Literal["base", "train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 Side = tuple[str, str]
-"""(language, sentence): the same characters in two languages are two sides."""
+"""(language, sentence), so that the same characters in two languages are two sides."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class SplitRules:
-    """How a corpus is divided; shares add up to 1. mixed: train and dev of all sites are dealt out (simulated.py)."""
+    """How a corpus is split; shares add up to 1. mixed: train and dev of all sites are mixed and dealt out (simulated.py)."""
 
     mode: Literal["components", "shared-side", "paper", "given"] = "components"
     key: str = "fedlingua"
@@ -44,7 +44,7 @@ class SplitRules:
 
 
 def check_shares(rules: SplitRules, where: str) -> None:
-    """Raise ConfigError for shares that are none, or that do not add up to 1."""
+    """Raise ConfigError for a negative share, or shares that do not add up to 1."""
     shares = (rules.train, rules.dev, rules.test)
     if not abs(sum(shares) - 1) <= 1e-9 or min(shares) < 0:  # nan too
         shares_text = ", ".join(f"{share:g}" for share in shares)
@@ -52,7 +52,7 @@ def check_shares(rules: SplitRules, where: str) -> None:
 
 
 class Components:
-    """Union-find over sentences: two sides of a pair are one component, and so are equal sentences anywhere."""
+    """Union-find over sentences: the two sides of a pair share a component, and so do equal sentences anywhere."""
 
     def __init__(self) -> None:
         self._parent: dict[Side, Side] = {}
@@ -61,7 +61,7 @@ class Components:
         for pair in pairs:
             left = self.root((direction.source, pair.source))
             right = self.root((direction.target, pair.target))
-            # The smaller root wins, so that the order in which corpora are added changes nothing.
+            # The smaller root wins, so that the order of adding corpora changes nothing.
             self._parent[max(left, right)] = min(left, right)
 
     def root(self, side: Side) -> Side:
@@ -74,13 +74,13 @@ class Components:
 
 
 def position(key: str, *parts: str) -> float:
-    """A number in [0, 1) that only the key and the text decide: blake2b, 64 bits."""
+    """Return a number in [0, 1) that depends on the key and the text alone: 64 bits of BLAKE2b."""
     digest = hashlib.blake2b("\x1f".join(parts).encode(), key=hashlib.sha256(key.encode()).digest(), digest_size=8)
     return int.from_bytes(digest.digest(), "big") / 2**64
 
 
 def base_sides(corpora: Sequence[tuple[Direction, Sequence[Pair]]], key: str, share: float) -> set[Side]:
-    """All sentences of the components that the base backbone trains on: a `share` of the components, chosen by keyed hash."""
+    """Return all sentences of the components that the backbone trains on: a `share` of them, chosen by keyed hash."""
     components = Components()
     for direction, pairs in corpora:
         components.add(pairs, direction)
@@ -99,10 +99,10 @@ def split_sites(
     base: frozenset[Side] | set[Side] = frozenset(),
     directions: Sequence[Direction] = (),
 ) -> dict[str, dict[Split, list[Pair]]]:
-    """Every site's pairs by split, in corpus order; a component with text of the base backbone is split "base".
+    """Split every site's pairs, in corpus order; components with text of the backbone go into the split "base".
 
-    Only `components` looks across sites and at the base; the two other rules judge each pair by itself. directions: of the whole
-    federation, where `sites` are only some of it.
+    Only mode `components` uses `base` and compares sites; the other modes look at each site or pair by itself. directions: those
+    of the whole federation, if `sites` are only some of it.
     """
     if rules.mode == "paper":
         return {name: {"base": [], **_shuffle_and_cut(name, pairs, rules)} for name, (_, pairs) in sites.items()}
@@ -113,7 +113,7 @@ def split_sites(
     for direction, pairs in sites.values():
         components.add(pairs, direction)
     tainted = {components.root(side) for side in base}
-    assert rules.mode == "components", rules.mode  # "given" is never split here
+    assert rules.mode == "components", rules.mode  # split_sites never gets mode "given"
     result = {}
     for name, (direction, pairs) in sites.items():
         roots = [components.root((direction.source, pair.source)) for pair in pairs]
@@ -125,7 +125,7 @@ def split_sites(
 
 
 def by_share(value: float, rules: SplitRules) -> Split:
-    """The split of what has this position, by the shares. value: in [0, 1)."""
+    """Return the split of a position, by the shares. value: the position, in [0, 1)."""
     if value < rules.train:
         return "train"
     return "dev" if value < rules.train + rules.dev else "test"
@@ -153,9 +153,9 @@ def _by_shared_side(
 
 
 def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
-    """0 or 1: the side of `direction` whose language stands in most of the federation's directions; of two equal, the first by name.
+    """Return the side of `direction`, 0 or 1, whose language is in more of all directions; in a tie, the first by name.
 
-    So sites with the same two languages choose the same side, whichever they translate from.
+    So sites with the same two languages choose the same side, whatever their direction.
     """
     held = [
         sum(language in (other.source, other.target) for other in everybody) for language in (direction.source, direction.target)
@@ -167,7 +167,7 @@ def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
 
 @dataclass(frozen=True)
 class Document:
-    """A document as it is used. sentences: what cleaning left of it, in its order."""
+    """A document after de-identification. sentences: those that cleaning kept, in order."""
 
     text: str
     sentences: Sequence[Pair]
@@ -176,11 +176,11 @@ class Document:
 def split_documents(
     sites: Mapping[str, tuple[str, Sequence[Document]]], rules: SplitRules, base: frozenset[Side] | set[Side] = frozenset()
 ) -> dict[str, dict[Split, list[Pair]]]:
-    """Every site's sentences by split, in their documents' order; a document with a sentence of `base` comes as "base" whole.
+    """Split every site's sentences by document, in order; a whole document with a sentence of `base` goes into "base".
 
     sites: name -> (language, documents).
     """
-    assert rules.mode != "given"  # documents never come divided
+    assert rules.mode != "given"  # text in one language has no files for splits
     splits: dict[str, dict[Split, list[Pair]]] = {}
     for name, (language, documents) in sites.items():
         splits[name] = {"base": [], "train": [], "dev": [], "test": []}
@@ -199,7 +199,7 @@ def _placed(name: str, language: str, documents: Sequence[Document], rules: Spli
 def _without_leaks(
     splits: Mapping[str, Mapping[Split, Sequence[Pair]]], languages: Mapping[str, str]
 ) -> dict[str, dict[Split, list[Pair]]]:
-    """Without the sentences of dev and test that some site trains on, and those of dev that some site tests on."""
+    """Remove sentences of dev and test that any of the sites trains on, and those of dev that any of them tests on."""
 
     def held(split: Split) -> set[Side]:
         return {(languages[name], pair.source) for name, parts in splits.items() for pair in parts[split]}

@@ -1,7 +1,7 @@
-"""The text of a federation's sites: read, cleaned, split and cut to the sizes asked; translated, or in one language.
+"""Read, clean, split and cut to size the text of a federation's sites, translated or in one language.
 
-Documents are de-identified, split into sentences and cleaned, each sentence accounted for. A sentence of text in one language is a pair
-of itself with itself, so that all that reads pairs reads it too.
+Documents are de-identified, split into sentences and cleaned, and each sentence is counted. A sentence of text in one language is
+a pair of itself with itself, so that all code that reads pairs can read it.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from fedlingua.corpora.split import SPLITS, Document, Side, Split, split_documen
 
 @dataclass(frozen=True)
 class SiteText:
-    """One site's cleaned pairs by split, and the account of what was read."""
+    """One site's cleaned pairs by split, and the counts of what was read, kept and dropped."""
 
     direction: Direction
     account: Account
@@ -33,25 +33,25 @@ class SiteText:
 
 
 def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dict[str, SiteText]:
-    """Read, clean and split every site's text, as `read_text`; `base` is what the backbone was trained on."""
+    """Read, clean and split every site's text, as `read_text` does; `base` has the sentences that the backbone was trained on."""
     return read_text(federation.sites, federation.rules, base)
 
 
 def check_sizes(federation: Federation, base: set[Side] | frozenset[Side] = frozenset()) -> None:
-    """Refuse a federation whose text cannot be read or is too small, as `read_sites` does, before anything is started; reads all of it."""
+    """Read all of a federation's text before anything starts, to raise the errors of `read_sites` early."""
     check_corpora(federation.sites)
     read_sites(federation, base)
 
 
 def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
-    """Read, clean, split and cut the text of some of a federation's sites, by the rules of all.
+    """Read, clean, split and cut the text of some of a federation's sites, by the federation's rules.
 
-    A register without a number of sentences grows until the sizes asked are met, or it has no more.
+    A register without a number of sentences grows until the sizes are met or it has its largest size.
 
     Raises:
-        CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
-        ConfigError: a size above its limit, splits where the rules divide text, or the other way about, no hook where the rules require
-            de-identification, or a hook that is not here.
+        CorpusError: a corpus cannot be read, has nothing left after cleaning, or is too small for its sizes.
+        ConfigError: a size is above its limit, `splits` do not fit the [split] mode, or a required hook is not given or not
+            installed here.
     """
     sites = tuple(sites)
     for site in sites:
@@ -73,7 +73,7 @@ def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozens
 def _split_text(
     sites: Sequence[Site], rules: TextRules, base: set[Side] | frozenset[Side], sentences: Mapping[str, int]
 ) -> dict[str, SiteText]:
-    """Cleaned and split, not yet cut. sentences: of the sites whose register gives no number."""
+    """Return the text cleaned and split, not yet cut. sentences: how many to generate at sites whose register gives no number."""
     accounts = {site.name: Account() for site in sites}
     hooks = {site.name: load_hook(site.deidentify_with, f"site {site.name}") for site in sites if site.deidentify_with}
     splits: dict[str, dict[Split, list[Pair]]] = {}
@@ -81,11 +81,11 @@ def _split_text(
     documents: dict[str, tuple[str, list[Document]]] = {}
     for site in sites:
         account, here, corpus = accounts[site.name], f"site {site.name}", site.corpus
-        assert corpus is not None, here  # check_corpora refuses what is not there
+        assert corpus is not None, here  # check_corpora refuses a site without a corpus
         if isinstance(corpus, Register) and site.name in sentences:
             corpus = dataclasses.replace(corpus, sentences=sentences[site.name])
         if isinstance(corpus, SplitFiles):
-            # Each file by itself, so that a pair counts as a repeated one inside its split only.
+            # Each file is cleaned by itself, so that a pair is a duplicate only inside its split.
             files = corpus.by_split().items()
             parts = {split: list(clean(f.read(), site.direction, rules.cleaning, account, str(f.path))) for split, f in files}
             splits[site.name] = {"base": [], **parts}
@@ -106,7 +106,7 @@ def _split_text(
 
 
 def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:
-    """Every split, cut to its size or limit."""
+    """Return the text with every split cut to its size or limit; raise CorpusError for an empty or too small split."""
     check_found(name, text.splits, sizes)
     for split in SPLITS:
         if not text.splits[split]:
@@ -127,14 +127,14 @@ def take_in(
     account: Account,
     where: str,
 ) -> list[Document]:
-    """The documents of which something is left, as the hook leaves them, with the sentences that every rule keeps.
+    """Return the de-identified documents that have any sentence left, with the sentences that every rule keeps.
 
-    A repeated sentence is dropped wherever in the documents it stands. A document that the hook fails on is counted by the type of
-    failure, and its raw text's sentences as not-deidentified; nothing of it is used.
+    A repeated sentence is dropped, in whichever document it is. A document that the hook fails on is not used; it is counted by
+    the type of failure, and its raw text's sentences as not-deidentified.
 
     Raises:
-        CorpusError: the hook fails on every document, with the types of its failures, never their words; or a sentence would be dropped
-            where `rules` are strict.
+        CorpusError: the hook fails on every document (the message has the types of failure, never their text), or strict `rules`
+            would drop a sentence.
     """
     against, failures, passed = judge(language, rules, where), account.failed_documents, 0
     usable_documents = []
@@ -157,5 +157,5 @@ def take_in(
 
 
 def list_failures(failures: Mapping[str, int]) -> str:
-    """Types of failure with how many documents each, for people."""
+    """Return the types of failure with their numbers of documents, for a message."""
     return ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))

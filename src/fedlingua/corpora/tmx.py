@@ -1,8 +1,8 @@
-"""TMX, the exchange format of translation memories (TMX 1.4b, LISA 2005): one unit after another, never the whole file.
+"""Reader of TMX, the exchange format of translation memories (TMX 1.4b, LISA 2005), unit by unit, never the whole file at once.
 
-Of a segment its text is taken. What stands in bpt, ept, it, ph and ut is code of the document that the segment is from, and a sub in it
-a text of its own (a footnote, a title), no part of the sentence; hi only marks what it holds. No entity is expanded, and a file that
-declares one is refused; a document type is passed over, and nothing is fetched.
+Only the text of a segment is read. Elements bpt, ept, it, ph and ut hold markup of the original document, and a sub in them holds
+another text (a footnote, a title), so they are skipped; the content of hi is part of the sentence. Files that declare entities
+are refused and no entity is expanded; a document type is ignored, and nothing is fetched.
 """
 
 from collections import Counter
@@ -25,9 +25,9 @@ _CHUNK_BYTES = 1 << 15
 
 @dataclass(frozen=True)
 class TmxFile(Corpus[Pair]):
-    """A file, plain or gzipped; of each unit its first variant in either language: en, or, where the unit has none, en-GB.
+    """A file, plain or gzipped; each unit gives its first variant in either language: en or, if it has none, en-GB.
 
-    A side whose language a unit has not is empty.
+    A side is empty if the unit lacks its language.
     """
 
     path: Path
@@ -39,17 +39,17 @@ class TmxFile(Corpus[Pair]):
 
 
 def read_tmx_side(path: Path, language: str) -> Iterator[str | None]:
-    """Yield what every unit has in one language, in file order; None of a unit that has it not.
+    """Yield every unit's text in one language, in file order; None if the unit lacks it.
 
     Raises:
-        CorpusError: missing, empty, damaged, not well-formed, an entity, no unit, or none in the language; with file and line.
+        CorpusError: the file is missing, empty, damaged or not well-formed, has entities, or has no unit in the language.
     """
     for (side,) in _sides(path, (language,)):
         yield side
 
 
 def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
-    """What every unit has in each of the languages."""
+    """Yield every unit's texts in the wanted languages; None for one that it lacks."""
     units, languages, read = 0, Counter[str](), set[str]()
     try:
         with opened(path) as stream:
@@ -77,19 +77,19 @@ def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
 
 @lru_cache
 def _tag(language: str, tags: tuple[str, ...]) -> str | None:
-    """The variant that is read; a file has few sets of tags, each as often as it has units."""
+    """Return the tag of the variant to read; cached, since the units of a file share few sets of tags."""
     return next(iter(matching(language, tags)), None)
 
 
 def mistake(error: etree.XMLSyntaxError) -> str:
-    """Where and of which type a mistake is; the parser's own words can quote the text."""
+    """Return the line and type of a syntax error; the parser's own message can quote the text."""
     entry = error.error_log.last_error
     line, kind = (entry.line, entry.type_name) if entry is not None else (error.lineno, "unknown")
     return f", line {line}: is not well-formed XML ({kind.removeprefix('ERR_')})"
 
 
 class _Pruned:
-    """The stream as the parser asks for it; before each part what is read and in no unit leaves the tree, however much there is."""
+    """The parser's input; before each chunk it removes from the tree what has been read outside units, to save memory."""
 
     def __init__(self, stream: Any, path: Path) -> None:
         self.stream, self.path, self.root, self.held = stream, path, None, 0
@@ -97,7 +97,7 @@ class _Pruned:
     def read(self, size: int) -> bytes:
         node: Any = self.root
         while node is not None and node.tag != "tu":
-            del node[:-1]  # the last may still be open
+            del node[:-1]  # the last element may still be open
             node = node[-1] if len(node) else None
         self.held = self.held + size if node is not None or self.root is None else 0
         if self.held > LINE_BYTES:
@@ -107,7 +107,7 @@ class _Pruned:
 
 
 def _units(stream: Any, path: Path) -> Iterator[Any]:
-    """Every <tu>; each is removed from the tree when the next is requested."""
+    """Yield every <tu>; each is removed from the tree when the next is requested."""
     pruned = _Pruned(stream, path)
     parsing = etree.iterparse(
         pruned,
@@ -134,7 +134,7 @@ def _units(stream: Any, path: Path) -> Iterator[Any]:
 
 
 def refuse_entities(unit: Any, path: Path) -> None:
-    """Raise CorpusError where the document type of an element's file declares any."""
+    """Raise CorpusError if the document type of a unit's file declares entities."""
     declared = unit.getroottree().docinfo.internalDTD
     if declared is not None and any(True for _ in declared.iterentities()):
         raise CorpusError(
@@ -144,7 +144,7 @@ def refuse_entities(unit: Any, path: Path) -> None:
 
 
 def _segments(unit: Any) -> dict[str, Any]:
-    """Tag of a language -> the first segment in it."""
+    """Map the tag of each language to the unit's first segment in it."""
     segments: dict[str, Any] = {}
     for variant in unit.iterchildren("tuv"):
         code = variant.get(LANG) or variant.get("lang")

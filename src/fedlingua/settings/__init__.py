@@ -1,1 +1,1 @@
-"""A run's settings: keys, checks, methods, experiment files."""
+"""The settings of a run: keys, checks, methods, experiment files."""

@@ -1,7 +1,7 @@
-"""The run config, checked once at the door.
+"""Checks of a run config, made once, when it is read.
 
-Flower hands over flat scalars and checks no types; everything a user can get wrong in them is found here, before anything loads.
-What one key may be is in the table of options; what keys have to do with each other is in `_conflicts`.
+Flower passes flat scalars and checks no types, so every mistake that users can make in them is found here, before anything loads.
+The table of options says which values a key takes; `_conflicts` says which keys exclude each other.
 """
 
 import math
@@ -18,18 +18,18 @@ from fedlingua.settings.options import Option
 from fedlingua.settings.table import OLD_NAMES, OPTIONS
 
 _KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str: "text", bool: "true or false"}
-"""Types of values -> in words."""
+"""Type of a value -> the type in words, with an example."""
 MOST_PRIVATE_DIM = 64
-"""Numbers of a private signature: noise grows with each."""
+"""Most numbers in a private signature; each adds noise."""
 _MEANS = ("fed-mean", "fed-avg", "by-loss")
 
 
 def settings_from(run_config: Mapping[str, Any]) -> Settings:
-    """Check a whole run config.
+    """Check a whole run config and return it as `Settings`.
 
     Raises:
-        ConfigError: a line for each key that is unknown, of a wrong type, out of its choices or range; or for what is missing, or for each
-            conflict of keys.
+        ConfigError: has a line for each key that is unknown, has a wrong type, or is out of its choices or range; without such
+            keys, it names the missing keys; if none is missing, it has a line for each conflict of keys.
     """
     values = dict(all_at_once(partial(_read, key, value) for key, value in run_config.items()))
     if missing := [key for key in OPTIONS if key not in run_config]:
@@ -43,13 +43,13 @@ def settings_from(run_config: Mapping[str, Any]) -> Settings:
 
 
 def _read(key: str, value: Any) -> tuple[str, Scalar]:
-    """Its attribute, and its value."""
+    """Check one key; return its attribute of `Settings` and its value."""
     refuse_unknown_key(key, value)
     return OPTIONS[key].attribute, _checked(OPTIONS[key], value)
 
 
 def refuse_unknown_key(key: str, value: Any) -> None:
-    """Raises ConfigError for a key that there is not, with its new name where it had another."""
+    """Raise ConfigError for an unknown key; of a renamed key, the message gives the new name."""
     if key in OLD_NAMES:
         raise ConfigError(f"{key} = {value!r}: this key is called {OLD_NAMES[key]} now")
     if key not in OPTIONS:
@@ -79,14 +79,14 @@ def _checked(option: Option, value: Any) -> Scalar:
 
 
 def choices_of(key: str) -> tuple[str, ...]:
-    """The values that a key may have, where they can be named; empty where they are numbers or free text."""
+    """Return the values that a key may have; empty if these are numbers or free text."""
     if key not in OPTIONS:
         return ()
     return ("true", "false") if OPTIONS[key].value_type is bool else tuple(filter(None, OPTIONS[key].choices))
 
 
 def _conflicts(settings: Settings) -> Iterator[str]:
-    """What is wrong with keys together, in words."""
+    """Yield a message for each conflict between keys."""
     yield from _of_the_run(settings)
     yield from _of_clusters(settings)
     yield from _of_own(settings)
@@ -175,7 +175,7 @@ def _of_own(settings: Settings) -> Iterator[str]:
 
 
 def _of_codes(settings: Settings) -> Iterator[str]:
-    """A code is of changes that add up to the cluster's mean."""
+    """Yield conflicts with codes, which need changes that add up to the cluster's mean."""
     if settings.code_up.method == settings.code_down.method == "none":
         return
     codes = f"send.code = {settings.send_code!r} and send.code-down = {settings.send_code_down!r}"

@@ -1,4 +1,4 @@
-"""Which code: one line of the settings, as "4bit", "sign top 0.03" or "4bit rank 4"."""
+"""Codes: how updates are compressed, parsed from a setting such as "4bit", "sign top 0.03" or "4bit rank 4"."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from math import prod
 
 from fedlingua.common.errors import ConfigError
 
-# Two bits to the nearest level would be 0 and the extremes, of which signs say more; factors of signs are too coarse.
+# Two bits, rounded to the nearest level, would be 0 and the extremes, so signs say more; factors of signs are too coarse.
 _FORM = re.compile(
     r"(?!2bit |sign [nr])(?:(none|lossless)|(sign|[2-8]bit)(?: (nearest)| top (0?\.0*[1-9]\d*)| rank ([1-9]\d?))?)", re.A
 )
@@ -19,11 +19,11 @@ class Code:
 
     Attributes:
         method: none, lossless, levels, top or rank.
-        bits: Of a number that travels, before entropy coding: 1 (sign) to 8; 0 where all of float32 does.
-        share: With top: which share of a part's numbers travels, those of greatest magnitude. 0-1.
-        rank: With rank: columns of the two factors that stand for a matrix.
-        nearest: Round to the nearest level, not at random with the change as the mean of all draws: less error, but it needs error
-            feedback. sign, top and rank, biased anyhow, do.
+        bits: Bits of each number that travels, before entropy coding: 1 (sign) to 8; 0: all of float32.
+        share: With top: share of a part's numbers that travel, those of the greatest magnitude. 0-1.
+        rank: With rank: number of columns of the two factors that replace a matrix.
+        nearest: Round to the nearest level, not at random (which is unbiased): less error, but it needs error feedback. sign, top
+            and rank, which are biased anyway, always round to the nearest.
     """
 
     method: str
@@ -34,21 +34,21 @@ class Code:
 
     @property
     def is_exact(self) -> bool:
-        """Whether what comes out is what went in, bit for bit."""
+        """Whether decoding restores every bit."""
         return self.bits == 0
 
     @property
     def top_level(self) -> int:
-        """A number travels as a whole one from -top_level to top_level; of signs, without 0."""
+        """Largest level: numbers travel as integers from -top_level to top_level; signs without 0."""
         return max(1, (1 << self.bits >> 1) - 1)
 
     def is_factored(self, shape: Sequence[int]) -> bool:
-        """Whether a tensor travels as two factors: a matrix that is larger than they are."""
+        """Whether a tensor travels as two factors: true of a matrix that has more numbers than they have."""
         return self.method == "rank" and len(shape) == 2 and self.rank * sum(shape) < prod(shape)
 
 
 def parse_code(text: str) -> Code:
-    """Read a code as the settings write it; ConfigError if it is none."""
+    """Parse a code as written in the settings; raise ConfigError if it is invalid."""
     form = _FORM.fullmatch(text)
     if not form:
         raise ConfigError(
@@ -65,16 +65,16 @@ def parse_code(text: str) -> Code:
 
 EXACT = Code("none")
 AUTO = "4bit"
-"""What "auto" stands for, wherever a code can be."""
+"""The code that "auto" stands for in runs whose updates can be coded."""
 
 
 def check_code(text: str) -> None:
-    """Raises ConfigError for what is no code; "auto" stands for one."""
+    """Raise ConfigError for an invalid code; "auto" is valid."""
     if text != "auto":
         parse_code(text)
 
 
 def check_code_down(text: str) -> None:
-    """The same, where "same" stands for the other way's."""
+    """Raise ConfigError for an invalid code; "same", for the uplink's code, is valid."""
     if text != "same":
         parse_code(text)

@@ -1,4 +1,4 @@
-"""The run config as attributes, and what follows from it; fedlingua.settings.checks makes it of what a user wrote."""
+"""The run config as attributes, and properties derived from it; fedlingua.settings.checks makes it from the user's values."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ from fedlingua.settings.table import (
 Phase = Literal["join", "train", "send", "evaluate", "finish"]
 
 DEMO_FEDERATION = ("demo", "experiments/federations/phrasebook.toml")
-"""What a run config names the demo's sites by; the path is that of older runs."""
+"""Values of `federation` that name the demo's sites; the path is that of older runs."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def signature_adapters(self) -> dict[str, str]:
-        """Name of a signature -> its adapter: one for each part that is clustered, or of one adapter alone "signature", which is both's."""
+        """Map signatures to adapters: one for each clustered part, or, if one adapter is given, "signature" for both parts."""
         adapters = {name.strip().partition(".")[0]: name.strip() for name in self.signature_adapter.split(",")}
         if len(adapters) == 1:
             return {"signature": self.signature_adapter.strip()}
@@ -61,7 +61,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def private(self) -> str:
-        """The option by which a site's model is not what its cluster averages, in words; empty where it is, or nothing travels."""
+        """The option that makes a site's model differ from its cluster's mean, in words; empty if none, or nothing travels."""
         by = {
             f"own-model = {self.own_model!r}": self.own_model != "none",
             f"private-layers = {self.private_layers!r}": self.private_layers != "",
@@ -71,7 +71,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def sends_own(self) -> bool:
-        """Whether what a site sends has gone on from what it sent before, and not from its cluster's mean."""
+        """Whether a site continues training the model that it sent before, and not its cluster's mean."""
         return self.own_model not in ("none", "ditto")
 
     @property
@@ -96,7 +96,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def keep(self) -> Literal["g", "l"]:
-        """Which side of a threshold the rule sends: what deviates more, or less."""
+        """Which side of a threshold the rule sends: "g", what deviates more, or "l", what deviates less."""
         return "l" if self.selected_by.endswith("-l") else "g"
 
     @property
@@ -106,7 +106,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def sends_change(self) -> bool:
-        """Whether a site sends all of how it has changed its cluster's mean, and nothing beside: what a code can carry."""
+        """Whether a site sends its whole change of its cluster's mean and nothing else, so that a code can compress it."""
         whole = self.how.travels and self.selected_by == "all" and not self.sends_own and not self.companions
         return whole and not self.sums_securely
 
@@ -117,14 +117,14 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def code_up(self) -> Code:
-        """How a site's change of the tensors is coded."""
+        """Code of the sites' changes, on the uplink."""
         if self.send_code == "auto":
             return parse_code(AUTO if self.sends_change else "none")
         return parse_code(self.send_code if self.how.travels else "none")
 
     @property
     def code_down(self) -> Code:
-        """How the federation's is."""
+        """Code of the server's changes, on the downlink."""
         same = self.send_code_down == "same"
         return self.code_up if same else parse_code(self.send_code_down if self.how.travels else "none")
 
@@ -136,7 +136,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def companions(self) -> tuple[str, ...]:
-        """What travels beside every tensor, under its name and a slash: Adam's state as torch names it, SCAFFOLD's control."""
+        """Suffixes of what travels with every tensor, as NAME/SUFFIX: Adam's state in torch's names, SCAFFOLD's control."""
         averaged = ("step", "exp_avg", "exp_avg_sq") if self.optimizer_state == "averaged" else ()
         return (*averaged, *(("control",) if self.scaffold else ()))
 
@@ -147,22 +147,22 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def asks_own_terms(self) -> bool:
-        """Whether every site is asked, in every round, what its own update did to its dev loss."""
+        """Whether the server asks every site, in every round, for the effect of its own update on its dev loss."""
         return self.learns_threshold and not self.meta_frozen and (self.meta_estimator != "loss" or self.second_filter)
 
     @property
     def crosses(self) -> bool:
-        """Whether sites send projections, for what an update does to the others' dev loss."""
+        """Whether sites send projections, from which the effect of an update on other sites' dev loss is estimated."""
         return self.learns_threshold and not self.meta_frozen and self.meta_estimator == "cross"
 
     @property
     def chooses(self) -> bool:
-        """Whether each site chooses at the end what it keeps; nothing lies between two adapters that a gate mixes, and another model."""
+        """Whether each site chooses its model at the end; shared-private's gated pair of adapters cannot be interpolated."""
         return self.keep_choose and self.how.trains and self.how.travels and self.own_model != "shared-private"
 
     @property
     def rounds_at_sites(self) -> int:
-        """Of how many of the last rounds a site stores what it received; of small sets so many that their mean may be kept."""
+        """Number of last rounds whose received tensors a site stores; more for small sets, so that it may choose their mean."""
         return 4 if self.chooses and self.trained_set in SMALL_SETS and not self.private else 1
 
     @property
@@ -172,7 +172,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def passes_of_rounds(self) -> int:
-        """How many passes all rounds make, at most: over all of the text where each draws a part of one, else as long as a round."""
+        """Most passes that all rounds make: over all text if rounds draw parts of a pass, else one for each round."""
         return math.ceil(self.rounds * self.local_epochs * self.sample_share) if self.draws_in_passes else self.rounds
 
     @property
@@ -182,7 +182,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     @property
     def more_metrics(self) -> list[str]:
-        """What sites measure at the end besides BLEU and chrF."""
+        """Metrics that sites measure at the end besides BLEU and chrF."""
         return [name for name in metric_names(self.metrics) if name not in ("bleu", "chrf")]
 
     @property
@@ -194,26 +194,26 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
         return fedlingua_demo.FEDERATION if self.federation in DEMO_FEDERATION else resolve(self.federation)
 
     def deadline_of(self, phase: Phase, measures: bool = False) -> float:
-        """Seconds for one phase; `deadline.phase-s` where the phase has none of its own. measures: it takes the evaluation along."""
+        """Return the seconds for a phase; `deadline.phase-s` if it has none of its own. measures: the phase also evaluates."""
         own = {"join": self.join_deadline_s, "evaluate": self.evaluate_deadline_s, "finish": self.finish_deadline_s}
         choosing = (self.keep_deadline_s or 10 * self.deadline_s) if phase == "finish" and self.chooses else 0.0
         measuring = self.deadline_of("evaluate") if measures else 0.0
         return (own.get(phase) or self.deadline_s) + choosing + measuring
 
     def flat(self) -> dict[str, Scalar]:
-        """The run config again: key -> value."""
+        """Return the run config: key -> value."""
         return {key: getattr(self, said.attribute) for key, said in OPTIONS.items()}
 
     def by_first_names(self) -> dict[str, Scalar]:
-        """The same under the names that keys had before they were grouped, for hashes."""
+        """Return the run config under the names of keys before they were grouped, for hashes."""
         return {said.first_name: getattr(self, said.attribute) for said in OPTIONS.values()}
 
     def hash(self) -> str:
-        """Of the settings that can change tensors or scores when every site answers, not of the files that they name."""
+        """Hash the settings that can change tensors or scores if every site replies, but not the contents of files they name."""
         return self._hash({})
 
     def hash_of_alone(self) -> str:
-        """Of what a model depends on that a site trains by itself: equal ones are the same in whatever method's run."""
+        """Hash the settings that decide the model of a site training alone; equal hashes mean equal models under any method."""
         shared = (Own, Clusters, Aggregation, Privacy, Sending, Scoring, Waiting)
         elsewhere = {field.name for section in shared for field in fields(section)} | {"method", "keep_by", "keep_confidence"}
         return self._hash({"tensor-set": self.trained_set}, elsewhere)

@@ -1,4 +1,4 @@
-"""A run's config: the table's defaults, overridden by an experiment file, overridden by --set."""
+"""Build a run's config: defaults, overridden by an experiment file, overridden by --set."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -15,15 +15,15 @@ from fedlingua.settings.table import OPTIONS
 
 
 def default_run_config() -> dict[str, Scalar]:
-    """Every key with its default; pyproject.toml says the same."""
+    """Return every key with its default, as in pyproject.toml."""
     return {key: option.default for key, option in OPTIONS.items()}
 
 
 def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """A kept run's config under today's names, with the defaults of later keys.
+    """Return a stored run's config under today's key names, with the defaults of keys added since.
 
-    Adapters stay where they stood before there was `adapter.place`; sites chose nothing before there was `keep.choose`, and sent float32
-    before there was `send.code`; no cluster was widened before there was `cluster.least`.
+    Some added keys get their old behaviour instead: adapters at their place before `adapter.place`, no choice at sites
+    (`keep.choose`), float32 updates (`send.code`), no widened clusters (`cluster.least`).
     """
     config = flat_keys(config)
     whole = {**default_run_config(), "keep.choose": False, "send.code": "none", "cluster.least": 1, **config}
@@ -34,10 +34,10 @@ def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
-    """Defaults, then the experiment file's keys, then `overrides`; checked.
+    """Read and check a run's settings: defaults, overridden by the experiment file, overridden by `overrides`.
 
     Raises:
-        ConfigError: no such file, not TOML, or what `settings_from` refuses.
+        ConfigError: the file is missing or not TOML, or `settings_from` refuses the config.
     """
     content = read_toml(path)
     refuse_other_kind(path, content, EXPERIMENT)
@@ -49,7 +49,7 @@ def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
 
 
 def _mistakes(config: Mapping[str, Any]) -> list[str]:
-    """Why a run config would be refused."""
+    """Return the reasons to refuse a run config."""
     try:
         settings_from(config)
     except ConfigError as error:
@@ -58,10 +58,10 @@ def _mistakes(config: Mapping[str, Any]) -> list[str]:
 
 
 def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:
-    """Run-config keys as given by --set.
+    """Parse the run-config keys given by --set.
 
     Raises:
-        ConfigError: what `parse_override` refuses, or a key that there is not (any more).
+        ConfigError: `parse_override` refuses a text, or a key is unknown or renamed.
     """
     given = dict(parse_override(text) for text in texts)
     for key, value in given.items():
@@ -73,10 +73,10 @@ def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:
 
 
 def parse_override(text: str, option: str = "--set", example: str = "rounds=5") -> tuple[str, Any]:
-    """Read `key=value` as given to an option of the command line: the value is TOML where it parses as TOML, else a string.
+    """Parse the `key=value` of a command-line option; a value that is not TOML is a string.
 
     Raises:
-        ConfigError: no key, or no "=".
+        ConfigError: the key or the "=" is missing.
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():

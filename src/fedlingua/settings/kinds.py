@@ -1,4 +1,4 @@
-"""The kinds of TOML files that a user writes, recognized by their keys: a file given to the wrong command is named by its kind."""
+"""The kinds of TOML files that users write, recognized by their keys, for messages about a file given to the wrong command."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ _USE = {
 
 
 def flat_keys(content: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    """Keys of a run config as a file has them, tables and old names allowed -> today's keys, with dots."""
+    """Flatten a file's run config, which may have tables and old names, to today's keys with dots."""
     flat: dict[str, Any] = {}
     for name, value in content.items():
         key = f"{group}{name}"
@@ -29,8 +29,8 @@ def flat_keys(content: Mapping[str, Any], group: str = "") -> dict[str, Any]:
 
 
 def kind_of(content: Mapping[str, Any]) -> str | None:
-    """The kind of a file by its content; None if unknown."""
-    keys = set(flat_keys(content)) - {"task"}  # which a recipe has too
+    """Return the kind of a file by its content; None if unknown."""
+    keys = set(flat_keys(content)) - {"task"}  # recipes have it, too
     if keys and keys <= set(OPTIONS):
         return EXPERIMENT
     tells = {"row": SUITE, "corpus": RECIPE, "fleet": SERVER, "control": SERVER, "server": SITE, "site": FEDERATION}
@@ -43,7 +43,7 @@ def refuse_other_kind(path: Path, content: Mapping[str, Any], wanted: str) -> No
     """Refuse a file that is clearly of another kind.
 
     Raises:
-        ConfigError: what it is, what was wanted, and what it is for.
+        ConfigError: names the file's kind, the wanted kind, and the command for the file.
     """
     kind = kind_of(content)
     if kind not in (None, wanted):

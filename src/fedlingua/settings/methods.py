@@ -1,4 +1,4 @@
-"""The papers' methods: rows of their tables, by name."""
+"""The papers' methods by name, each a row of their tables."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from fedlingua.common.languages import nearest
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the paper's tables: which tensors, averaged among whom.
+    """A row of a paper's table: which tensors train, and which sites average them.
 
-    clustering: "none" (everybody), "random", "gradients", "families", or "alone" (every site by itself: local-only). `trains`: whether
-    anything trains; `travels`: whether what trains leaves the site; `pooled`: whether all sites' text is trained on as one. selection:
-    which part of an update is sent, see SELECTIONS. optimizer: what the server makes of the sites' mean, see SERVER_OPTIMIZERS. pools: of
-    which sites' text a pooled method trains on: "all", "public", or one site's, by its name.
+    clustering: "none" (all sites together), "random", "gradients", "families", or "alone" (every site by itself: local-only).
+    trains: whether anything trains. travels: whether trained tensors leave the site. pooled: whether sites' text is trained on as
+    one pool. selection: which part of an update is sent, see SELECTIONS. optimizer: what the server applies to the mean, see
+    SERVER_OPTIMIZERS. pools: whose text a pooled method trains on: "all", "public", or the name of a site.
     """
 
     tensor_set: str
@@ -30,16 +30,16 @@ SELECTIONS = (
     *("all", "rand-send", "dp-g", "dp-l", "top-k", "apf"),
     *("fixed-g", "fixed-l", "random-g", "random-l", "metasend-g", "metasend-l"),
 )
-"""What a site sends of its update: everything, or by a rule of fedlingua.selection. -g: what deviates most, -l: what deviates least."""
+"""What a site sends of its update: all, or what a rule of fedlingua.selection picks. -g: what deviates most, -l: least."""
 
 AGGREGATIONS = ("fed-mean", "fed-avg", "by-loss", "median", "trimmed-mean", "norm-clip", "krum", "multi-krum")
-"""How a cluster's updates become one: means, and rules that a few lying sites do not decide."""
+"""How a cluster's updates are aggregated: means, and rules that are robust to a few malicious sites."""
 
 SERVER_OPTIMIZERS = ("none", "sgd", "adam", "adamw", "yogi", "lamb")
-"""What makes the next tensors of the sites' mean: nothing more, or a step of an optimiser that the server keeps from round to round."""
+"""How the server gets its next tensors: the sites' mean itself, or a step of an optimiser with state across rounds."""
 
 OWN_MODELS = ("none", "ditto", "mr-mtl", "shared-private")
-"""Models that sites train for themselves; the server averages those of all but ditto, which has one beside what travels."""
+"""Models that sites train for themselves; they travel to be averaged, but ditto trains one beside the model that travels."""
 
 METHODS: dict[str, Method] = {
     "base": Method("adapters", "none", trains=False, travels=False),
@@ -57,31 +57,31 @@ METHODS: dict[str, Method] = {
     "centralized": Method("full", "alone", travels=False, pooled=True),
     "centralized-public": Method("full", "alone", travels=False, pooled=True, pools="public"),
 }
-"""In the order of the papers' tables: Liu et al. 2023, 1 and 2, where `base` stands beside them all; Chu et al. 2024, 1; Manoel et al.
-2022, 2, 3 and 5. Beside them stands `silo-NAME`, the model of one site's own text."""
+"""In the order of the papers' tables: Liu et al. 2023, 1 and 2, with `base` for comparison; Chu et al. 2024, 1; Manoel et al.
+2022, 2, 3 and 5. `silo-NAME`, a model trained on one site's own text, is not listed."""
 
 CENTRALIZED, SILO = "centralized", "silo-"
-"""How the names of methods begin that train on text in one place."""
+"""Prefixes of the names of methods that train on text in one place."""
 METHOD_NAMES = ", ".join([*METHODS, f"{SILO}<site>"])
-"""For people."""
+"""All names, for messages."""
 
 
 def method_named(name: str) -> Method | None:
-    """The method that a run config names; None when there is none. Whether the federation has such a site is told when it is read."""
+    """Return the method of a name, or None. Whether the federation has the site of a silo is checked when that is read."""
     site = name.removeprefix(SILO)
-    if site in ("", name, "all", "public"):  # the last two are pools of their own
+    if site in ("", name, "all", "public"):  # the last two are pools, not sites
         return METHODS.get(name)
     return Method("full", "alone", travels=False, pooled=True, pools=site)
 
 
 def check_method(name: str) -> None:
-    """Raises ConfigError for a name that no method has."""
+    """Raise ConfigError for an unknown method."""
     if method_named(name) is None:
         raise ConfigError(f"method = {name!r} is not known{nearest(name, METHODS)}; choose one of {METHOD_NAMES}")
 
 
 SMALL_SETS = ("adapters", "lora", "lora-sb", "ia3", "norms")
-"""Tensor sets beside which the backbone's weight matrices stay as they are."""
+"""Tensor sets that leave the backbone's weight matrices frozen."""
 
 PAPER_LEARNING_RATES = {**dict.fromkeys(SMALL_SETS, 1e-3), "full": 5e-5, "controllers": 5e-5}
-"""Liu et al. 2023, §3.3; other small sets as adapters, controllers as the full model that trains with them."""
+"""Liu et al. 2023, §3.3; other small sets get the adapters' rate, controllers that of the full model trained with them."""

@@ -1,4 +1,4 @@
-"""What may be said of an option, a key of a run's config. All options are in fedlingua.settings.table."""
+"""Definition of an option, a key of a run's config. All options are declared in fedlingua.settings.table."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,16 +12,16 @@ Scalar = str | int | float | bool
 T = TypeVar("T", str, bool, int, float)
 
 GROUPS = ("adapter", "apf", "cluster", "lora", "meta", "privacy", "sample", "server", "signature")
-"""First words of attributes that are groups of keys: adapter_dim is adapter.dim."""
+"""Groups of keys, as first words of attributes: adapter_dim is the key adapter.dim."""
 PAPERS = {"liu": "Liu et al. 2023", "chu": "Chu et al. 2024", "manoel": "Manoel et al. 2022"}
-"""Short name of a paper -> its name: adapters in clusters of languages; MetaSend; multilingual medical encoders."""
+"""Short name of a paper -> its name. They are on clustered adapters, on MetaSend, and on multilingual medical encoders."""
 
 
 def names_of(given: str, known: Collection[str], unknown: str) -> list[str]:
-    """The names of a list with commas, each once.
+    """Return the names of a list with commas, each once.
 
     Raises:
-        ConfigError: begins with `unknown`, and says the first name that is not among `known`.
+        ConfigError: a name is not among `known`; begins with `unknown`, and gives the first such name.
     """
     names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
     for name in names:
@@ -32,7 +32,7 @@ def names_of(given: str, known: Collection[str], unknown: str) -> list[str]:
 
 @dataclass(frozen=True)
 class When:
-    """Settings under which an option has an effect. words: for people; holds: whether a `Settings` is among them."""
+    """A condition under which an option has an effect. words: the condition in words. holds: tests it on a `Settings`."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -48,7 +48,7 @@ ALWAYS = When("", lambda settings: True)
 
 
 def among(key: str, value_of: Callable[[Any], str]) -> Callable[..., When]:
-    """A maker of `When`s by one key. value_of: its value as it takes effect, such as the method's where the key is empty."""
+    """Return a function that makes `When`s of one key. value_of: its effective value, as the method's if the key is empty."""
 
     def when(*values: str) -> When:
         return When(f"{key} = {' or '.join(values)}", lambda settings: value_of(settings) in values)
@@ -61,17 +61,17 @@ class Option:
     """One key of a run.
 
     Attributes:
-        key: As users write it: `rounds`, or with a group and a dot: `adapter.dim`.
+        key: Name that users write: `rounds`, or with a group and a dot: `adapter.dim`.
         attribute: Its name in `Settings`.
-        default, value_type, section: Its default, the type of all its values, and the class of the table that it stands in.
-        choices: The values it may have; empty where any value of its type will do.
-        check: Refuses text that is no value with a ConfigError, where choices do not tell.
-        least, above, most, below: Bounds; `above` and `below` are themselves out of bounds.
-        when: Settings under which it has an effect; under others it is no part of a run's hash.
-        off: Values under which a run is as before the option came; with one of them it is no part of a run's hash.
-        papers: Short name of a paper -> its value there, see PAPERS.
-        resumable: Whether a resumed run may change it; then it is no part of a run's hash.
-        approved: Whether a site approves its value. False where it changes neither a site's work nor what leaves the site.
+        default, value_type, section: Its default, the type of all its values, and its class in the table.
+        choices: Allowed values; empty if any value of its type is allowed.
+        check: Raises ConfigError for invalid text, where `choices` is not enough.
+        least, above, most, below: Bounds; `above` and `below` exclude the bound itself.
+        when: Condition under which it has an effect; otherwise it is not part of the run hash.
+        off: Values with which a run is as before the option was added; they are not part of the run hash.
+        papers: Short name of a paper (see PAPERS) -> the value used there.
+        resumable: Whether a resumed run may change it; then it is not part of the run hash.
+        approved: Whether a site has to approve its value. False if it changes neither a site's work nor what leaves the site.
     """
 
     key: str
@@ -93,12 +93,12 @@ class Option:
 
     @property
     def first_name(self) -> str:
-        """The key's name before keys were grouped. Hashes are over these names, so that grouping changed none."""
+        """The key's name before keys were grouped. Hashes use these names, so that grouping did not change them."""
         return self.attribute.replace("_", "-")
 
     @property
     def bounds(self) -> str:
-        """In words; empty where there are none."""
+        """The bounds in words; empty if there are none."""
         words = {"at least": self.least, "more than": self.above, "at most": self.most, "below": self.below}
         return " and ".join(f"{word} {bound:g}" for word, bound in words.items() if bound is not None)
 
@@ -108,9 +108,9 @@ class Option:
 
 
 def option(default: T, *, key: str = "", **about: Any) -> T:
-    """A field of the table: attributes of `Option`, and short names of papers with their values.
+    """Declare a field of the table. about: attributes of `Option`, and short names of papers with their values.
 
-    Its key is its name, with a dot behind the first word where that is one of GROUPS, unless another is given.
+    The key is the field's name, with a dot after its first word if that is one of GROUPS, unless `key` is given.
     """
     papers = {name: about.pop(name) for name in PAPERS if name in about}
     metadata = {"key": key, "about": {**about, "papers": papers}}
@@ -118,7 +118,7 @@ def option(default: T, *, key: str = "", **about: Any) -> T:
 
 
 def options_of(sections: Sequence[Any]) -> dict[str, Option]:
-    """Key -> option, of all fields of the table's sections in their order."""
+    """Map keys to options, for all fields of the table's sections in their order."""
     options = {}
     for section in sections:
         for field in dataclasses.fields(section):

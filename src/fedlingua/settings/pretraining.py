@@ -1,4 +1,4 @@
-"""How a small backbone is trained from nothing."""
+"""Settings for training a small backbone from scratch."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class PretrainSettings:
-    """Ends at `steps`, or at `minutes` when that is above 0 and comes first; only a training that ends at `steps` repeats exactly.
+    """Settings of a pre-training. It ends at `steps`, or at `minutes` if above 0 and earlier, which is not exactly repeatable.
 
-    `tokens_per_batch` counts the padded longer side; the learning rate warms up and then falls with the inverse square root;
-    `weight_average` is the decay of the exponential average over the steps that is kept as the result. `sampling_temperature`: 1 takes
-    every pair once an epoch; above 1 each direction (of an encoder, language) counts by its size to the power of 1 / temperature.
+    `tokens_per_batch` counts the padded longer side. The learning rate warms up and then falls with the inverse square root.
+    `weight_average` is the decay of the exponential average over the steps, which is the result. `sampling_temperature`: 1 takes
+    every pair once an epoch; above 1, each direction (of an encoder, language) counts by its size ** (1 / temperature).
     """
 
     steps: int = 3000
@@ -30,7 +30,7 @@ class PretrainSettings:
 
 @dataclass(frozen=True)
 class EncoderSettings(PretrainSettings):
-    """The same of an encoder. mask_share: of a sequence's pieces, which are to be predicted; shown anew each time."""
+    """Settings of an encoder's pre-training. mask_share: share of a sequence's pieces to predict, drawn anew each time."""
 
     label_smoothing: float = 0.0
     mask_share: float = 0.15
@@ -38,12 +38,12 @@ class EncoderSettings(PretrainSettings):
 
 @dataclass(frozen=True)
 class Watching:
-    """What is looked at and kept while a backbone trains; nothing of it changes a step.
+    """What is evaluated and stored during a pre-training; it changes no training step.
 
-    evaluate_every: steps between two looks at the dev text, each with dev loss and, of a model that translates, BLEU; 0: ten looks in all,
-    or one in 500 steps where that is more, at the loss alone until the last. dev_sentences: of each direction, how many are translated,
-    greedily; 0: none. keep: the weights of the last step, or of the look with the least dev loss. checkpoint_minutes: between two
-    checkpoints; 0: none, and nothing to go on from.
+    evaluate_every: steps between evaluations on the dev text, by dev loss and, for a model that translates, BLEU; 0: ten in all,
+    or one every 500 steps if that is more, with BLEU only at the last unless keep = "best". dev_sentences: number of each
+    direction's sentences that are translated, greedily; 0: none. keep: the weights of the last step, or of the evaluation with
+    the lowest dev loss. checkpoint_minutes: minutes between checkpoints; 0: none, so an interrupted training cannot continue.
     """
 
     evaluate_every: int = 0
@@ -53,12 +53,12 @@ class Watching:
 
 
 _LATER = {"sampling_temperature", "device"}
-"""Settings that came after backbones had been named by the hash of theirs."""
+"""Settings that were added after backbones had been named by the hash of their settings."""
 
 
 def decisive(settings: PretrainSettings) -> dict[str, Any]:
-    """What the hash of a built-in backbone is of: a setting that came later counts only where it is not at its default, so that no backbone
-    has to be trained again for it.
-    """
+    """Return the settings that a built-in backbone's hash is made from.
+
+    Settings added later count only if not at their defaults, so that they make no backbone's training necessary again."""
     defaults = asdict(type(settings)())
     return {key: value for key, value in asdict(settings).items() if key not in _LATER or value != defaults[key]}

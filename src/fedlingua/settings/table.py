@@ -1,8 +1,8 @@
-"""Every option of a run, said once: name, type, default, meaning, choices, bounds, where it has an effect, the papers' values.
+"""Table of all options of a run: name, type, default, meaning, choices, bounds, when it has an effect, the papers' values.
 
-From here come `Settings` and its checks, pyproject.toml's `[tool.flwr.app.config]`, docs/options.md, what a shell completes,
-a run's hash, what a resumed run may change, and what a site approves. A new option is one field here, and then `make options`.
-`Option` says what a field may say; the text below a field is what it means.
+It is the source of `Settings` and its checks, pyproject.toml's `[tool.flwr.app.config]`, docs/options.md, shell completion, the
+run hash, what a resumed run may change, and what a site approves. To add an option, add a field here and run `make options`.
+`Option` lists the attributes of a field; the text below a field is its meaning.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ NOT_SGD = When("optimizer = adam or adamw", lambda s: s.optimizer != "sgd")
 
 
 def rates(given: str) -> None:
-    """Raises ConfigError for what is no list of numbers above 0."""
+    """Raise ConfigError for text that is not a list of numbers above 0."""
     try:
         wrong = not all(0 < float(rate) < float("inf") for rate in given.split(","))
     except ValueError:
@@ -59,7 +59,7 @@ def rates(given: str) -> None:
 
 
 SERVERS_OWN: dict[str, Any] = {"resumable": True, "approved": False}
-"""Of the server's own affairs: paths there, how long it waits, what it keeps."""
+"""Attributes of options that concern the server alone: its paths, deadlines and stored files."""
 
 
 @dataclass(frozen=True)
@@ -495,8 +495,8 @@ OPTIONS = options_of(SECTIONS)
 KEYS = {said.attribute: key for key, said in OPTIONS.items()}
 """Attribute of `Settings` -> key."""
 OLD_NAMES = {said.first_name: key for key, said in OPTIONS.items() if said.first_name != key}
-"""Names of before keys were grouped, in kept runs and old files -> today's."""
+"""Key before keys were grouped, as in stored runs and old files -> today's key."""
 MAY_CHANGE = tuple(key for key, said in OPTIONS.items() if said.resumable)
-"""Keys that a resumed run may change: paths, deadlines, what is kept for inspection, trackers."""
+"""Keys that a resumed run may change: paths, deadlines, what is stored for inspection, trackers."""
 CHANGES_WITHOUT_ASKING = tuple(key for key, said in OPTIONS.items() if not said.approved)
-"""Keys that a site does not approve: nothing of them reaches what runs there or what leaves it."""
+"""Keys that need no approval of a site: they affect neither what runs there nor what leaves it."""

@@ -1,4 +1,4 @@
-"""What a run trains a model for."""
+"""The tasks that a run can train a model for."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The known trackers, those that a run names, and whether they are installed."""
+"""Experiment trackers: the known ones, the ones that a run names, and whether these are installed."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -7,23 +7,23 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.settings.options import names_of
 
 TRACKERS = ("tensorboard", "mlflow", "trackio")
-"""Each is also the name of its package, of the extra that installs it, and of its module here."""
+"""Each name is also that of the tracker's package, of the extra that installs it, and of its module in this project."""
 
 
 def tracker_names(given: str) -> list[str]:
-    """Of a list with commas, each once; none of an empty one.
+    """Return the trackers of a list with commas, each once; none for an empty list.
 
     Raises:
-        ConfigError: the first name that no tracker has.
+        ConfigError: a name is unknown.
     """
     return names_of(given, TRACKERS, "track: there is no tracker")
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Make sure that all of them are installed here, before a run starts; none is imported, for they have threads and reports of their own.
+    """Check that trackers are installed, before a run starts, without importing them: they start threads and send reports.
 
     Raises:
-        ConfigError: names the package that is missing, and how to install it.
+        ConfigError: a package is missing; says how to install it.
     """
     for name in names:
         if find_spec(name) is None:
