@@ -251,7 +251,7 @@ def _secure(task: Task, node: Node) -> "SecureSite":
     if not node.settings.sums_securely:
         raise ExchangeError("asked about a secure sum, but privacy.sum = 'plain' in this run")
     least = node.guard.file.limits.min_cluster if node.guard else node.settings.privacy_min_cluster
-    return SecureSite(node.directory(task.site, task.run), task, least)
+    return SecureSite(node.directory(task.site, task.run), task, least, node.trust)
 
 
 def _secured(task: Task, record: Mapping[str, Any]) -> RecordDict:

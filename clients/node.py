@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flwr.app import Context
 
 from clients.guard import Guard
 from fedlingua.common import cache
 from fedlingua.common.errors import ExchangeError
+from fedlingua.consent.bundle import approved
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SITE_FILE, SiteFile, read_site_file
 from fedlingua.corpora.rules import TextRules
@@ -26,6 +27,9 @@ from fedlingua.corpora.sites import POOLED, read_federation
 from fedlingua.corpora.texts import SiteText, read_text
 from fedlingua.runs.folder import RunFolder, run_directory
 from fedlingua.settings.config import Settings
+
+if TYPE_CHECKING:
+    from clients.secure_sum import Trust
 
 _log = logging.getLogger("fedlingua.client")
 
@@ -68,6 +72,10 @@ class Node(Protocol):
 
     def consent(self, site: str) -> Consent:
         """Return what the site permits for its signatures."""
+
+    @property
+    def trust(self) -> "Trust | None":
+        """Whom a deployed node trusts in secure sums; None in a simulation, and without node keys."""
 
     def overlap_key(self) -> bytes:
         """Return the key under which sentences are hashed, to be compared with other sites'."""
@@ -132,6 +140,10 @@ class SimulatedNode:
         # Nothing leaves the machine, and the same seed gives the same bytes.
         return Consent(True, math.inf, Random(f"{self.settings.seed}/{site}/noise"))
 
+    @property
+    def trust(self) -> "Trust | None":
+        return None
+
     def overlap_key(self) -> bytes:
         return OVERLAP_KEY
 
@@ -171,6 +183,13 @@ class DeployedNode:
     def consent(self, site: str) -> Consent:
         # The server knows the run's seed, so the noise must not follow from it.
         return Consent(self._file.raw_gradients, self._file.max_epsilon, SystemRandom())
+
+    @property
+    def trust(self) -> "Trust | None":
+        from clients.secure_sum import Trust
+
+        asks = self._file.limits.settings == "approved"
+        return None if self._file.insecure else Trust(self._file.key, approved(self._file.approvals) if asks else None)
 
     def overlap_key(self) -> bytes:
         if self._file.overlap_key is None:

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.files import written_once
+from fedlingua.consent.keys import is_signed, public_line, sign
 from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Numbers, join
@@ -18,9 +20,17 @@ from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.privacy import ledger
 from fedlingua.privacy.fixed_point import MOST_EXPONENT, Group, encode, pack
 from fedlingua.privacy.masks import context, masked
-from fedlingua.privacy.roster import Roster
+from fedlingua.privacy.roster import Roster, members_hash, signed_message
 from fedlingua.privacy.secrets import SEALED_BYTES, Secrets
 from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, counted, sizes_of
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whom a deployed site trusts. key: file of its node key. approved: hashes that its owner approved; None: any sites will do."""
+
+    key: Path
+    approved: Set[str] | None
 
 
 class SecureSite:
@@ -30,21 +40,28 @@ class SecureSite:
         folder: The site's private folder for the run.
         task: Of the request.
         least: The fewest sites in a cluster.
+        trust: None in a simulation, where sites sign nothing.
     """
 
-    def __init__(self, folder: Path, task: Task, least: int) -> None:
+    def __init__(self, folder: Path, task: Task, least: int, trust: Trust | None = None) -> None:
         self.folder, self.task, self.site, self.least = folder / "secure", task, task.site, least
+        self.trust = trust
 
     def keys(self, num_rounds: int) -> dict[str, Any]:
         """Return this site's public keys, as a reply's ConfigRecord has them."""
         secrets = self._secrets()
-        return {"channel": secrets.channel.public_key().public_bytes_raw(), "keys": secrets.public_keys(num_rounds)}
+        channel, keys = secrets.channel.public_key().public_bytes_raw(), secrets.public_keys(num_rounds)
+        if self.trust is None:
+            return {"channel": channel, "keys": keys}
+        signature = sign(self.trust.key, signed_message(self.task.run, self.task.attempt, self.site, channel, keys))
+        return {"channel": channel, "keys": keys, "signer": public_line(self.trust.key), "signature": signature}
 
     def shares(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Accept a roster and return the sealed shares of this site's secrets.
 
         Raises:
-            ExchangeError: The site is not in it with its own keys, a cluster of it is too small, or another roster came before.
+            ExchangeError: The site is not in it with its own keys, a cluster of it is too small, another roster came before, or the
+                owner has not approved its sites and node keys, or one of these did not sign.
         """
         roster, secrets = Roster.of(record), self._secrets()
         own = {name: keys for name, *keys in zip(roster.names, roster.channels, roster.keys, strict=True)}.get(self.site)
@@ -56,6 +73,8 @@ class SecureSite:
                     f"the {part} cluster {cluster} has {len(sites)} sites; this site takes part in sums of {self.least} or more "
                     "([limits] min-cluster)"
                 )
+        if self.trust and self.trust.approved is not None:
+            self._check_signed(roster, self.trust.approved)
         said = json.dumps(record, sort_keys=True, default=bytes.hex)
         if written_once(self.folder / f"roster-{self.task.attempt}.json", said) != said:
             raise ExchangeError(f"got another roster in attempt {self.task.attempt}; a site takes part under one")
@@ -137,6 +156,19 @@ class SecureSite:
             opened += seed if sender in survivors else key
         ledger.enter(self.folder / "opened", number, survivors)
         return {"shares": opened}
+
+    def _check_signed(self, roster: Roster, approved: Set[str]) -> None:
+        members = members_hash(dict(zip(roster.names, roster.signers, strict=False)))
+        if members not in approved:
+            raise ExchangeError(
+                f"the sites of the secure sum and their node keys make {members}, which this site has not approved; at the site: "
+                "`fedlingua site approve --experiment FILE --federation FILE`"
+            )
+        for site, line, signature, channel, keys in zip(
+            roster.names, roster.signers, roster.signatures, roster.channels, roster.keys, strict=True
+        ):
+            if not is_signed(line, signed_message(self.task.run, self.task.attempt, site, channel, keys), signature):
+                raise ExchangeError(f"the keys of site {site} in the roster are not signed by its node key")
 
     def _context(self, roster: Roster, part: str, cluster: str, exponents: Sequence[int], received: str) -> bytes:
         return context(roster, self.task.run, self.task.attempt, self.task.round, part, cluster, exponents, received)

@@ -88,8 +88,10 @@ class SecureFedMean(FedMean):
         keys = ask(protocol.KEYS, partial(_keys, num_rounds), need, lambda _: 4096 + 2 * KEY_BYTES * num_rounds)
         names = tuple(keys)
         clusters = {part: self.clusters[part] for part in self._parts}
-        channels, public = (tuple(keys[site][at] for site in names) for at in (0, 1))
-        self.roster = Roster(names, channels, public, clusters)
+        channels, public = tuple(keys[site][0] for site in names), tuple(keys[site][1] for site in names)
+        signed = {site: sent[2:] for site, sent in keys.items() if sent[2]}
+        signers = tuple(signed[site][0] for site in names) if len(signed) == len(names) else ()
+        self.roster = Roster(names, channels, public, clusters, signers, tuple(signed[site][1] for site in names if signers))
         of_round = SEALED_BYTES * len(names)
         configs = dict.fromkeys(names, ConfigRecord(self.roster.record()))
         parse = partial(_sealed, of_round * num_rounds)
@@ -291,9 +293,13 @@ class SecureFedMean(FedMean):
         return context(self.roster, self.run_id, self.attempt, number, part, cluster, exponents, received)
 
 
-def _keys(num_rounds: int, site: str, reply: Message, size: int) -> tuple[bytes, bytes]:
+def _keys(num_rounds: int, site: str, reply: Message, size: int) -> tuple[bytes, bytes, str, bytes]:
     check_records(reply, {protocol.TASK, protocol.SECURE})
-    return _bytes(reply, "channel", KEY_BYTES), _bytes(reply, "keys", KEY_BYTES * num_rounds)
+    record = reply.content.config_records[protocol.SECURE]
+    signer, signature = record.get("signer", ""), record.get("signature", b"")
+    if not isinstance(signer, str) or not isinstance(signature, bytes):
+        raise ExchangeError("signer and signature are not text and bytes")
+    return _bytes(reply, "channel", KEY_BYTES), _bytes(reply, "keys", KEY_BYTES * num_rounds), signer, signature
 
 
 def _sealed(length: int, site: str, reply: Message, size: int) -> bytes:

@@ -1,19 +1,21 @@
 """What a site refuses of a server that lies about secure sums: each lie over the very objects that a site answers with."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from clients.secure_sum import SecureSite
+from clients.secure_sum import SecureSite, Trust
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import ExchangeError
+from fedlingua.consent.keys import make_key
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.privacy.fixed_point import Group
-from fedlingua.privacy.roster import Roster
+from fedlingua.privacy.roster import Roster, members_hash
 from fedlingua.privacy.secrets import SEALED_BYTES
 from fedlingua.privacy.sums import CHECKS
 
@@ -216,6 +218,72 @@ def test_nothing_is_answered_before_a_roster(tmp_path: Path) -> None:
         federation.train("a")
     with pytest.raises(ExchangeError, match="no roster came before in attempt 1"):
         federation.site("a", 1).shares_of({"survivors": ["a"], "sealed": b""})
+
+
+def signed(folder: Path) -> tuple[dict[str, SecureSite], Roster, set[str]]:
+    """Sites with node keys, their roster, and what their owners approved."""
+    approved: set[str] = set()
+    lines = {name: make_key(folder / name / "site.key") for name in NAMES}
+    sites = {
+        name: SecureSite(folder / name, Task(name, "run", 1, 0), 3, Trust(folder / name / "site.key", approved)) for name in NAMES
+    }
+    sent = {name: site.keys(ROUNDS) for name, site in sites.items()}
+    channels, keys, signers, signatures = (
+        tuple(sent[name][key] for name in NAMES) for key in ("channel", "keys", "signer", "signature")
+    )
+    clusters: Any = {"encoder": {"all": NAMES}, "decoder": {"all": NAMES}}
+    approved.add(members_hash({name: f"{line} a comment" for name, line in lines.items()}))
+    return sites, Roster(NAMES, channels, keys, clusters, signers, signatures), approved
+
+
+def test_a_roster_that_the_owner_approved_and_all_sites_signed_is_accepted(tmp_path: Path) -> None:
+    sites, roster, _ = signed(tmp_path)
+    assert Roster.of(roster.record()) == roster
+    assert len(sites["a"].shares(roster.record())["sealed"]) == SEALED_BYTES * 5 * ROUNDS
+
+
+@pytest.mark.parametrize("what", ["channels", "keys"])
+def test_keys_that_the_server_put_in_place_of_a_sites_are_refused(what: str, tmp_path: Path) -> None:
+    sites, roster, _ = signed(tmp_path)
+    lie = (*getattr(roster, what)[:2], bytes(len(getattr(roster, what)[2])), *getattr(roster, what)[3:])
+    with pytest.raises(ExchangeError, match="the keys of site c in the roster are not signed by its node key"):
+        sites["a"].shares(replace(roster, **{what: lie}).record())
+    sites["a"].shares(roster.record())
+
+
+def test_sites_that_the_owner_did_not_approve_are_refused(tmp_path: Path) -> None:
+    sites, roster, approved = signed(tmp_path)
+    stranger = make_key(tmp_path / "stranger.key")
+    for lie in (
+        replace(roster, signers=(*roster.signers[:4], stranger)),
+        replace(roster, signers=(), signatures=()),
+        replace(roster, names=("a", "b", "c", "d", "x"), clusters={"encoder": {"all": ("a", "b", "c", "d", "x")}}),
+    ):
+        with pytest.raises(
+            ExchangeError, match=r"make [0-9a-f]{64}, which this site has not approved; at the site: `fedlingua site"
+        ):
+            sites["a"].shares(lie.record())
+    again = replace(roster, signatures=roster.signatures[::-1])
+    with pytest.raises(ExchangeError, match="the keys of site a in the roster are not signed"):
+        sites["a"].shares(again.record())
+    approved.clear()
+    with pytest.raises(ExchangeError, match="which this site has not approved"):
+        sites["a"].shares(roster.record())
+
+
+def test_signatures_of_another_attempt_are_refused(tmp_path: Path) -> None:
+    _, roster, approved = signed(tmp_path)
+    later = SecureSite(tmp_path / "a", Task("a", "run", 2, 0), 3, Trust(tmp_path / "a" / "site.key", approved))
+    sent = later.keys(ROUNDS)
+    mixed = replace(
+        roster,
+        **{
+            of: (sent[key], *getattr(roster, of)[1:])
+            for of, key in (("channels", "channel"), ("keys", "keys"), ("signatures", "signature"))
+        },
+    )
+    with pytest.raises(ExchangeError, match="the keys of site b in the roster are not signed"):
+        later.shares(mixed.record())
 
 
 def test_secrets_can_be_read_by_the_site_alone(honest: Federation) -> None:

@@ -5,8 +5,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -54,6 +55,22 @@ def public_line(file: Path) -> str:
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{file} holds no private key in OpenSSH's form; `fedlingua site init` makes one") from error
     return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def sign(file: Path, message: bytes) -> bytes:
+    """Return the signature of a private key's file under a message: ECDSA with SHA-256."""
+    key = load_ssh_private_key(file.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)  # `make_key` makes no other, and Flower accepts none
+    return key.sign(message, ec.ECDSA(SHA256()))
+
+
+def is_signed(line: str, message: bytes, signature: bytes) -> bool:
+    """Return whether the key of an OpenSSH line signed a message; False for a line that is no key."""
+    try:
+        read_public_key(line, "").verify(signature, message, ec.ECDSA(SHA256()))
+    except (ConfigError, InvalidSignature):
+        return False
+    return True
 
 
 def write_private(file: Path, content: bytes) -> None:

@@ -24,12 +24,16 @@ class Roster:
         channels: Each site's public key, under which shares are sealed for it.
         keys: Each site's public keys for masks, 32 bytes for each round, end to end.
         clusters: Part -> cluster -> sites; a part without tensors has none.
+        signers: Each site's node key, one line of OpenSSH; "" in a simulation.
+        signatures: Each node key's signature under `signed_message`; empty in a simulation.
     """
 
     names: tuple[str, ...]
     channels: tuple[bytes, ...]
     keys: tuple[bytes, ...]
     clusters: Clusters
+    signers: tuple[str, ...] = ()
+    signatures: tuple[bytes, ...] = ()
 
     @property
     def threshold(self) -> int:
@@ -65,6 +69,8 @@ class Roster:
             "channels": b"".join(self.channels),
             "keys": b"".join(self.keys),
             "clusters": json.dumps(clusters, sort_keys=True),
+            "signers": list(self.signers),
+            "signatures": [each.hex() for each in self.signatures],
         }
 
     @classmethod
@@ -81,10 +87,14 @@ class Roster:
                 part: {str(name): tuple(map(str, sites)) for name, sites in named.items()}
                 for part, named in json.loads(record["clusters"]).items()
             }
+            signers = tuple(str(line) for line in record["signers"])
+            signatures = tuple(bytes.fromhex(each) for each in record["signatures"])
             of_site = len(keys) // max(1, len(names))
             well_formed = (
                 len(set(names)) == len(names) > 1
                 and len(channels) == KEY_BYTES * len(names)
+                and len(signers) == len(signatures)
+                and len(signers) in (0, len(names))
                 and of_site >= KEY_BYTES
                 and of_site % KEY_BYTES == 0
                 and len(keys) == of_site * len(names)
@@ -106,4 +116,17 @@ class Roster:
             tuple(channels[KEY_BYTES * at : KEY_BYTES * (at + 1)] for at in each),
             tuple(keys[of_site * at : of_site * (at + 1)] for at in each),
             clusters,
+            signers,
+            signatures,
         )
+
+
+def signed_message(run: str, attempt: int, site: str, channel: bytes, keys: bytes) -> bytes:
+    """Return what a site's node key signs: its public keys, and what they are for."""
+    return json.dumps(["secure sum", run, attempt, site, channel.hex(), hashlib.sha256(keys).hexdigest()]).encode()
+
+
+def members_hash(signers: Mapping[str, str]) -> str:
+    """Return the hash of sites and node keys that their owners approve. signers: site -> one line of OpenSSH, comments aside."""
+    lines = sorted([site, *line.split()[:2]] for site, line in signers.items())
+    return hashlib.sha256(json.dumps(["roster", lines]).encode()).hexdigest()

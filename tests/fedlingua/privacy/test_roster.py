@@ -52,6 +52,9 @@ def test_its_hash_is_over_everything(change: dict[str, Any]) -> None:
         {"clusters": "none"},
         {"clusters": "[]"},
         {"names": 7},
+        {"signers": ["a line"], "signatures": ["00"]},
+        {"signers": ["a line", "another", "a third"]},
+        {"signatures": ["no hexadecimal digits"]},
         {"channels": "text"},
     ],
 )

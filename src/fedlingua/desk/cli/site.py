@@ -17,6 +17,7 @@ from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.common.terminal import one_line
 from fedlingua.consent.audit import read_head, verify
 from fedlingua.consent.bundle import approve, approved, bundle_hash
+from fedlingua.consent.keys import key_fingerprint
 from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
 from fedlingua.corpora.overlap import key_check, load_without_leaks
@@ -162,9 +163,18 @@ def site_approve(
         from fedlingua.exchange.outline import outline_of
 
         settings = read_experiment(experiment, given_settings(set_ or ()))
-        rules = read_federation(federation, Path()).rules
+        told = read_federation(federation, Path())
+        rules = told.rules
         for words in [*in_words(settings, rules), *sends(settings, outline_of(site.here(settings))).values()]:
             say(f"  - {words}")
+        if settings.sums_securely:
+            from fedlingua.privacy.roster import members_hash
+
+            for each in told.sites:
+                say(
+                    f"  - secure sums with {each.name}, key {key_fingerprint(each.public_key)}; compare it with what its owner says"
+                )
+            hashes["roster"] = members_hash({each.name: each.public_key for each in told.sites})
         if not yes:
             typer.confirm("May this run here?", abort=True, err=True)
         hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
