@@ -18,6 +18,7 @@ from fedlingua.common.files import APP_DIR
 from fedlingua.consent.approval import approval_hash
 from fedlingua.consent.audit import append
 from fedlingua.consent.bundle import approve, approved, bundle_hash
+from fedlingua.consent.keys import key_fingerprint, make_key
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.corpora.sites import read_federation
@@ -26,6 +27,7 @@ from fedlingua.desk.cli.app import app
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.exchange.protocol import SENT_BY_A_SITE
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.privacy.roster import members_hash
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
@@ -166,6 +168,21 @@ def test_approve_takes_a_hash_or_this_checkouts_bundle(folder: Path) -> None:
     assert approved(folder / "approved.txt") == {"ab" * 32, bundle_hash(build_bundle(APP_DIR))}
     again = CliRunner().invoke(app, ["site", "approve", "ab" * 32, "--site", str(folder)])
     assert ": approved already in" in again.output
+
+
+def test_secure_sums_are_approved_with_the_sites_that_take_part(folder: Path, experiment: Path, tmp_path: Path) -> None:
+    lines = {site: make_key(tmp_path / f"{site}.key") for site in ("hospital", "court")}
+    keyed = re.sub(r'name = "(hospital|court)"', lambda found: f'{found[0]}\npublic-key = "{lines[found[1]]}"', TWO_SITES)
+    (tmp_path / "federation.toml").write_text(keyed)
+    files = ["--experiment", str(experiment), "--federation", str(tmp_path / "federation.toml")]
+    arguments = ["site", "approve", "ab" * 32, "--site", str(folder), *files, "--set", "privacy.sum=secure", "--format", "json"]
+    agreed = CliRunner().invoke(app, arguments, input="y\n")
+    assert agreed.exit_code == 0, agreed.output
+    told = json.loads(agreed.stdout)
+    assert told["roster"] == members_hash(lines)
+    assert told["roster"] in approved(folder / "approved.txt")
+    for site, line in lines.items():
+        assert f"secure sums with {site}, key {key_fingerprint(line)}" in " ".join(agreed.stderr.split())
 
 
 def test_an_experiment_is_approved_once_it_has_been_read(folder: Path, experiment: Path, tmp_path: Path) -> None:
