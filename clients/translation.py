@@ -199,7 +199,7 @@ class TranslationClient(SiteClient):
 
     def _of_base(self, scored: ScoredText, beam: int = 0) -> list[str]:
         how, sources = self.settings, [pair.source for pair in scored.pairs]
-        asked = [str(scored.direction), beam or how.beam, how.max_tokens, how.max_decode_tokens, sources]
+        asked = [str(scored.direction), beam or how.beam, how.max_tokens, how.max_decode_tokens, how.no_repeat_ngram, sources]
         return base_result(self.base_results, self.trainable, how, asked, lambda: self._translate(scored, beam))
 
     def _translate(self, scored: ScoredText, beam: int = 0) -> list[str]:

@@ -153,6 +153,7 @@ class Translator:
                 self.max_new_tokens,
                 self.most,
                 [*([self.memory] if self.memory else []), *terms],
+                self.settings.no_repeat_ngram,
             )
 
         with self.as_used():

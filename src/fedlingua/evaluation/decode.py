@@ -33,10 +33,12 @@ def translate(
     max_new_tokens: int,
     most: int = 0,
     guides: Sequence[Guide] = (),
+    no_repeat_ngram: int = 0,
 ) -> list[str]:
     """One translation a sentence, same order; an empty sentence stays empty. Sources are cut at `max_tokens`.
 
-    most: sentences of one batch; 0: as many as fit.
+    most: sentences of one batch; 0: as many as fit. no_repeat_ngram: no translation has the same so many tokens twice; 0: no such rule.
+    Of a decoder-only model the source counts, too.
 
     No sentence's limit depends on those that it shares a batch with. Their number and padding change the order in which floats are
     summed, that is a logit's last bits; with most = 1 not even these.
@@ -74,6 +76,7 @@ def translate(
                 max_length=None,
                 max_new_tokens=caps[0],
                 logits_processor=LogitsProcessorList(guiding),
+                no_repeat_ngram_size=no_repeat_ngram or None,
                 stopping_criteria=StoppingCriteriaList([_AtItsOwnCap(caps, given)] if len(set(caps)) > 1 else []),
             )
         made = output[:, longest:] if codec.is_causal else output

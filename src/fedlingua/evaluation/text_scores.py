@@ -41,7 +41,8 @@ def translations(
 ) -> list[str]:
     """What the model makes of the sources, with the run's beam and lengths."""
     sources = [pair.source for pair in pairs]
-    return translate(model, codec, sources, direction, settings.beam, settings.max_tokens, settings.max_decode_tokens)
+    lengths = settings.max_tokens, settings.max_decode_tokens
+    return translate(model, codec, sources, direction, settings.beam, *lengths, no_repeat_ngram=settings.no_repeat_ngram)
 
 
 def translation_sums(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> ScoreSums:

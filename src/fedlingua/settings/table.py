@@ -418,6 +418,9 @@ class Scoring:
     """Beams of the search for translations."""
     max_decode_tokens: int = option(128, least=4, when=task_is("translation"), liu=256)
     """Longest translation in tokens."""
+    no_repeat_ngram: int = option(0, least=0, off=(0,), when=task_is("translation"))
+    """No translation contains the same sequence of this many tokens twice; 0: no such rule. Models trained on
+    little text repeat themselves, which hides what they know from BLEU."""
     score_split: str = option("test", choices=("test", "dev"), liu="test", chu="test")
     """Text that is scored at the end: test, or dev while settings are being chosen."""
     metrics: str = option("bleu,chrf", check=metric_names, off=("bleu,chrf",))
