@@ -167,3 +167,25 @@ def test_most_bounds_the_batches(talker: Backbone, sentences: list[str]) -> None
     hook.remove()
     assert seen == [5, 5, 2]
     assert found == translated(talker, sentences, beam=2)
+
+
+@torch.no_grad()
+def greedy_without_repeats(talker: Backbone, sentence: str, size: int, most: int) -> list[int]:
+    """As `greedy`, but of pieces that would make the last `size` tokens stand there twice the next likeliest is taken."""
+    codec = talker.codec
+    source = torch.tensor(codec.encode([sentence], "de", 32))
+    ids = [codec.end_id, codec.language_ids["fr"]]
+    while len(ids) <= most and ids[-1] != codec.end_id:
+        order = talker.model(input_ids=source, decoder_input_ids=torch.tensor([ids])).logits[0, -1].argsort(descending=True)
+        there = {tuple(ids[at : at + size]) for at in range(len(ids) - size + 1)}
+        ids.append(next(int(token) for token in order if (*ids[len(ids) - size + 1 :], int(token)) not in there))
+    return ids
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_tokens_come_twice_where_that_is_asked_for(backbone: Backbone, sentences: list[str], size: int) -> None:
+    plain = translate(backbone.model, backbone.codec, sentences, DE_FR, 1, 32, 8)
+    bound = translate(backbone.model, backbone.codec, sentences, DE_FR, 1, 32, 8, no_repeat_ngram=size)
+    wanted = [backbone.codec.decode([greedy_without_repeats(backbone, sentence, size, 8)])[0] for sentence in sentences]
+    assert bound == wanted
+    assert (bound != plain) == (size < 3)  # random embeddings only repeat the last token for ever, and end before they do so thrice

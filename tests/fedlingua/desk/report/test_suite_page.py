@@ -110,7 +110,7 @@ def words(page: Path) -> str:
 
 def test_the_page_tells_the_suite(tmp_path: Path) -> None:
     seen = words(write_suite_report(write(tmp_path, failed=1), tmp_path / "runs"))
-    verdict = "Best: adapter-fed, +3.0 BLEU over the base; 1 of 2 sites gain Backbone demo"
+    verdict = "Best: adapter-fed, +3.0 BLEU over the base; 1 of 2 sites gain over the base Backbone demo"
     assert seen.startswith(f"A small suite {verdict} ✗ 1 of 5 runs did not complete")
     for expected in ("best macro BLEU 23.00 adapter-fed", "+3.00 base 20.00", "over adapter-local +1.00", "1 h 02 min"):
         assert expected in seen
