@@ -1,6 +1,6 @@
 """The final model that a run stores at a site: the trained tensors, and all that is needed to translate without the server.
 
-An adapter is stored as `adapter/adapter.safetensors` and `adapter/adapter_config.json`; where the whole model trains, it is stored as
+An adapter is stored as `adapter/adapter.safetensors` and `adapter/adapter_config.json`, a whole model that was trained as
 `model.safetensors`. `delivered.json` names the backbone that they belong to and the settings that they were trained with.
 """
 
@@ -29,7 +29,7 @@ _AGAIN = "restore it, or use another run"
 
 
 def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapping[str, Any]) -> None:
-    """Store the model's current trained tensors in `folder`; `site`: the name, direction and best round to write into its files."""
+    """Store the model's trained tensors in `folder`; `site`: name, direction and best round, to be written into the files."""
     from fedlingua.exchange.tensor_sets import read_tensors
 
     tensors = read_tensors(trainable.model, trainable.whole)

@@ -13,15 +13,12 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
 
 _TOLD: dict[str, Callable[[str], bool]] = {"adapters": is_adapter_set, "norms": is_norm, "full": bool}
-"""Tensor set whose names and shapes follow from the files -> whether a tensor of this name trains. Other sets need the model."""
+"""Tensor set that needs no loaded model to describe -> whether a tensor of this name trains."""
 
 
 @dataclass(frozen=True)
 class Outline:
-    """A run's tensors without their numbers.
-
-    backbone: as published. trained, tensor_set: as in `Trainable`. num_added: parameters that the run adds to the backbone's.
-    """
+    """A run's tensor sets. trained, tensor_set: as in `Trainable`. num_added: parameters that the run adds to the backbone."""
 
     backbone: Described
     trained: TensorSet

@@ -10,20 +10,20 @@ from fedlingua.common.errors import ExchangeError
 DESCRIBE = "query.describe"
 """Request: the text rules. Reply of a node: its sites, their sizes and its fingerprint. No tensors."""
 SIGNATURE = "query.signature"
-"""Once, for method adapter-gradients. Request: the task alone. Reply: the gradient of one adapter, or its private form."""
+"""Once, under method adapter-gradients. Request: the task alone. Reply: the gradient of one adapter, or its private form."""
 DIGESTS = "query.digests"
 """Once, where the sites' text is compared. Request: the task alone. Reply: keyed hashes of the site's sentences."""
 LEAKS = "query.leaks"
 """Request: the site's dev and test hashes that are also in another site's training text. Reply: how many pairs have them; the site leaves
 these pairs out where the run says so."""
 TRAIN = "train"
-"""Request: the tensors of the site's clusters. Reply: the update and training sums; before, under Task.measure, their dev loss."""
+"""Request: the tensors of the site's clusters. Reply: update and training sums; under Task.measure, dev loss of the tensors."""
 PROBE = "train.probe"
-"""Request: the tensors of the site's clusters. Reply: training sums and the median of the deviations; the site stores its update."""
+"""Request: the tensors of the site's clusters. Reply: training sums and median deviation; the site stores its update."""
 SEND = "train.send"
 """Request: the round's threshold. Reply: the tensors selected from the stored update, and all deviations."""
 EVALUATE = "evaluate"
-"""Where no later TRAIN request can ask for the dev loss. Request: the tensors of the site's clusters and, if learned, the threshold. Reply:
+"""If no TRAIN request follows to ask for the dev loss. Request: the tensors of the site's clusters and, if learned, the threshold. Reply:
 sums of the dev loss, and of the threshold's slope."""
 FINISH = "evaluate.finish"
 """Once, at the end. Request: the best round's tensors. Reply: score sums; the site stores its final model."""
@@ -40,7 +40,7 @@ THRESHOLD = "threshold"
 DEVIATIONS = "deviations"
 """ArrayRecord of a reply under a selection by deviations: (tensors,) float32, eq. 2 of Chu et al. 2024."""
 PROJECTIONS = "projections"
-"""ArrayRecord under the estimator `cross`: projections of the update (SEND reply) or gradient (EVALUATE), (tensors, 16) float32."""
+"""ArrayRecord under `cross`: projections of the update (SEND reply) or gradient (EVALUATE reply), (tensors, 16) float32."""
 META = "meta"
 """MetricRecord of an EVALUATE reply: the site's term of the threshold's slope, and its loss sums on random dev batches."""
 TASK = "task"
@@ -48,19 +48,19 @@ TASK = "task"
 NOT_HELD = 101
 """Code of an error reply: the site does not have a part that the request names by its hash; the server sends it whole."""
 STATE = "state"
-"""ConfigRecord of a request with tensors: their hashes, see fedlingua.exchange.held. ARRAYS lacks the parts that the site has."""
+"""ConfigRecord of a request with tensors: their hashes (fedlingua.exchange.held). ARRAYS lacks parts that the site has."""
 RULES = "rules"
 """ConfigRecord of a request: fedlingua.corpora.rules.TextRules, which only a deployed site needs."""
 CONFIG = "config"
 """ConfigRecord of a TRAIN request, from strategies that give one: PROXIMAL_MU."""
 PROXIMAL_MU = "proximal-mu"
-"""mu of FedProx (Li et al. 2020): local training minimises loss + mu / 2 x |w - w_0|^2; w_0: the tensors that the site received."""
+"""mu of FedProx (Li et al. 2020): local training minimises loss + mu / 2 x |w - w_0|^2; w_0: the received tensors."""
 METRICS = "metrics"
 """MetricRecord of a reply: sums, and durations in seconds."""
 MEASURED = "measured"
 """MetricRecord of a TRAIN reply whose request has Task.measure: the sums of EVALUATE."""
 SELECT_S, BATCHES_S, SLOPE_S = "select_seconds", "batches_seconds", "slope_seconds"
-"""Seconds, in METRICS and META: comparing with the last round and selecting what to send; the pass over the meta batches; the slope."""
+"""Seconds, in METRICS and META: comparing with the last round and selecting tensors; the pass over meta batches; the slope."""
 THETA = "theta"
 """In METRICS, where every site has its own threshold, fixed or random: the threshold that the site used."""
 SCORES_PREFIX = "scores."
@@ -112,8 +112,8 @@ Stage = tuple[int, int]
 
 @dataclass(frozen=True)
 class Threshold:
-    """The threshold of a round. theta: the threshold that selects tensors to send. tau: width of the soft gate around it. weights: the
-    weight of the site's update in its cluster of each part, in the order of PARTS; 0 where the update was not counted.
+    """A round's threshold. theta: selects the tensors to send. tau: width of the soft gate around theta. weights: the weight of the
+    site's update in its cluster of each part, in the order of PARTS; 0 where the update was not counted.
     """
 
     theta: float
@@ -141,10 +141,10 @@ class Threshold:
 class Task:
     """The task of a request; its reply repeats site, run, attempt and round.
 
-    own: stage of the site's own tensors to continue from, where some or all do not travel. keep: stages of its own tensors to store, since
-    a later request may need them. proximal_mu: from the request's CONFIG, read by `with_config`. shares: the weight of the site's last
-    update in each received part, in the order of PARTS; empty where the site does not need it. measure: the earlier round that the
-    request's tensors are from, whose dev loss the site measures before it trains.
+    own: stage of the site's own tensors to continue from, where some do not travel. keep: stages of its own tensors to store for later
+    requests. proximal_mu: from the request's CONFIG, read by `with_config`. shares: weight of the site's last update in each received
+    part, in the order of PARTS; empty where not needed. measure: the earlier round of the request's tensors, to measure their dev
+    loss before training.
     """
 
     site: str

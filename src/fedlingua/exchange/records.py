@@ -62,7 +62,7 @@ def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None)
 
 
 def unpack(record: ArrayRecord | None, chosen: TensorSet, finite: bool = True, may_be_empty: bool = False) -> Joined:
-    """Check a record and return the set's tensors as views of its bytes; an empty record, where it may be empty, has no tensors.
+    """Check a record and return the set's tensors as views of its bytes; no tensors of an empty record, where that is allowed.
 
     Raises:
         ExchangeError: An array does not decode; a part is missing, unknown, or of another size or dtype; or, with `finite`, it
@@ -83,7 +83,7 @@ view = partial(unpack, finite=False)
 
 
 def opened(record: Mapping[str, Array]) -> Tensors:
-    """Decode a record's arrays as read-only views of its bytes: npy without pickle, which could run code of the sender.
+    """Decode a record's arrays as read-only views of its bytes; npy without pickle, which could run a sender's code.
 
     Raises:
         ExchangeError: An array does not decode; the message names it.
@@ -138,7 +138,7 @@ def _read_header(start: BytesIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 @contextmanager
 def bounded_arrays(most_bytes: int) -> Iterator[None]:
-    """Limit the bytes of all arrays that Flower inflates in this process while the context lasts, whatever the messages ask for.
+    """Limit the bytes of the arrays that Flower inflates in this process within the context, whatever messages ask for.
 
     An array's descriptor lists its chunks, and may list one chunk a thousand times, so that few bytes on the wire become many in memory.
     Honest arrays repeat chunks, too (of zeros); therefore the bytes are limited and not the repetition. Flower inflates inside the grid's

@@ -29,8 +29,8 @@ from fedlingua.settings.config import Settings
 class Kind:
     """How a tensor set is made.
 
-    attach: add the set's modules to the model and return their configuration; None where the whole model is the result. trains, travels:
-    whether a tensor of this name trains or travels; only what trains can travel. bypassed: the model without what was attached.
+    attach: add the set's modules to the model and return their configuration, None where the whole model is the result. trains,
+    travels: whether a tensor of this name does; only what trains can travel. bypassed: the model without what was attached.
     """
 
     attach: Callable[[PreTrainedModel, Settings], Mapping[str, Any] | None]
@@ -104,7 +104,7 @@ TENSOR_SETS: dict[str, Kind] = {
 def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> TensorSet:
     """Return the tensors of a model that train under the set `name`.
 
-    layers: the third of each stack's layers that trains; tensors outside the layers (the stacks' final norms) always do.
+    layers: the third of each stack's layers that trains, together with tensors outside the layers (the stacks' final norms).
     """
     layers_left, trains, layout = kept_layers(model, layers), TENSOR_SETS[name].trains, layout_of(model)
     chosen = [

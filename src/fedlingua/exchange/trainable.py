@@ -25,9 +25,9 @@ from fedlingua.settings.config import Settings
 class Trainable:
     """A frozen backbone with its two tensor sets.
 
-    trained: the tensors that train. tensor_set: those of them that travel, with their companions. initial: the trained tensors that
-    every site starts from, drawn with the seed. adapter: configuration of what was attached; None where the whole model is the
-    result. beside: frozen tensors that belong to the site's model besides the trained ones.
+    trained: the tensors that train. tensor_set: those that travel, with their companions. initial: the trained tensors that
+    every site starts from, drawn with the seed. adapter: configuration of what was attached, None where the whole model is
+    the result. beside: frozen tensors that belong to the site's model besides the trained ones.
     """
 
     backbone: Backbone
@@ -60,7 +60,7 @@ class Trainable:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of backbone, tokenizer and both tensor sets; where it is equal on two sides, a name means the same tensor on both."""
+        """sha256 of backbone, tokenizer and both tensor sets; if two sides have the same, a name means the same tensor on both."""
         digest = hashlib.sha256(self.backbone.fingerprint.encode())
         for chosen in (self.trained, self.tensor_set):
             for spec in chosen.specs:
@@ -70,7 +70,7 @@ class Trainable:
 
     @contextmanager
     def as_base(self) -> Iterator[PreTrainedModel]:
-        """Make the model the published backbone for a while: write the initial tensors, which stay, and bypass what was attached."""
+        """Make the model the published backbone: write the initial tensors, which stay, and bypass what was attached meanwhile."""
         write_tensors(self.model, self.initial)
         with TENSOR_SETS[self.trained.name].bypassed(self.model):
             yield self.model
