@@ -25,7 +25,7 @@ def resolve(path: str) -> Path:
 
 
 def bundled_files(app_dir: Path) -> list[Path]:
-    """Return the files of a run's bundle, sorted: the code that a node runs and pyproject.toml; no desk, pages, experiments or tests.
+    """Return the files of a run's bundle, sorted: the code that a node runs, pyproject.toml and LICENSE; no desk and no tests.
 
     `fab-include` and `fab-exclude` in pyproject.toml tell Flower the same. A user's own strategy lies beside pyproject.toml.
     """

@@ -62,7 +62,7 @@ class NamedState:
 
 
 def outdated(rounds: Iterable[int], state: NamedState, last: int) -> list[int]:
-    """Return rounds that no later request names: older than the `last` ones, or newer than `state` (their server died since)."""
+    """Return rounds that no later request names: older than the `last` ones, or newer than `state` (of a dead server)."""
     return [number for number in rounds if not state.number - last < number <= state.number and number != state.keep]
 
 

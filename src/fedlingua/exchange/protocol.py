@@ -14,8 +14,8 @@ SIGNATURE = "query.signature"
 DIGESTS = "query.digests"
 """Once, where the sites' text is compared. Request: the task alone. Reply: keyed hashes of the site's sentences."""
 LEAKS = "query.leaks"
-"""Request: the site's dev and test hashes that are also in another site's training text. Reply: how many pairs have them; the site leaves
-these pairs out where the run says so."""
+"""Request: the site's dev and test hashes that are also in another site's training text. Reply: how many pairs have them;
+the site leaves these pairs out where the run says so."""
 TRAIN = "train"
 """Request: the tensors of the site's clusters. Reply: update and training sums; under Task.measure, dev loss of the tensors."""
 PROBE = "train.probe"
@@ -23,8 +23,8 @@ PROBE = "train.probe"
 SEND = "train.send"
 """Request: the round's threshold. Reply: the tensors selected from the stored update, and all deviations."""
 EVALUATE = "evaluate"
-"""If no TRAIN request follows to ask for the dev loss. Request: the tensors of the site's clusters and, if learned, the threshold. Reply:
-sums of the dev loss, and of the threshold's slope."""
+"""If no TRAIN request follows to ask for the dev loss. Request: the tensors of the site's clusters and, if learned, the
+threshold. Reply: sums of the dev loss, and of the threshold's slope."""
 FINISH = "evaluate.finish"
 """Once, at the end. Request: the best round's tensors. Reply: score sums; the site stores its final model."""
 
@@ -66,11 +66,11 @@ THETA = "theta"
 SCORES_PREFIX = "scores."
 BASE_SCORES_PREFIX = "base-scores."
 ALONE_SCORES_PREFIX, FEDERATED_SCORES_PREFIX, CHOICE_PREFIX = "alone-scores.", "federated-scores.", "choice."
-"""A FINISH reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name; the last three only
-if the site has chosen the model that it keeps. A choice: KEPT, OVER_BETTER and OVER_ALONE."""
+"""A FINISH reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name; the
+last three only if the site has chosen the model that it keeps. A choice: KEPT, OVER_BETTER and OVER_ALONE."""
 KEPT, OVER_BETTER, OVER_ALONE = "kept", "over-better", "over-alone"
-"""In a choice: the index of the kept model in fedlingua.personalization.choice.CANDIDATES; the interval [low, high] of its gain on the text
-over the better of base and alone, and over alone."""
+"""In a choice: the index of the kept model in fedlingua.personalization.choice.CANDIDATES; the interval [low, high] of its
+gain on the text over the better of base and alone, and over alone."""
 CHOICE_SENT = (
     "; where sites choose what they keep, the same of the model that the site trained alone and of the federation's, a number that names "
     "the kept model, and four numbers: the intervals of its gain over the better of base and alone, and over alone"
@@ -112,8 +112,8 @@ Stage = tuple[int, int]
 
 @dataclass(frozen=True)
 class Threshold:
-    """A round's threshold. theta: selects the tensors to send. tau: width of the soft gate around theta. weights: the weight of the
-    site's update in its cluster of each part, in the order of PARTS; 0 where the update was not counted.
+    """A round's threshold. theta: selects the tensors to send. tau: width of the soft gate around theta. weights: those of
+    the site's update in its cluster of each part, in the order of PARTS; 0 where the update was not counted.
     """
 
     theta: float

@@ -54,13 +54,13 @@ class Trainable:
 
     @property
     def published(self) -> Tensors:
-        """The trained tensors that make the model equal the published backbone: `initial`, but adapters' up-projections are 0."""
+        """The trained tensors that make the model the published backbone: `initial`, with adapters' up-projections of 0."""
         up = ".up." if self.trained.name == "adapters" else None
         return {name: np.zeros_like(array) if up and up in name else array for name, array in self.initial.items()}
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of backbone, tokenizer and both tensor sets; if two sides have the same, a name means the same tensor on both."""
+        """sha256 of backbone, tokenizer and both tensor sets; where it is equal, a name means the same tensor on both sides."""
         digest = hashlib.sha256(self.backbone.fingerprint.encode())
         for chosen in (self.trained, self.tensor_set):
             for spec in chosen.specs:
@@ -70,7 +70,7 @@ class Trainable:
 
     @contextmanager
     def as_base(self) -> Iterator[PreTrainedModel]:
-        """Make the model the published backbone: write the initial tensors, which stay, and bypass what was attached meanwhile."""
+        """Make the model the published backbone: write the initial tensors, which stay, and bypass what was attached."""
         write_tensors(self.model, self.initial)
         with TENSOR_SETS[self.trained.name].bypassed(self.model):
             yield self.model
