@@ -1,1 +1,1 @@
-"""Pre-trained translation models, frozen, and the adapters inside them."""
+"""Pre-trained models, frozen, and what is attached to them for training, such as adapters."""

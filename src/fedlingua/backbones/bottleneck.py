@@ -2,7 +2,7 @@
 
 An adapter maps h: (batch, len, d_model) to h + up(relu(down(h))). An encoder layer has two (after self-attention, after the
 feed-forward's second projection), a decoder layer three (after cross-attention as well), each after dropout and before the residual
-add, as in the paper's code; `place` puts them before dropout. The layers of a masked-language model have the two of an encoder's.
+add, as in the paper's code; `place` can put them before dropout. A masked-language model's layers have an encoder layer's two.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ from fedlingua.common.errors import BackboneError
 
 @dataclass(frozen=True)
 class AdapterConfig:
-    """dim: width of the bottleneck. init "paper": both projections from N(0, init_std), biases 0, so not an identity at start;
-    "zero": the up-projection is 0, so the model starts as the backbone. layers: "all", or the third of each stack that has adapters.
-    place: "after-dropout", residual + adapter(dropout(h)), or "before-dropout", residual + dropout(adapter(h))."""
+    """Options of adapters. dim: width of the bottleneck. init "paper": both projections from N(0, init_std), biases 0, so no
+    identity at the start; "zero": the up-projection is 0, so the model starts as the backbone. layers: "all", or the third of each stack
+    with adapters. place: "after-dropout", residual + adapter(dropout(h)), or "before-dropout", residual + dropout(adapter(h))."""
 
     dim: int = 64
     init: str = "paper"
@@ -33,7 +33,7 @@ class AdapterConfig:
 
 
 class BottleneckAdapter(nn.Module):
-    """h + up(relu(down(h))), with biases, no inner layer norm; an identity while `bypassed`. dropout: of h, bypassed or not."""
+    """h + up(relu(down(h))), with biases and no inner layer norm; h while `bypassed`. dropout: probability for h in either case."""
 
     def __init__(self, d_model: int, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class BottleneckAdapter(nn.Module):
         self.up = nn.Linear(dim, d_model)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """hidden: (batch, len, d_model), and so is the result."""
+        """Apply the adapter. hidden and result: (batch, len, d_model)."""
         hidden = nn.functional.dropout(hidden, self.dropout, self.training)
         if self.bypassed:
             return hidden
@@ -51,10 +51,10 @@ class BottleneckAdapter(nn.Module):
 
 
 def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) -> None:
-    """Put an adapter at every place of every kept layer, drawn from `seed` in the order of their names.
+    """Attach an adapter at every place of every chosen layer, drawn with `seed` in the order of stacks, layers and places.
 
     Raises:
-        BackboneError: the model has adapters already, or the third that is kept is empty.
+        BackboneError: the model already has adapters, or the chosen third of its layers is empty.
     """
     generator = torch.Generator().manual_seed(seed)
     adapted = kept_layers(model, config.layers)
@@ -68,7 +68,7 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
             layer.adapters = nn.ModuleDict(
                 {place: BottleneckAdapter(model.config.hidden_size, config.dim, dropout[place]) for place in stack.places}
             )
-            layer.adapters.to(model.device).train(layer.training)  # fp32, whatever the backbone is stored in
+            layer.adapters.to(model.device).train(layer.training)  # fp32, whatever the backbone's dtype is
             for place, module in stack.places.items():
                 adapter = layer.adapters[place]
                 _initialise(adapter, config, generator)
@@ -86,9 +86,9 @@ def _initialise(adapter: BottleneckAdapter, config: AdapterConfig, generator: to
 
 
 def _taken_over(layer: nn.Module, places: Mapping[str, str]) -> dict[str, float]:
-    """Each place's probability of dropout, which the layer, where a number or a module holds it, no longer applies."""
+    """Set the layer's dropout at the places, a number or a module, to 0; return each place's former probability."""
     owners: dict[str, Any] = {place: layer.get_submodule(module.rpartition(".")[0]) for place, module in places.items()}
-    owners = {place: owner for place, owner in owners.items() if hasattr(owner, "dropout")}  # decoder-only models have none
+    owners = {place: owner for place, owner in owners.items() if hasattr(owner, "dropout")}  # decoder-only models have no dropout
     taken = {place: float(getattr(owner.dropout, "p", owner.dropout)) for place, owner in owners.items()}
     for owner in owners.values():
         owner.dropout = type(owner.dropout)(0.0)
@@ -97,7 +97,7 @@ def _taken_over(layer: nn.Module, places: Mapping[str, str]) -> dict[str, float]
 
 def _through(adapter: BottleneckAdapter) -> Any:
     def hook(module: nn.Module, inputs: Any, output: Any) -> Any:
-        # Attention gives (hidden, weights), a linear layer the hidden states alone.
+        # Attention returns (hidden, weights), a linear layer the hidden states alone.
         return (adapter(output[0]), *output[1:]) if isinstance(output, tuple) else adapter(output)
 
     return hook
@@ -105,7 +105,7 @@ def _through(adapter: BottleneckAdapter) -> Any:
 
 @contextmanager
 def bypassed(model: nn.Module, kind: type[Any]) -> Iterator[None]:
-    """The model as if it had no modules of this kind; all other tensors stay as they are at the moment."""
+    """Make the model compute without its modules of this kind; all other tensors keep their current values."""
     attached: list[Any] = [module for module in model.modules() if isinstance(module, kind)]
     for module in attached:
         module.bypassed = True
@@ -117,5 +117,5 @@ def bypassed(model: nn.Module, kind: type[Any]) -> Iterator[None]:
 
 
 def adapters_bypassed(model: nn.Module) -> AbstractContextManager[None]:
-    """The backbone as if it had no adapters."""
+    """Make the model compute without its adapters."""
     return bypassed(model, BottleneckAdapter)

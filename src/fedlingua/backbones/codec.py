@@ -1,4 +1,4 @@
-"""Sentences to subword ids and back: M2M-100, NLLB and mBART-50, and encoders. Other families: codec_*.py."""
+"""Converts sentences to subword ids and back, for M2M-100, NLLB, mBART-50 and encoders. Other families: codec_*.py."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,19 +10,19 @@ from fedlingua.common.languages import Direction, kinship, known_as, nearest, no
 
 _WITH_SCRIPT = re.compile("[a-z]{3}_[A-Z][a-z]{3}")
 _REMEMBERED = 50_000
-"""Sentences whose ids a codec remembers, some 50 MB: a process that trains the same sites round after round cuts their text once."""
+"""Sentences whose ids a codec caches, some 50 MB, so that a process tokenizes its sites' text once and not in every round."""
 
 
 class Codec:
-    """A tokenizer seen from translation; this one as M2M-100, NLLB and mBART-50 are written to: `[language] pieces [end]` on both sides
+    """A tokenizer for translation, here in the format of M2M-100, NLLB and mBART-50: `[language] pieces [end]` on both sides
     (Fan et al. 2020; Tang et al. 2020; NLLB Team 2022). Other families have classes of their own, with the same methods.
 
     Args:
         tokenizer: The backbone's.
-        start_id: What the decoder starts from; None: the end token.
+        start_id: The decoder's start token; None: the end token.
 
     Attributes:
-        reads, writes: Languages by their normal codes; empty where the tokenizer does not say.
+        reads, writes: Normal codes of the source and target languages; empty if the tokenizer does not list them.
         is_causal: Whether source and target are one sequence.
     """
 
@@ -42,9 +42,9 @@ class Codec:
 
     @staticmethod
     def codes_of(tokenizer: Any) -> dict[str, tuple[str, int]]:
-        """Language -> (the tokenizer's code, number of its token)."""
+        """Return language -> (the tokenizer's code, id of its token)."""
         codes: dict[str, int] = getattr(tokenizer, "lang_code_to_id", {})
-        if codes:  # mBART-50 writes "de_DE" and M2M-100 "de": what stands before the underscore is the language
+        if codes:  # mBART-50 writes "de_DE" and M2M-100 "de": the language is the part before the underscore
             return {code.split("_")[0]: (code, int(number)) for code, number in codes.items()}
         # NLLB writes "deu_Latn", and has some languages in two scripts.
         in_vocabulary = {
@@ -54,7 +54,7 @@ class Codec:
         return {plain_code(language): each for language, each in reversed(exact.items())} | exact
 
     def check(self, directions: Iterable[Direction]) -> None:
-        """Raise BackboneError for a direction of which the backbone cannot read or write a side."""
+        """Raise BackboneError for a direction whose source the backbone cannot read or whose target it cannot write."""
         for direction in directions:
             for code, known in ((direction.source, self.reads), (direction.target, self.writes)):
                 if known and known_as(code, known) is None:
@@ -66,35 +66,35 @@ class Codec:
                     )
 
     def language_id(self, language: str) -> int:
-        """Number of a language's token; of zh that of zh-Hant, too."""
+        """Return the id of a language's token; for zh-Hant that of zh, if it has none of its own."""
         return self.language_ids[known_as(language, self.language_ids) or language]
 
     def language_code(self, language: str) -> str:
-        """The tokenizer's own code of a language."""
+        """Return the tokenizer's own code of a language."""
         return self.language_codes[known_as(language, self.language_codes) or language]
 
     def encode(self, sentences: Sequence[str], language: str, max_tokens: int) -> list[list[int]]:
-        """Ids of each sentence, cut to at most `max_tokens`, language and end included."""
+        """Return the ids of each sentence, cut to at most `max_tokens`, language and end included."""
         return [[self.language_id(language), *ids[: max_tokens - 2], self.end_id] for ids in self.pieces(sentences)]
 
     def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
-        """What the encoder, or a model without one, reads of each sentence; `max_tokens` at most, but for a prompt around it."""
+        """Return the input ids of each source sentence, at most `max_tokens`; a prompt around the sentence may come on top."""
         return self.encode(sentences, direction.source, max_tokens)
 
     def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
-        """What is to be predicted of each sentence, its end included; at most `max_tokens`."""
+        """Return the ids to be predicted for each target sentence, its end included; at most `max_tokens`."""
         return self.encode(sentences, direction.target, max_tokens)
 
     def first_id(self, direction: Direction) -> int | None:
-        """The token that every translation begins with; None where the model is free in it."""
+        """Return the token that every translation must begin with; None if any token may begin it."""
         return self.language_id(direction.target)
 
     def as_text(self, sentence: str, direction: Direction) -> str:
-        """What the tokenizer by itself, set to the direction, is given so that it makes `encode_source`'s ids of a sentence."""
+        """Return the text from which the tokenizer alone, set to the direction, makes the same ids as `encode_source`."""
         return sentence
 
     def pieces(self, sentences: Sequence[str], written: bool = False) -> list[list[int]]:
-        """Return the ids of each sentence, nothing added. written: as a translation, which some tokenizers cut otherwise."""
+        """Return each sentence's ids without special tokens. written: as target text, which some tokenizers split differently."""
         known = self._remembered
         new = list(dict.fromkeys(sentence for sentence in sentences if (sentence, written) not in known))
         if not new:
@@ -104,17 +104,17 @@ class Codec:
         return [cut[sentence] if sentence in cut else known[sentence, written] for sentence in sentences]
 
     def _cut(self, sentences: list[str], written: bool) -> list[list[int]]:
-        """Return what the tokenizer makes of sentences, of which there is at least one."""
+        """Return the tokenizer's ids of one or more sentences."""
         ids: list[list[int]] = self.tokenizer(sentences, add_special_tokens=False)["input_ids"]
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Text of each row of ids, special tokens left out."""
+        """Return the text of each row of ids, without special tokens."""
         return [text.strip() for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
 
 class TextCodec(Codec):
-    """A tokenizer seen from masked-language modelling: it knows no languages, and has a mask."""
+    """A tokenizer for masked-language modelling, with a mask token and without languages."""
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__(tokenizer)
@@ -124,7 +124,7 @@ class TextCodec(Codec):
         self._size = len(tokenizer)
 
     def any_piece(self, rng: Random) -> int:
-        """Any id but those of special tokens."""
+        """Draw any id except those of special tokens."""
         while (drawn := rng.randrange(self._size)) in self.special_ids:
             pass
         return drawn

@@ -1,5 +1,5 @@
-"""Decoder-only models: a prompt that holds the source, and the translation after it, up to the end token. The prompt is the tokenizer's
-own chat template where it has one, else two lines that begin with the languages' names."""
+"""Codec of decoder-only models: a prompt with the source, then the translation, up to the end token. The prompt is the
+tokenizer's own chat template if it has one, else two lines that begin with the languages' names."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -7,11 +7,11 @@ from functools import cached_property
 from fedlingua.backbones.codec import Codec
 from fedlingua.common.languages import Direction, language_name
 
-_PROBE = "\u2063"  # stands where the source will; in no text
+_PROBE = "\u2063"  # placeholder of the source; occurs in no text
 
 
 class CausalCodec(Codec):
-    """A language model's tokenizer; it does not say which languages it knows."""
+    """A decoder-only model's tokenizer, which does not list its languages."""
 
     is_causal = True
 
@@ -23,7 +23,7 @@ class CausalCodec(Codec):
         prompts = [self.as_text(sentence, direction) for sentence in cut]
         if not prompts:
             return []
-        # A chat's template writes the tokens that begin a text, too.
+        # A chat template already includes the tokens that begin a text.
         ids: list[list[int]] = self.tokenizer(prompts, add_special_tokens=not self._chats)["input_ids"]
         return [list(of_prompt[:-1] if of_prompt[-1] == self.end_id and not self._chats else of_prompt) for of_prompt in ids]
 
@@ -41,7 +41,7 @@ class CausalCodec(Codec):
         if not self._chats:
             return f"{source}: {sentence}\n{target}:"
         asked = [{"role": "user", "content": f"Translate from {source} into {target}:\n{sentence}"}]
-        # Qwen3's template leaves room for thoughts unless it is told not to; others take no notice.
+        # Without enable_thinking=False Qwen3's template leaves room for reasoning; other templates ignore it.
         return str(self.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True, enable_thinking=False))
 
     @cached_property

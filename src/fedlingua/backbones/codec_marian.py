@@ -1,5 +1,5 @@
-"""Marian, as OPUS-MT publishes it: `pieces [end]`, each side cut by a SentencePiece of its own; the target language, where there are
-several, before the source as `>>fra<<` (Tiedemann & Thottingal 2020)."""
+"""Codec of Marian models as OPUS-MT publishes them: `pieces [end]`, with one SentencePiece model a side; if there are several
+target languages, the target's token `>>fra<<` is before the source (Tiedemann & Thottingal 2020)."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from fedlingua.common.languages import Direction, normal_code, plain_code
 
 
 class MarianCodec(Codec):
-    """A Marian's tokenizer; its languages are those of its configuration, and of its vocabulary's `>>xxx<<`."""
+    """A Marian tokenizer; its languages come from its configuration and from tokens `>>xxx<<` of its vocabulary."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, start_id: int | None = None) -> None:
         super().__init__(tokenizer, start_id)
-        # Groups, such as roa or ROMANCE, name no language: then nothing is said of that side.
+        # Groups, such as roa or ROMANCE, are no language: that side then lists none.
         self.reads = {code} if (code := normal_code(str(getattr(tokenizer, "source_lang", None)))) else set()
         self.writes = set(self.language_ids)
         if not self.writes and (code := normal_code(str(getattr(tokenizer, "target_lang", None)))):
@@ -41,6 +41,6 @@ class MarianCodec(Codec):
         return f"{self.language_code(direction.target)}{sentence}" if self.language_ids else sentence
 
     def _cut(self, sentences: list[str], written: bool) -> list[list[int]]:
-        # Without the end: of Marian's tokenizer add_special_tokens=False says so for the source alone.
+        # Cut off the end token: Marian's tokenizer applies add_special_tokens=False to the source alone.
         given = {"text_target" if written else "text": sentences}
         return [ids[:-1] for ids in self.tokenizer(**given)["input_ids"]]

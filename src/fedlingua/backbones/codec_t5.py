@@ -1,5 +1,5 @@
-"""T5 and MADLAD-400: `pieces [end]`, the task before the source: a token `<2fr>` (Kudugunta et al. 2023, §3), or the words with which
-T5 was trained to translate (Raffel et al. 2020, §2.4)."""
+"""Codec of T5 and MADLAD-400: `pieces [end]`, with the task before the source: a token `<2fr>` (Kudugunta et al. 2023, §3),
+or the words with which T5 was trained to translate (Raffel et al. 2020, §2.4)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from fedlingua.common.languages import Direction, known_as, normal_code, plain_c
 
 
 class T5Codec(Codec):
-    """A T5's tokenizer. tasks: the configuration's task_specific_params, where T5 keeps the words of its directions."""
+    """A T5 tokenizer. tasks: task_specific_params of the configuration, which has T5's prompts for its directions."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, start_id: int | None = None, tasks: Mapping[str, Any] | None = None
@@ -52,7 +52,7 @@ class T5Codec(Codec):
         source, target = (str(code) for code in pair)
         if (source, target) in self.prompts:
             return self.prompts[source, target]
-        # English into German and into French were trained: so are the words of German into French made.
+        # Build the prompt of an untrained direction, such as German into French, from the languages' names in trained ones.
         languages = {
             code: words for pair, prompt in self.prompts.items() for code, words in zip(pair, _languages(prompt), strict=True)
         }

@@ -1,8 +1,8 @@
-"""Controllers: layers added to each stack, which alone travel while the whole model trains (Roosta et al. 2021; Liu et al. 2023, app. D).
+"""Controllers: added layers, which alone travel while the whole model trains (Roosta et al. 2021; Liu et al. 2023, app. D).
 
-Neither paper says where they stand or how they start. Our choice: placed evenly, each a copy of the layer that it follows whose
-output projections (attention's and the feed-forward's second) are 0. In the pre-norm layers of M2M-100 and mBART each of them is added
-to what came in, so a controller is an identity at start, and learns from the first step on.
+Neither paper gives their places or initial values. Our choice: placed evenly, each a copy of the layer before it whose output
+projections (attention's and the feed-forward's second) are 0. In the pre-norm layers of M2M-100 and mBART their outputs are added to
+the residual, so a controller is an identity at the start, and learns from the first step on.
 """
 
 import copy
@@ -21,7 +21,7 @@ from fedlingua.backbones.layouts import family_of, layout_of
 from fedlingua.common.errors import BackboneError
 
 OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
-"""Modules of a layer (an encoder layer has no encoder_attn) whose output is added to what came in."""
+"""Modules of a layer (an encoder layer has no encoder_attn) whose output is added to the residual."""
 
 
 class Controllers(nn.ModuleList):
@@ -31,19 +31,19 @@ class Controllers(nn.ModuleList):
 
 
 def places(num_layers: int, num_controllers: int) -> list[int]:
-    """Number of layers before each controller: round((i + 1) L / N), halves up, and at least 1.
+    """Return the number of layers before each controller: round((i + 1) L / N), halves up, and at least 1.
 
-    4 in a stack of 12 stand after the 3rd, 6th, 9th and 12th; 4 in a stack of 2 after the 1st, 1st, 2nd and 2nd.
+    4 in a stack of 12 come after the 3rd, 6th, 9th and 12th layer; 4 in a stack of 2 after the 1st, 1st, 2nd and 2nd.
     """
     evenly = ((2 * (i + 1) * num_layers + num_controllers) // (2 * num_controllers) for i in range(num_controllers))
     return [max(1, place) for place in evenly]
 
 
 def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
-    """Add so many layers to each stack, as `layer.controllers` of the layer that they follow: no name of the backbone changes.
+    """Add controllers to each stack, as `layer.controllers` of the layer that they follow; no name of the backbone changes.
 
     Raises:
-        BackboneError: the model has controllers already, or is no translation model.
+        BackboneError: the model already has controllers, or is no M2M-100 or mBART.
     """
     layout = layout_of(model)
     if model.config.model_type not in ("m2m_100", "mbart"):
@@ -52,7 +52,7 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
         )
     for stack in layout.stacks.values():
         layers = stack.held(model)
-        # A cache keeps keys and values by number, so the added ones are numbered on after the stack's.
+        # A cache stores keys and values by layer number, so the added layers are numbered after the stack's own.
         numbers = count(len(layers))
         for place, following in sorted(Counter(places(len(layers), num_controllers)).items()):
             layer = layers[place - 1]
@@ -64,7 +64,7 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
 
 def _identity_like(layer: Any, number: int) -> nn.Module:
     config = layer.self_attn.config
-    added: nn.Module = copy.deepcopy(layer, {id(config): config})  # one configuration for all layers, as before
+    added: nn.Module = copy.deepcopy(layer, {id(config): config})  # all layers share one configuration, as before
     for name, module in added.named_modules():
         if getattr(module, "layer_idx", None) is not None:
             module.layer_idx = number
@@ -88,7 +88,7 @@ def _through(controllers: Controllers) -> Any:
 
 
 def _make_room(cache: EncoderDecoderCache | None, controller: Any) -> None:
-    """Extend the cache to the added layers; beam search reorders theirs as well."""
+    """Extend the cache to the added layers, so that beam search reorders their entries as well."""
     if cache is None:
         return
     for of_kind in (cache.self_attention_cache, cache.cross_attention_cache):
@@ -98,12 +98,12 @@ def _make_room(cache: EncoderDecoderCache | None, controller: Any) -> None:
 
 
 def controllers_bypassed(model: nn.Module) -> AbstractContextManager[None]:
-    """The model as if it had no controllers."""
+    """Make the model compute without its controllers."""
     return bypassed(model, Controllers)
 
 
 def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:
-    """The same function as a plain, deeper model, in which every controller is a layer with its own number."""
+    """Return the same function as a plain, deeper model, in which every controller is a layer with its own number."""
     config = copy.deepcopy(model.config)
     numbers: dict[str, str] = {}
     for part, stack in layout_of(model).stacks.items():
@@ -114,7 +114,7 @@ def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:
         numbers |= {before: f"{stack.path}.{place}." for place, before in enumerate(order)}
         setattr(config, family_of(model).layers[part], len(order))
     config.num_hidden_layers = config.encoder_layers
-    longest_first = sorted(numbers, key=len, reverse=True)  # a controller's name begins with its layer's
+    longest_first = sorted(numbers, key=len, reverse=True)  # a controller's name starts with its layer's name
 
     def renamed(name: str) -> str:
         before = next((prefix for prefix in longest_first if name.startswith(prefix)), None)
@@ -129,5 +129,5 @@ def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def is_controller(name: str) -> bool:
-    """Whether a tensor of this name belongs to an added layer."""
+    """Return whether a tensor of this name belongs to a controller."""
     return ".controllers." in name

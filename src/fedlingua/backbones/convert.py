@@ -1,4 +1,4 @@
-"""A backbone published as pytorch_model.bin, turned into safetensors once: the one place where a pickle is opened."""
+"""Converts a backbone published as pytorch_model.bin to safetensors, once; only this module opens a pickle."""
 
 import hashlib
 import os
@@ -13,12 +13,12 @@ from fedlingua.common.errors import BackboneError
 
 
 def as_safetensors(directory: Path) -> Path:
-    """`directory` itself, or, where it holds pytorch_model.bin alone, the cached copy of it with model.safetensors instead.
+    """Return `directory`, or, if its weights are pytorch_model.bin alone, a cached copy with model.safetensors instead.
 
-    The copy goes by the bytes of what it was made from, so every process reads the whole .bin first: about a second a gigabyte.
+    The copy is named by a hash of the original bytes, so every process reads the whole .bin first: about a second a gigabyte.
 
     Raises:
-        BackboneError: a .bin that holds anything but tensors; nothing in it is run.
+        BackboneError: the .bin is damaged, or holds anything but tensors; nothing in it is run.
     """
     pickled = directory / PICKLED
     if has_safetensors(directory) or not pickled.is_file():
@@ -32,7 +32,7 @@ def as_safetensors(directory: Path) -> Path:
 
 
 def files_hash(files: list[Path]) -> str:
-    """sha256 over the names and bytes of files."""
+    """Return the sha256 of the names and bytes of files."""
     digest = hashlib.sha256()
     for file in files:
         with file.open("rb") as stream:
@@ -50,20 +50,20 @@ def _convert(pickled: Path, beside: list[Path], converted: Path) -> None:
     try:
         for file in beside:
             shutil.copyfile(file, aside / file.name)
-        save_file(tensors, aside / SAFETENSORS[0], {"format": "pt"})  # transformers refuses a file that does not say so
+        save_file(tensors, aside / SAFETENSORS[0], {"format": "pt"})  # transformers refuses a file without this metadata
         os.replace(aside, converted)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
 def _read_pickled(file: Path) -> dict[str, Any]:
-    """The named tensors of a file written by torch.save, mapped where its format allows that."""
+    """Load the named tensors of a file written by torch.save, memory-mapped if its format allows that."""
     import torch
 
     try:
         # weights_only: an unpickler that knows tensors and containers and calls nothing else.
         content = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-    except Exception as error:  # a pickle can fail with any type; whichever it is, the file is not to be used
+    except Exception as error:  # a pickle can fail with any type of error
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise BackboneError(
             f"{file} is damaged, or holds more than tensors and could run code ({first_line}); nothing of it was used. Take a "
@@ -78,7 +78,7 @@ def _read_pickled(file: Path) -> dict[str, Any]:
 
 
 def _without_repetition(tensors: dict[str, Any]) -> dict[str, Any]:
-    """Each tensor once, in memory of its own: of tied weights the first name stays, and transformers ties the others again."""
+    """Return each tensor once, in memory of its own; of tied weights under the first name, since transformers ties them again."""
     views: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
     storages: set[int] = set()
     distinct = {}
@@ -86,7 +86,7 @@ def _without_repetition(tensors: dict[str, Any]) -> dict[str, Any]:
         view, storage = (tensor.data_ptr(), tensor.shape, tensor.stride()), tensor.untyped_storage().data_ptr()
         if view in views and tensor.numel():
             continue
-        # Safetensors knows no overlap and no strides.
+        # Safetensors supports neither shared memory nor strides.
         distinct[name] = tensor.contiguous() if storage not in storages else tensor.clone().contiguous()
         views.add(view)
         storages.add(storage)

@@ -1,4 +1,4 @@
-"""Find a run's backbone, and describe it before it is loaded."""
+"""Finds a run's backbone, and checks it before it is loaded."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from fedlingua.settings.tasks import TaskName
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A backbone that needs no file of one's own. directory: where its weights ship; None: `fedlingua` makes them, once, in the cache."""
+    """A backbone for which users need no files. directory: where its weights ship; None: `fedlingua` makes them once, in the cache."""
 
     task: TaskName
     layers: Mapping[Part, int]
@@ -31,14 +31,14 @@ BUILT_IN: dict[str, BuiltIn] = {
     "demo": BuiltIn("translation", {"encoder": 2, "decoder": 2}, fedlingua_demo.BACKBONE),
     "demo-encoder": BuiltIn("masked-language", {"encoder": 2}),
 }
-"""One line a backbone that needs no file: `backbone` -> what it is."""
+"""Value of `backbone` -> the built-in backbone."""
 
 
 def backbone_directory(name: str, revision: str = "") -> Path:
-    """Folder of a run's backbone: built in, trained by `fedlingua pretrain`, a local folder, or a hub id.
+    """Return the folder of a run's backbone: built in, trained by `fedlingua pretrain`, local, or downloaded by its hub id.
 
     Raises:
-        BackboneError: none of these.
+        BackboneError: the name is none of these, or the backbone cannot be downloaded.
     """
     shipped = BUILT_IN[name].directory if name in BUILT_IN else None
     if shipped is not None:
@@ -54,13 +54,13 @@ def backbone_directory(name: str, revision: str = "") -> Path:
 
 
 def made_here(name: str) -> Path | None:
-    """Directory of a backbone in the cache, by its recipe's name; None where there is none."""
+    """Return the folder of a backbone in the cache, by its recipe's name; None without one."""
     directory = cache_dir() / "backbones" / name
     return directory if name and "/" not in name and (directory / "config.json").is_file() else None
 
 
 def known_backbone(name: str, revision: str = "") -> None:
-    """Raise BackboneError unless the name leads to a backbone; nothing is trained or fetched."""
+    """Raise BackboneError unless the name is that of a backbone; train and download nothing."""
     if name in BUILT_IN or made_here(name):
         return
     place = local_or_pinned(name, revision)
@@ -71,11 +71,12 @@ def known_backbone(name: str, revision: str = "") -> None:
 
 
 def check_backbone(settings: Settings) -> None:
-    """Refuse a backbone that is not there or is of another task, and a pruning that keeps nothing, before one is trained; of one that only
-    the hub has, the rest is checked once it is here.
+    """Check before training that the backbone exists, is of the run's task, and keeps layers after pruning.
+
+    Of a backbone that only the hub has, task and layers are checked after its download.
 
     Raises:
-        BackboneError: with the numbers.
+        BackboneError: one of these does not hold.
     """
     name = settings.backbone
     known_backbone(name, settings.backbone_revision)
@@ -94,14 +95,14 @@ def check_backbone(settings: Settings) -> None:
 
 
 def check_kind(task: TaskName, settings: Settings) -> None:
-    """Raise BackboneError for a backbone of another task than the run's."""
+    """Raise BackboneError if the backbone's task is not the run's."""
     if task != settings.task:
         wanted = f"is for task = {task!r}, and the run's is {settings.task!r}"
         raise BackboneError(f"backbone = {settings.backbone!r} {wanted}; change one of them")
 
 
 def check_fits(config: Any, settings: Settings) -> None:
-    """Refuse a backbone, by its configuration, that is of another task or has fewer positions than `max-tokens`; BackboneError."""
+    """Raise BackboneError if a backbone of this configuration has another task or fewer positions than `max-tokens`."""
     check_kind(FAMILIES[config.model_type].task, settings)
     most = most_tokens(config)
     if most is not None and settings.max_tokens > most:

@@ -1,4 +1,4 @@
-"""Families of published models, by transformers' model type: what each is for, and what its configuration calls things."""
+"""Families of published models, by transformers' model type: their task, and the keys of their configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Shape = Literal["encoder-decoder", "decoder", "encoder"]
 
 @dataclass(frozen=True)
 class Family:
-    """task: what such a model is for. layers: stack -> the configuration's number of its layers. feed_forward: its feed-forward's width."""
+    """A family of models. layers, feed_forward: stack -> the configuration's key of its number of layers, of its feed-forward width."""
 
     task: TaskName
     shape: Shape
@@ -41,10 +41,10 @@ FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), _CAUSAL),
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "modernbert", "deberta-v2"), _MASKED),
 }
-"""NLLB's type is m2m_100, MADLAD's t5, EuroLLM's llama. A mixture of experts, as nllb-moe, is not among them."""
+"""Model type -> family. NLLB's type is m2m_100, MADLAD's t5, EuroLLM's llama. Mixtures of experts, such as nllb-moe, are not supported."""
 
 
 def check_type(model_type: Any, name: str) -> None:
-    """Raise BackboneError for a model of no family that is known."""
+    """Raise BackboneError for an unknown model type."""
     if model_type not in FAMILIES:
         raise BackboneError(f"backbone = {name!r} is of type {model_type!r}; wanted one of {', '.join(FAMILIES)}")

@@ -1,4 +1,4 @@
-"""A backbone as its files describe it, read without torch and transformers, which take seconds to load."""
+"""Describes a backbone from its files, without torch and transformers, which take seconds to load."""
 
 import json
 import math
@@ -18,16 +18,16 @@ from fedlingua.common.errors import BackboneError
 
 _LANGUAGE = re.compile(r'"__([a-z]{2,3})__"|"([a-z]{2,3}_[A-Z]{2})"')
 _WITH_SCRIPT = re.compile(r'"([a-z]{3}_[A-Z][a-z]{3})"')
-"""A language's token as M2M-100 and as mBART-50 write it; as NLLB does."""
+"""Patterns of a language's token: of M2M-100 and mBART-50, and of NLLB."""
 _TOLD_BY_FILES = ("m2m_100", "mbart", "xlm-roberta", "roberta", "camembert")
 _NO_PARAMETER = ("final_logits_bias", "position_ids", "embed_positions.weights", "lm_head.decoder.bias")
 _TIED = ("shared.weight", "word_embeddings.weight", "embed_tokens.weight", "lm_head.weight", "decoder.weight")
-"""Ends of names in a file of weights: of what is no parameter of its own, and of one matrix under several names, its first one first."""
+"""Ends of tensors' names in a weights file: of tensors that are no parameters; of names of tied weights, the first one kept."""
 
 
 @dataclass(kw_only=True)
 class Described(BackboneFiles):
-    """config: as transformers has it, as far as the file says. shapes: of its parameters. item_bytes: of one stored number."""
+    """A backbone described by its files. config: as far as config.json has it. shapes: of the parameters. item_bytes: of a stored number."""
 
     config: Any
     shapes: Mapping[str, tuple[int, ...]]
@@ -43,7 +43,7 @@ class Described(BackboneFiles):
 
 
 def describe(directory: Path, name: str = "", drawn_with: int | None = None) -> Described:
-    """Read what the files of a backbone tell; a pytorch_model.bin alone is converted first. BackboneError as `load_backbone`."""
+    """Describe a backbone by its files; convert a pytorch_model.bin first. Raise BackboneError where `load_backbone` does."""
     name = name or str(directory)
     try:
         directory = as_safetensors(directory)
@@ -67,7 +67,7 @@ def describe(directory: Path, name: str = "", drawn_with: int | None = None) -> 
 
 
 def _loaded(directory: Path, name: str, drawn_with: int | None) -> Described:
-    """The same of a backbone whose files this module does not read: it is loaded, which takes seconds."""
+    """Describe a backbone whose files this module cannot read: load it, which takes seconds."""
     from fedlingua.backbones.load import load_backbone
 
     backbone = load_backbone(directory, name, random_weights=drawn_with)
@@ -77,14 +77,14 @@ def _loaded(directory: Path, name: str, drawn_with: int | None) -> Described:
 
 
 def _header(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Name, shape and dtype of every tensor of a safetensors file: its first 8 bytes are the length of the JSON behind them."""
+    """Yield every tensor's name with its shape and dtype from a safetensors file: 8 bytes of length, then that much JSON."""
     with file.open("rb") as stream:
         header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     yield from ((name, about) for name, about in header.items() if name != "__metadata__")
 
 
 class FileTokenizer:
-    """What a `Codec` asks of a tokenizer: languages, and of the pieces of text which ones are unknown (-1)."""
+    """The parts of a tokenizer that a `Codec` needs: its languages, and which pieces of text are unknown (id -1)."""
 
     unk_token_id = -1
 

@@ -1,4 +1,4 @@
-"""What a loaded backbone and one that is read from its files alone have in common: their place, their codec, and their hash."""
+"""The base class of loaded backbones and of those described by their files: folder, codec and hash."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from fedlingua.backbones.published import KEPT
 
 @dataclass(kw_only=True)
 class BackboneFiles:
-    """Where a backbone's files lie, and its codec. drawn_with: seed of random weights; None: the directory's own."""
+    """A backbone's folder and codec. drawn_with: seed of random weights; None: the folder's weights."""
 
     name: str
     directory: Path

@@ -1,8 +1,7 @@
-"""(IA)^3 through peft: keys, values and inner activations times a vector each (Liu et al. 2022, §3.3).
+"""(IA)^3 by peft: vectors that rescale keys, values and inner activations (Liu et al. 2022, §3.3).
 
-softmax(Q (k * K)^T / sqrt(d)) (v * V) in every attention, cross-attention as well, and W_2 (f * relu(W_1 x))
-in every feed-forward. k, v and f start at 1. They merge: k and v into the rows of a projection and its bias,
-f into the columns of W_2.
+softmax(Q (k * K)^T / sqrt(d)) (v * V) in every attention, cross-attention too, and W_2 (f * relu(W_1 x)) in every feed-forward. k, v and f
+start at 1. They can be merged: k and v into the rows of a projection and its bias, f into the columns of W_2.
 """
 
 from collections.abc import Iterable
@@ -15,16 +14,16 @@ from fedlingua.backbones.pruning import kept_layers
 from fedlingua.common.errors import BackboneError
 
 _KEYS_AND_VALUES = ("k_proj", "v_proj", "key", "value", "k", "v", "key_proj", "value_proj")
-"""Last names of the projections whose output is rescaled."""
+"""Last components of the names of projections whose output is rescaled."""
 _SECOND = ("fc2", "output.dense", "DenseReluDense.wo", "mlp.down_proj", "mlp.Wo")
-"""Where in a layer the feed-forward's second projection stands, whose input is rescaled."""
+"""Names within a layer of the feed-forward's second projection, whose input is rescaled."""
 
 
 def attach_ia3(model: PreTrainedModel, layers: str = "all") -> None:
-    """Put the vectors into both stacks. layers: "all", or the third that is kept.
+    """Attach the vectors to all stacks. layers: "all", or the third of each stack that gets them.
 
     Raises:
-        BackboneError: the model has them already, or no keys and values of their own, or the third that is kept is empty.
+        BackboneError: the model already has them, has no separate key and value projections, or the chosen third is empty.
     """
     from peft import IA3Config, inject_adapter_in_model
 
@@ -52,15 +51,15 @@ def _is_second(name: str) -> bool:
 
 
 def second_of(modules: Iterable[str]) -> list[str]:
-    """Of the rescaled layers, by name, those whose input is rescaled."""
+    """Return those of the rescaled layers' names whose input is rescaled, not the output."""
     return [name for name in modules if name.endswith(_SECOND)]
 
 
 def ia3_modules(tensors: Iterable[str]) -> list[str]:
-    """Names of the linear layers that vectors of these names rescale."""
+    """Return the names of the linear layers that vectors of these names rescale."""
     return [name.removesuffix(".ia3_l.default") for name in tensors]
 
 
 def is_ia3(name: str) -> bool:
-    """Whether a tensor of this name is such a vector."""
+    """Return whether a tensor of this name is an (IA)^3 vector."""
     return ".ia3_l." in name

@@ -1,4 +1,4 @@
-"""Signs that a backbone knows nothing of a text: such a model trains without an error, and translates nothing."""
+"""Warnings that a backbone does not know a text: such a model trains without an error, but translates nothing."""
 
 import json
 import math
@@ -12,16 +12,16 @@ from fedlingua.common.languages import Direction, known_as, language_name, parse
 from fedlingua_demo import phrasebook
 
 NEAR_CHANCE = 0.9
-"""Dev loss as a share of ln(vocabulary), which is guessing. The demo's: 0.7 on the phrasebook's registers, 1.0 to 1.1 on real text."""
+"""Dev loss over ln(vocabulary), the loss of guessing, to warn above. Demo: 0.7 on the phrasebook's registers, 1.0-1.1 on real text."""
 UNKNOWN_SHARE = 0.1
-"""Of a text's pieces: 0.03 in a register that is new to the demo backbone, over 0.4 in a script that a backbone has not seen."""
+"""Share of unknown pieces to warn above: 0.03 in a register new to the demo backbone, over 0.4 in an unseen script."""
 PHRASEBOOK_SHARE = 0.6
-"""Of a text's words: 0.9 or more of any register's are the phrasebook's, 0.3 at most of real text's in its nine languages."""
+"""Share of the phrasebook's words to warn below: 0.9 or more in any register, at most 0.3 in real text of its nine languages."""
 ELSE = "choose a backbone that knows it (docs/guides/backbones.md)"
 
 
 def known_languages(backbone: BackboneFiles) -> tuple[set[str], set[str]]:
-    """Languages that it reads and writes: the phrasebook's, its recipe's, else its tokenizer's; none where nothing says so."""
+    """Return the languages that a backbone reads and writes: its recipe's, the phrasebook's or its tokenizer's; empty if unknown."""
     languages = {*phrasebook.LANGUAGES}
     read, written = (languages, languages) if backbone.name in BUILT_IN else (backbone.codec.reads, backbone.codec.writes)
     card = backbone.directory / "pretraining.json"
@@ -35,7 +35,7 @@ def known_languages(backbone: BackboneFiles) -> tuple[set[str], set[str]]:
 
 
 def doubts(backbone: BackboneFiles, direction: Direction, pairs: Sequence[tuple[str, str]] = ()) -> Iterator[str]:
-    """A sentence for each language that the backbone was not trained on, and for each side with many pieces or words unknown to it."""
+    """Yield a warning for each language that the backbone was not trained on, and each side with many unknown pieces or words."""
     sides = [*zip(*pairs, strict=True)] or [(), ()]
     named = zip((direction.source, direction.target), ("read", "write"), known_languages(backbone), sides, strict=True)
     for language, verb, known, sentences in [*named][: 1 if direction.is_one_language else 2]:
@@ -59,7 +59,7 @@ def _words(sentences: Sequence[str]) -> list[str]:
 
 @cache
 def _phrasebook_words() -> dict[str, set[str]]:
-    """Language -> nearly all words of the phrasebook."""
+    """Return language -> nearly all words of the phrasebook."""
     corpora = [
         phrasebook.base_corpus(150, 0),
         *(phrasebook.register_corpus(register, 30, 0) for register in phrasebook.REGISTERS),
@@ -68,7 +68,7 @@ def _phrasebook_words() -> dict[str, set[str]]:
 
 
 def near_chance(site: str, loss: float, vocabulary: int) -> Iterator[str]:
-    """A sentence where the backbone's loss, nats a token, is near that of guessing."""
+    """Yield a warning if the backbone's loss, nats a token, is near that of guessing."""
     if loss > NEAR_CHANCE * math.log(vocabulary):
         losses = f"{loss:.1f} nats a token, where guessing has {math.log(vocabulary):.1f}"
         yield f"site {site}: the backbone's dev loss is {losses}, so it knows nothing of this text; {ELSE}"

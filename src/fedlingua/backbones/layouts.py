@@ -1,4 +1,4 @@
-"""Where a model's stacks of layers stand, and which modules of a layer adapters take the output of: found in the model itself.
+"""Finds a model's stacks of layers, and the modules of a layer whose output goes through adapters, by the tensors' names.
 
 A translation model has an encoder and a decoder, or a decoder alone, a masked-language model an encoder; all else is shared.
 """
@@ -12,7 +12,7 @@ from fedlingua.backbones.families import FAMILIES, Family
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import BackboneError
 
-if TYPE_CHECKING:  # what is planned needs no torch
+if TYPE_CHECKING:  # planning a run needs no torch
     from transformers import PreTrainedModel
 
 PLACES: tuple[Mapping[str, str], ...] = (
@@ -24,15 +24,17 @@ PLACES: tuple[Mapping[str, str], ...] = (
     {"self_attn": "self_attn", "mlp": "mlp"},  # Llama, Mistral, Qwen, Gemma
     {"self_attn": "attn", "mlp": "mlp"},  # ModernBERT
 )
-"""An adapter's name -> the module of a layer whose output, added to what came in, goes through it. The first that fits a layer holds."""
+"""Adapter's name -> module of a layer whose output, before the residual add, goes through it. The first entry that fits is used."""
 
-_OF_LAYER = re.compile(r"((?:[^.]*[^.\d][^.]*\.)*[^.]*[^.\d][^.]*)\.0\.(.+)")  # the outermost list, and what stands in its first
+_OF_LAYER = re.compile(
+    r"((?:[^.]*[^.\d][^.]*\.)*[^.]*[^.\d][^.]*)\.0\.(.+)"
+)  # path of the outermost list of layers, and name within its first layer
 
 
 @dataclass(frozen=True)
 class Stack:
-    """prefix: module that holds the stack. layers: name of the list of layers in it. places: of PLACES. feed_forward: their
-    feed-forward's width."""
+    """A stack of layers. prefix: module that holds it. layers: name of the list of layers in that module. places: entry of PLACES.
+    feed_forward: width of the feed-forward."""
 
     prefix: str
     layers: str
@@ -41,43 +43,43 @@ class Stack:
 
     @property
     def path(self) -> str:
-        """Of the list of layers."""
+        """Full name of the list of layers."""
         return f"{self.prefix}.{self.layers}"
 
     def held(self, model: "PreTrainedModel") -> Any:
-        """The layers themselves."""
+        """Return the list of layers of a model."""
         return model.get_submodule(self.path)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A model's stacks, by the part that each is."""
+    """A model's stacks, by part."""
 
     family: Family
     stacks: Mapping[Part, Stack]
 
     def sizes(self, config: Any) -> dict[Part, int]:
-        """How many layers each stack has, by a model's configuration."""
+        """Return the number of layers of each stack from a model's configuration."""
         return {part: int(getattr(config, key)) for part, key in self.family.layers.items()}
 
     def place(self, tensor_name: str) -> tuple[Part, int | None]:
-        """The part that a tensor belongs to, and its layer; None outside the layers."""
+        """Return the part that a tensor belongs to, and its layer; None outside the layers."""
         for part, stack in self.stacks.items():
             if tensor_name.startswith(f"{stack.prefix}."):
                 words = tensor_name.removeprefix(f"{stack.prefix}.").split(".")
                 if self.family.shape == "decoder" and words[0].startswith("embed"):
-                    break  # it reads both languages, and often is the head as well
+                    break  # embeds both languages, and is often tied to the head
                 return part, int(words[1]) if words[0] == stack.layers else None
         return "shared", None
 
 
 def family_of(model: "PreTrainedModel") -> Family:
-    """The family of a loaded backbone."""
+    """Return the family of a loaded backbone."""
     return FAMILIES[model.config.model_type]
 
 
 def layout_of(model: "PreTrainedModel") -> Layout:
-    """The layout of a loaded backbone; BackboneError as `layout_from`."""
+    """Return the layout of a loaded backbone; raise BackboneError where `layout_from` does."""
     return layout_from(model.config, [name for name, _ in model.named_parameters()])
 
 
@@ -85,10 +87,10 @@ def layout_from(config: Any, names: Iterable[str]) -> Layout:
     """Find the layout of a model by its configuration and the names of its tensors.
 
     Raises:
-        BackboneError: there is no stack of layers that adapters have places in, or not as many as the family has.
+        BackboneError: the stacks whose layers have places for adapters are not those of the family.
     """
     family = FAMILIES[config.model_type]
-    modules: dict[str, set[str]] = {}  # path of a list of layers -> modules of its first
+    modules: dict[str, set[str]] = {}  # path of a list of layers -> modules of its first layer
     for name in names:
         if match := _OF_LAYER.fullmatch(name):
             words = match[2].split(".")
@@ -108,10 +110,10 @@ def layout_from(config: Any, names: Iterable[str]) -> Layout:
 
 
 def most_tokens(config: Any) -> int | None:
-    """Tokens of a sequence that a backbone has positions for; None where positions are computed, for as many as there are."""
+    """Return the longest sequence, in tokens, that a backbone has positions for; None if positions are computed, without limit."""
     most = getattr(config, "max_position_embeddings", None)
     if config.model_type == "m2m_100" or most is None:
         return None
-    # RoBERTa's positions begin after the padding's.
+    # RoBERTa's positions begin after the padding id.
     unused = config.pad_token_id + 1 if "roberta" in config.model_type or config.model_type == "camembert" else 0
     return int(most) - unused

@@ -1,4 +1,4 @@
-"""Load a backbone and freeze it: a hub id at a pinned revision, or a local directory."""
+"""Loads a backbone from its directory and freezes it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,7 @@ MODELS: dict[Shape, Any] = {
 
 @dataclass(kw_only=True)
 class Backbone(BackboneFiles):
-    """A frozen model. num_parameters: as published, whatever is attached later."""
+    """A loaded, frozen backbone. num_parameters: as published, without what is attached later."""
 
     model: PreTrainedModel
     num_parameters: int = field(init=False)
@@ -47,27 +47,26 @@ class Backbone(BackboneFiles):
 
     @property
     def task(self) -> TaskName:
-        """What such a model is for."""
+        """The task of the model's family."""
         return FAMILIES[self.model.config.model_type].task
 
 
 def load_backbone(
     directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu", random_weights: int | None = None
 ) -> Backbone:
-    """Load and freeze the model in `directory`. Safetensors are mapped, not read: processes on one machine share them.
+    """Load and freeze the model in `directory`; safetensors are memory-mapped, so processes on one machine share them.
 
-    precision, device: what it is to compute in, and where; `backbones.precision.hold` takes it there. For bf16 its weights
-    keep the dtype they are stored in, else they are fp32. random_weights: a seed by which the weights are drawn anew, as before
-    any training.
+    precision, device: of later computation; `backbones.precision.hold` moves the model there. For bf16 the weights keep their stored
+    dtype, otherwise they become fp32. random_weights: seed to draw new weights with, as before any training.
 
-    No code that comes with a model is run: weights are read from safetensors alone, and a pytorch_model.bin without any is
-    converted into the cache first.
+    No code that comes with a model is run: weights are read from safetensors alone; if there is only a pytorch_model.bin, it is converted
+    into the cache first.
 
     Raises:
-        BackboneError: no model there, none that is safe to load, of a type that is not known, or no such device.
+        BackboneError: there is no model, it is not safe to load or of an unknown type, or the device is missing.
     """
     name = name or str(directory)
-    logging.disable_progress_bar()  # a bar for every process that maps the same file says nothing
+    logging.disable_progress_bar()  # progress bars of many processes that map the same file are useless
     if device == "cuda" and not torch.cuda.is_available():
         raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
     try:
@@ -99,12 +98,12 @@ def load_backbone(
 def _tokenizer(directory: Path, name: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-    except Exception as error:  # each family's reads its files in a way of its own, and fails as it happens
+    except Exception as error:  # tokenizers of different families fail with different errors
         raise BackboneError(
             f"backbone = {name!r} cannot be loaded: {directory} has no tokenizer that its model's family reads ({error}); put its "
             "files there"
         ) from error
-    # Without any file transformers makes an empty one, for which every word is unknown.
+    # Without any file transformers makes an empty tokenizer, to which every word is unknown.
     files = {"tokenizer.json", *tokenizer.vocab_files_names.values()} - {"tokenizer_config.json"}
     if not any((directory / file).is_file() for file in files):
         raise BackboneError(f"backbone = {name!r}: {directory} has no tokenizer; put one of {', '.join(sorted(files))} there")

@@ -1,7 +1,7 @@
-"""LoRA through peft: W x + (alpha / r) B A x in chosen linear layers of a frozen backbone (Hu et al. 2021, §4.1).
+"""LoRA by peft: W x + (alpha / r) B A x in chosen linear layers of a frozen backbone (Hu et al. 2021, §4.1).
 
-A: (r, d_in) is drawn, B: (d_out, r) starts at 0, so the model starts as the backbone. peft wraps a layer it changes: of a chosen
-`q_proj` the frozen weight is called `q_proj.base_layer.weight` from then on.
+A: (r, d_in) is drawn, B: (d_out, r) starts at 0, so the model starts as the backbone. peft wraps each chosen layer: the frozen weight
+of a chosen `q_proj` is then called `q_proj.base_layer.weight`.
 """
 
 import re
@@ -19,12 +19,12 @@ from fedlingua.backbones.pruning import kept_layers
 from fedlingua.common.errors import BackboneError
 
 _ALIKE = (("q_proj", "query", "query_proj", "q"), ("k_proj", "key", "key_proj", "k"), ("v_proj", "value", "value_proj", "v"))
-"""What families call the same projection; ModernBERT, which has all three in one, is asked for Wqkv."""
+"""Names of the same projection in different families. ModernBERT has all three in one, Wqkv, which must be given."""
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """rank: r. targets: ends of the chosen linear layers' names, with commas between. layers: "all", or the third that is kept."""
+    """Options of LoRA. rank: r. targets: ends of the chosen layers' names, separated by commas. layers: "all" or a third."""
 
     rank: int = 8
     alpha: float = 16.0
@@ -33,10 +33,10 @@ class LowRank:
 
 
 def attach_lora(model: PreTrainedModel, config: LowRank, seed: int) -> None:
-    """Put low-rank additions into the chosen linear layers of both stacks, drawn from `seed`.
+    """Attach low-rank matrices, drawn with `seed`, to the chosen linear layers of all stacks.
 
     Raises:
-        BackboneError: the model has them already, a target that no layer has, or the third that is kept is empty.
+        BackboneError: the model already has them, a target fits no layer, or the chosen third of the layers is empty.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -45,13 +45,13 @@ def attach_lora(model: PreTrainedModel, config: LowRank, seed: int) -> None:
     chosen = _chosen(model, config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        # peft says int for alpha and divides by it all the same.
+        # peft's type of alpha is int, but it accepts a float.
         inject_adapter_in_model(LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=chosen), model)  # type: ignore[arg-type]
     model.requires_grad_(False)
 
 
 def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
-    """Full names of the linear layers that the targets name, in the model's order."""
+    """Return the full names of the linear layers that the targets choose, in the model's order."""
     layers_of = kept_layers(model, config.layers)
     layout = layout_of(model)
     places = {name: layout.place(name) for name, module in model.named_modules() if isinstance(module, nn.Linear)}
@@ -72,14 +72,14 @@ def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
 
 
 def _as_called_here(end: str, linear: Collection[str]) -> str:
-    """What these layers call the projection of queries, keys or values that other families call `end`."""
+    """Return the name in these layers of the query, key or value projection that other families call `end`."""
     known = {name.rpartition(".")[2] for name in linear}
     alike = next((names for names in _ALIKE if end in names), ()) if end not in known else ()
     return next((name for name in alike if name in known), end)
 
 
 def peft_layers(model: nn.Module) -> dict[str, Any]:
-    """The layers that peft has put in place of the backbone's, by name."""
+    """Return name -> the layers with which peft has replaced the backbone's."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     return {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
@@ -87,7 +87,7 @@ def peft_layers(model: nn.Module) -> dict[str, Any]:
 
 @contextmanager
 def peft_bypassed(model: nn.Module) -> Iterator[None]:
-    """The backbone as if peft had changed no layer of it."""
+    """Make the model compute as if peft had changed no layer."""
     attached = peft_layers(model).values()
     for layer in attached:
         layer.enable_adapters(False)
@@ -96,12 +96,11 @@ def peft_bypassed(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in attached:
             layer.enable_adapters(True)
-            layer.requires_grad_(False)  # peft thaws what it enables
+            layer.requires_grad_(False)  # enabling makes peft's tensors trainable
 
 
 def merge_peft(model: nn.Module) -> None:
-    """A plain layer, as of W + (alpha / r) B A, in place of each that peft changed: the same function, under the
-    backbone's own names."""
+    """Replace each of peft's layers with a plain one, as of W + (alpha / r) B A: the same function, with the backbone's names."""
     for name, layer in peft_layers(model).items():
         layer.merge()
         parent, _, last = name.rpartition(".")
@@ -109,20 +108,20 @@ def merge_peft(model: nn.Module) -> None:
 
 
 def lora_modules(tensors: Iterable[str]) -> set[str]:
-    """Names of the linear layers that tensors of these names are additions to."""
+    """Return the names of the linear layers to which low-rank tensors of these names belong."""
     return {name.partition(".lora_")[0] for name in tensors if is_lora(name)}
 
 
 def peft_name(name: str) -> str:
-    """What a file of peft's calls the model's tensor `name`: without the adapter's own name, in peft's wrapper."""
+    """Return the model's tensor name as in files of peft: without the adapter's name, with the prefix of peft's wrapper."""
     return "base_model.model." + name.replace(".default.", ".").removesuffix(".default")
 
 
 def peft_targets(model: PreTrainedModel, chosen: Collection[str], ends: Collection[str]) -> list[str] | str:
-    """What peft's `target_modules` says to choose these linear layers of the plain backbone, and no other module.
+    """Return peft's `target_modules` for exactly these linear layers of the plain backbone.
 
-    chosen: their names. ends: those that were asked for, which is what it says where they suffice; else, for a third of the layers or ends
-    that other modules have as well, a pattern that the whole name has to match.
+    chosen: their names. ends: the configured ends of names, which are returned if they fit the chosen layers alone; otherwise (a third of
+    the layers, or ends that other modules also have) the result is a pattern for the full name.
     """
     names = {name.replace(".base_layer", "") for name, _ in model.named_modules() if not is_lora(f"{name}.")}
     if {name for name in names if any(f".{name}".endswith(f".{end}") for end in ends)} == set(chosen):
@@ -139,5 +138,5 @@ def peft_targets(model: PreTrainedModel, chosen: Collection[str], ends: Collecti
 
 
 def is_lora(name: str) -> bool:
-    """Whether a tensor of this name is a low-rank addition."""
+    """Return whether a tensor of this name is a low-rank matrix."""
     return ".lora_" in name

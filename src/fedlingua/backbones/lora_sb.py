@@ -1,9 +1,9 @@
 """LoRA-SB: W x + (alpha / r) B R A x, of which R: (r, r) alone trains (Ponkshe et al. 2024).
 
-The weight is linear in R, so the mean of the sites' R is the mean of their weights (Singhal et al. 2025); of LoRA,
-whose A and B are averaged apart, it is not. The paper takes A and B from the first full gradient, which would
-have to leave the sites. Here they are W's own first singular vectors, as in LoRA-XS (Balazy et al. 2024): server
-and sites compute them by themselves. R starts at 0, so the model starts as the backbone.
+The weight is linear in R, so the mean of the sites' R gives the mean of their weights (Singhal et al. 2025); in LoRA, which averages A and
+B separately, it does not. The paper takes A and B from the first full gradient, which would have to leave the sites. Here they are W's
+first singular vectors, as in LoRA-XS (Balazy et al. 2024), which server and sites compute alike. R starts at 0, so the model starts as the
+backbone.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedlingua.common.errors import BackboneError
 
 
 class Core(nn.Module):
-    """x -> B R x with B: (d_out, r) frozen. It takes the place of LoRA's B in peft, which merges `weight`."""
+    """x -> B R x with B: (d_out, r) frozen. It replaces LoRA's B in peft, which merges `weight`."""
 
     columns: Tensor
 
@@ -27,22 +27,22 @@ class Core(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """(d_out, r)"""
+        """B R, (d_out, r)."""
         return self.columns.to(self.core.dtype) @ self.core
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """hidden: (..., r); the result is (..., d_out)."""
+        """Return B R x. hidden: (..., r); the result: (..., d_out)."""
         mixed = nn.functional.linear(hidden, self.core)
         return nn.functional.linear(mixed, self.columns.to(mixed.dtype))
 
 
 def attach_lora_sb(model: PreTrainedModel, config: LowRank) -> None:
-    """Put frozen A and B, with R between them, into the chosen linear layers of both stacks.
+    """Attach frozen A and B, and R between them, to the chosen linear layers of all stacks.
 
     Raises:
-        BackboneError: as `attach_lora`; the weight of a chosen layer has a lower rank.
+        BackboneError: as in `attach_lora`; or the weight of a chosen layer has a lower rank than `lora.rank`.
     """
-    attach_lora(model, config, seed=0)  # what it draws is replaced
+    attach_lora(model, config, seed=0)  # its random numbers are replaced below
     for name, layer in peft_layers(model).items():
         columns, rows = first_directions(layer.get_base_layer().weight.detach(), config.rank)
         if (rank := len(rows)) < config.rank:
@@ -57,12 +57,12 @@ def attach_lora_sb(model: PreTrainedModel, config: LowRank) -> None:
 
 
 def first_directions(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """B: (d_out, r) and A: (r, d_in), the singular vectors of W: (d_out, d_in) with the largest values.
+    """Return B: (d_out, r) and A: (r, d_in), the singular vectors of W: (d_out, d_in) with the largest values.
 
-    By the randomised SVD of Halko et al. 2011, always from the same draw. Of (u, v) and (-u, -v) it is the pair
-    in which u's largest number is above 0. Computed in float64 and rounded to bfloat16, so that machines whose
-    last bits differ hold the same numbers, in any precision; neither travels, nor is part of a fingerprint.
-    Fewer than `rank` where W has no more: vectors of a value of 0 are arbitrary, and others on another machine.
+    Computed by the randomised SVD of Halko et al. 2011, always with the same seed; of (u, v) and (-u, -v), the pair in which u's largest
+    number is positive. Computed in float64 and rounded to bfloat16, so that machines whose last bits differ get the same numbers, in any
+    precision; A and B neither travel nor enter a fingerprint. If W's rank is lower than `rank`, there are fewer vectors, since those of a
+    singular value of 0 are arbitrary and differ between machines.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -75,7 +75,7 @@ def first_directions(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
 
 
 def as_lora(model: nn.Module) -> dict[str, np.ndarray]:
-    """The same function as LoRA's tensors, by name: A as it is, and B R for B."""
+    """Return the same function as LoRA's tensors, by name: A unchanged, and B R for B."""
     tensors = {}
     for name, layer in peft_layers(model).items():
         tensors[f"{name}.lora_A.default.weight"] = layer.lora_A["default"].weight.numpy()
@@ -84,5 +84,5 @@ def as_lora(model: nn.Module) -> dict[str, np.ndarray]:
 
 
 def is_core(name: str) -> bool:
-    """Whether a tensor of this name is an R."""
+    """Return whether a tensor of this name is an R."""
     return name.endswith(".lora_B.default.core")

@@ -1,4 +1,4 @@
-"""Hub ids that this project knows, each at one commit of its repository: what was looked at is what is loaded."""
+"""Hub ids that this project knows, each pinned to the commit of its repository that was reviewed."""
 
 PINNED_REVISIONS = {
     "FacebookAI/xlm-roberta-base": "e73636d4f797dec63c3081bb6ed5c7b0bb3f2089",
@@ -10,4 +10,4 @@ LICENCES = {
     "FacebookAI/xlm-roberta-base": "mit",
     "facebook/m2m100_418M": "mit",
 }
-"""As the cards of these repositories say on the hub; of a repository that is not here none is claimed."""
+"""Hub id -> licence by the repository's card on the hub; of other repositories no licence is claimed."""

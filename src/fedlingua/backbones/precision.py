@@ -1,5 +1,7 @@
-"""What dtype a model is held in, and what it computes in: what trains is fp32, since half precision rounds its steps away (Micikevicius et
-al. 2018, §3.1); frozen weights may be half, and casts happen in the forward pass alone.
+"""The dtype of a model's weights and of its computation.
+
+Trained tensors are fp32, since half precision rounds small steps to 0 (Micikevicius et al. 2018, §3.1); frozen weights may be bf16, and
+casts happen in the forward pass alone.
 """
 
 from collections.abc import Callable, Collection
@@ -14,25 +16,25 @@ from fedlingua.common.devices import computed_in
 
 
 def autocast(model: PreTrainedModel, precision: str) -> Any:
-    """bf16 arithmetic if requested and supported by the device; fp32 otherwise."""
+    """Return a context of bf16 arithmetic if that is requested and supported by the device; otherwise of fp32."""
     half = computed_in(precision, model.device.type) == "bf16"
     return torch.autocast(model.device.type, torch.bfloat16) if half else nullcontext()
 
 
 def allow_tf32(precision: str, device: str) -> None:
-    """Let a GPU's fp32 products round what they multiply to TF32's 10 bits, or no longer; a CPU's stay what they are."""
+    """Let a GPU round factors of fp32 products to TF32's 10 bits if the precision is tf32, else not; no effect on a CPU."""
     if device == "cuda":
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
 def hold(model: PreTrainedModel, trained: Collection[str], precision: str, device: str) -> None:
-    """Put the model on its device: the trained parameters in fp32, frozen ones in bf16 where the run computes in it.
+    """Move the model to its device: trained parameters in fp32, frozen ones in bf16 if the run computes in bf16.
 
-    On a CPU frozen fp32 weights stay, since a cast would give every process a copy of its own. Beside frozen bf16 weights a module with
-    fp32 parameters computes in fp32 and returns the dtype that it got, so that every forward pass works, under autocast or not.
+    On a CPU frozen fp32 weights stay fp32, since a cast would give every process its own copy. Beside frozen bf16 weights a module with
+    fp32 parameters computes in fp32 and returns its input's dtype, so that every forward pass works, with autocast or without.
     """
     parameters = dict(model.named_parameters())
-    masters = {name: parameters[name].detach().float() for name in trained}  # before the cast, which rounds
+    masters = {name: parameters[name].detach().float() for name in trained}  # copied before the cast, which rounds
     in_half = computed_in(precision, device) == "bf16" and (device == "cuda" or model.dtype != torch.float32)
     model.to(dtype=torch.bfloat16 if in_half else torch.float32)  # type: ignore[call-arg]  # hidden by transformers' decorator
     for name, master in masters.items():

@@ -1,4 +1,4 @@
-"""Pruning: only a third of each stack's layers is adapted (Liu et al. 2023, §5.3, table 5)."""
+"""Pruning: only a third of each stack's layers trains (Liu et al. 2023, §5.3, table 5)."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,16 +7,16 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import BackboneError
 
-if TYPE_CHECKING:  # what is planned needs no torch
+if TYPE_CHECKING:  # planning a run needs no torch
     from transformers import PreTrainedModel
 
 THIRDS = ("input-end", "middle", "output-end")
 
 
 def third(num_layers: int, which: str) -> range:
-    """Layers (from 0) of one third of a stack, or of "all": the third i holds round(i L / 3) up to round((i + 1) L / 3) - 1.
+    """Return the layers (from 0) of a third of a stack, or of "all": third i has round(i L / 3) to round((i + 1) L / 3) - 1.
 
-    12 layers make 4, 4, 4, as in the paper. Of fewer than 3 layers a third may be empty.
+    12 layers give 4, 4, 4, as in the paper. With fewer than 3 layers a third may be empty.
     """
     if which == "all":
         return range(num_layers)
@@ -25,12 +25,12 @@ def third(num_layers: int, which: str) -> range:
 
 
 def private_layers(sizes: Mapping[Part, int], names: str) -> dict[Part, set[int]]:
-    """Stack -> layers that `private-layers` names: part.layer, negative ones from the end, or part.third, with commas.
+    """Return stack -> layers of `private-layers`: part.layer (negative: from the end) or part.third, separated by commas.
 
-    sizes: layers of each stack.
+    sizes: number of layers of each stack.
 
     Raises:
-        BackboneError: a stack or a layer that the model has not.
+        BackboneError: the model has no such stack or layer.
     """
     private: dict[Part, set[int]] = {part: set() for part in sizes}
     for name in filter(None, (name.strip() for name in names.split(","))):
@@ -45,12 +45,12 @@ def private_layers(sizes: Mapping[Part, int], names: str) -> dict[Part, set[int]
 
 
 def kept_layers(model: "PreTrainedModel", which: str) -> dict[Part, range]:
-    """Stack -> its layers that `adapter.layers = which` keeps; BackboneError where nothing is left of one."""
+    """Return stack -> layers that `adapter.layers = which` chooses; raise BackboneError if a stack would have none."""
     return thirds({part: len(stack.held(model)) for part, stack in layout_of(model).stacks.items()}, which)
 
 
 def thirds(num_layers: Mapping[Part, int], which: str) -> dict[Part, range]:
-    """Stack -> the layers of a third, of a model with so many in each stack; BackboneError where nothing is left of one."""
+    """Return stack -> layers of a third, given each stack's number of layers; raise BackboneError if a stack would have none."""
     chosen = {stack: third(number, which) for stack, number in num_layers.items()}
     for stack, layers in chosen.items():
         if not layers:

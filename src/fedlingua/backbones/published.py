@@ -1,4 +1,4 @@
-"""A backbone's files: in a local folder, or on the hub at a pinned revision, from which they are fetched."""
+"""Finds a backbone's files in a local folder, or downloads them from the hub at a pinned revision."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from fedlingua.common.errors import BackboneError
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLED = "pytorch_model.bin"
 KEPT = {".json", ".model", ".spm", ".txt", ".jinja"}
-"""Endings of the files beside the weights that belong to a backbone: configuration and tokenizer."""
+"""File endings of a backbone's configuration and tokenizer."""
 
 
 def published_or_local(name: str, revision: str = "") -> Path:
-    """The local directory of a backbone; a hub id is downloaded into the hub's cache.
+    """Return the local directory of a backbone; download a hub id into the hub's cache.
 
     Raises:
-        BackboneError: neither a directory nor a reachable hub id at a pinned revision.
+        BackboneError: the name is neither a directory nor a reachable hub id with a pinned revision.
     """
     place = local_or_pinned(name, revision)
     if isinstance(place, Path):
@@ -31,7 +31,7 @@ def published_or_local(name: str, revision: str = "") -> Path:
 
 
 def local_or_pinned(name: str, revision: str = "") -> Path | str:
-    """A local directory, or the revision at which a hub id would be fetched; BackboneError where the name is neither."""
+    """Return a local directory, or the revision to download of a hub id; raise BackboneError if the name is neither."""
     local = Path(name).expanduser()
     if local.is_dir():
         return local.resolve()
@@ -49,7 +49,7 @@ def local_or_pinned(name: str, revision: str = "") -> Path | str:
 
 
 def _download(name: str, revision: str) -> Path:
-    """The snapshot of a hub repository in the hub's cache; pytorch_model.bin comes only where there are no safetensors."""
+    """Download a hub repository into the hub's cache, with pytorch_model.bin only if it has no safetensors."""
     from huggingface_hub import snapshot_download
 
     directory = Path(
@@ -61,5 +61,5 @@ def _download(name: str, revision: str) -> Path:
 
 
 def has_safetensors(directory: Path) -> bool:
-    """Whether the weights in `directory` are safetensors, in one file or in several with an index."""
+    """Return whether the weights in `directory` are safetensors, in one file or in several with an index."""
     return any((directory / name).is_file() for name in SAFETENSORS)

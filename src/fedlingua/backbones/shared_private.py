@@ -1,8 +1,8 @@
-"""The rest of the world's adapter, frozen beside a site's own, and the gate that mixes both: FedALT (Bian et al., AAAI 2026).
+"""The other sites' adapter, frozen beside a site's own, and the gate that mixes both: FedALT (Bian et al., AAAI 2026).
 
-Where a layer added f(x), by a bottleneck adapter or by low-rank matrices, it adds from then on
+Where a layer added f(x), by a bottleneck adapter or by low-rank matrices, it now adds
     a_own f_own(x) + a_rest f_rest(x), with (a_own, a_rest) = softmax(G x + b).
-G: (2, width) and b: (2,) begin at 0, and the rest as the own, so the model begins as the one without them.
+G: (2, width) and b: (2,) start at 0 and the rest (the other sites' adapter) as a copy of the own, so the model starts unchanged.
 """
 
 import copy
@@ -21,11 +21,11 @@ _RESTS = {
     ".lora_A.default.": ".beside.first.",
     ".lora_B.default.": ".beside.last.",
 }
-"""Part of an own tensor's name -> of that of the rest's tensor beside it."""
+"""Part of an own tensor's name -> the same part in the name of the rest's tensor."""
 
 
 class Beside(nn.Module):
-    """The rest's two projections and the gate. first, last: the own projections, whose input and output it follows by hooks."""
+    """The rest's two projections and the gate. first, last: the own projections, whose input and output it gets by hooks."""
 
     def __init__(self, first: nn.Linear, last: nn.Linear, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -47,13 +47,13 @@ class Beside(nn.Module):
 
 
 def mixed(scores: Tensor, own: Tensor, rest: Tensor) -> Tensor:
-    """a_own f_own + a_rest f_rest. scores: (..., 2), of which a is the softmax; own, rest: (..., width)."""
+    """Return a_own f_own + a_rest f_rest. scores: (..., 2), whose softmax is a; own, rest: (..., width)."""
     shares = torch.softmax(scores, dim=-1)
     return shares[..., :1] * own + shares[..., 1:] * rest
 
 
 def attach_rest(model: PreTrainedModel) -> None:
-    """Put the rest beside every adapter and every low-rank addition that the model has."""
+    """Attach the rest beside every adapter and every low-rank matrix pair of the model."""
     for module in list(model.modules()):
         attached: Any = module
         if isinstance(module, BottleneckAdapter):
@@ -64,16 +64,16 @@ def attach_rest(model: PreTrainedModel) -> None:
 
 
 def rest_name(name: str) -> str:
-    """What the rest's tensor beside an own one is called; "" of one that has none, as a norm."""
+    """Return the name of the rest's tensor beside an own tensor; "" if there is none, as for a norm."""
     own = next((part for part in _RESTS if part in name), "")
     return name.replace(own, _RESTS[own]) if own else ""
 
 
 def is_gate(name: str) -> bool:
-    """Whether a tensor of this name is a gate's, which trains and stays at its site."""
+    """Return whether a tensor of this name is a gate's, which trains and stays at its site."""
     return ".beside.gate." in name
 
 
 def is_rest(name: str) -> bool:
-    """Whether a tensor of this name belongs to the other sites' part, which is frozen."""
+    """Return whether a tensor of this name belongs to the rest, the other sites' frozen adapter."""
     return ".beside." in name and not is_gate(name)

@@ -1,4 +1,4 @@
-"""Shapes of the small backbones that are trained from nothing."""
+"""Shapes of the small backbones that are trained from scratch."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""What every room uses: errors, files, languages, units, processes."""
+"""What all packages use: errors, files, languages, units, processes."""

@@ -1,4 +1,4 @@
-"""The user's cache: what can be made again, made once, by one process at a time."""
+"""The user's cache directory, and a lock so that one process at a time makes an entry."""
 
 import fcntl
 import os
@@ -8,18 +8,18 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """`$XDG_CACHE_HOME/fedlingua`, or the same under the home directory."""
+    """Return `$XDG_CACHE_HOME/fedlingua`; by default ~/.cache/fedlingua."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlingua"
 
 
 def base_results_dir() -> Path:
-    """Where simulations keep what backbones make of texts before any training."""
+    """Return the folder where simulations store the results of untrained backbones (fedlingua.evaluation.base_results)."""
     return cache_dir() / "base-results"
 
 
 @contextmanager
 def making(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory that is about to be made: one process makes it while others wait for its result."""
+    """Hold the lock of a directory that is being made: one process makes it while others wait."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with (directory.parent / f".{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Whether a machine has a GPU at all, and what its CPU computes in, without loading torch."""
+"""Checks for a GPU driver, and which precision the CPU computes in, without loading torch."""
 
 import ctypes
 import sys
@@ -10,7 +10,7 @@ from fedlingua.common.errors import ConfigError
 
 
 def check_device(device: str) -> None:
-    """Raise ConfigError for `cuda` without a driver; whether torch can use the one that is there shows once a model loads."""
+    """Raise ConfigError for `cuda` without a GPU driver; whether torch can use the driver shows only when a model loads."""
     if device == "cuda" and sys.platform == "linux" and not _driver():
         raise ConfigError(
             "device = 'cuda', but this machine has no GPU driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
@@ -18,7 +18,7 @@ def check_device(device: str) -> None:
 
 
 def _driver() -> bool:
-    """NVIDIA's, or AMD's."""
+    """Return whether NVIDIA's or AMD's driver is there."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -27,19 +27,19 @@ def _driver() -> bool:
 
 
 NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Flags of a CPU that computes in bf16: x86's two kinds, and ARM's."""
+"""CPU flags of native bf16: two of x86, and ARM's."""
 
 
 @cache
 def cpu_flags() -> frozenset[str]:
-    """What Linux says this CPU has; nothing on other systems."""
+    """Return this CPU's flags on Linux; none on other systems."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return frozenset(next((line.split() for line in lines if line.startswith(("flags", "Features"))), ()))
 
 
 def computed_in(precision: str, device: str, say: Callable[[str], None] = lambda note: None) -> str:
-    """The precision that `device` computes in: fp32 on a CPU for what it has not, which bf16 is often, and tf32 always; `say` is told."""
+    """Return the precision that `device` computes in: on a CPU fp32, with a note to `say`, for tf32 and without native bf16."""
     if device != "cpu" or precision == "fp32" or (precision == "bf16" and NATIVE_BF16 & cpu_flags()):
         return precision
     say(f"precision = {precision!r}: this CPU has no {'native bf16' if precision == 'bf16' else 'TF32'} and computes in fp32")

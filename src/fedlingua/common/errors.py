@@ -1,4 +1,4 @@
-"""What a user or a site can cause, each as its own type: what was wrong, what was got, what is wanted, what to do."""
+"""Errors that a user or a site can cause. A message says what is wrong, what was got, what is wanted and what to do."""
 
 import traceback
 from collections.abc import Callable, Iterable
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 class FedlinguaError(Exception):
-    """Base of every error that a message to the user is written for; the command line prints it without a traceback.
+    """Base of all errors whose message is written for the user; the command line prints it without a traceback.
 
-    answer: what was found before, for programs that read a command's answer as JSON.
+    answer: results from before the error, for programs that read a command's output as JSON.
     """
 
     def __init__(self, *words: object, answer: Any = None) -> None:
@@ -32,7 +32,7 @@ class BackboneError(FedlinguaError):
 
 
 class ExchangeError(FedlinguaError):
-    """A message across the border between server and site is not what it has to be."""
+    """A message between server and site is not of the form that the protocol demands."""
 
 
 class RunError(FedlinguaError):
@@ -44,7 +44,7 @@ class DeploymentError(FedlinguaError):
 
 
 def all_at_once(checks: Iterable[Callable[[], T]]) -> list[T]:
-    """What all checks return; where some raise ConfigError, one with all their mistakes, a line each."""
+    """Return the results of all checks; raise one ConfigError with the messages of all that failed, a line each."""
     results, mistakes = list[T](), list[str]()
     for check in checks:
         try:
@@ -57,6 +57,6 @@ def all_at_once(checks: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def without_words(error: BaseException) -> str:
-    """An exception's type and where it was raised; its words may quote a sentence."""
+    """Return an exception's type and where it was raised, without its message, which may quote a sentence."""
     frames = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
     return f"{type(error).__name__} at {' > '.join(frames)}"

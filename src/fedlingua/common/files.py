@@ -1,4 +1,4 @@
-"""Files that a user names: base folders of their paths, TOML with the place of every mistake, and whole writes."""
+"""Files that a user names: resolves paths, reads TOML, writes atomically, and checks that a place can be written to."""
 
 import os
 import tomllib
@@ -13,21 +13,21 @@ from fedlingua.common.languages import nearest
 APP_DIR = Path(__file__).resolve().parents[3]
 """Root of the app's code: the checkout, or the bundle as a node unpacked it."""
 CHECKOUT = Path(fedlingua_demo.__file__).resolve().parents[2]
-"""Root of the installed checkout, whose experiments no bundle holds."""
+"""Root of the installed checkout, with the experiments, which no bundle holds."""
 CARRIED = ("src/fedlingua", "strategies", "clients")
 """Folders that every run carries to its nodes."""
 
 
 def resolve(path: str) -> Path:
-    """An absolute path as it is; another one from the checkout's root."""
+    """Return the absolute path; a relative one starts at the checkout's root."""
     given = Path(path).expanduser()
     return given if given.is_absolute() else CHECKOUT / given
 
 
 def bundled_files(app_dir: Path) -> list[Path]:
-    """What a run's bundle holds, sorted: the code that a node runs, with Flower's file of the app; no desk, no page, no experiment.
+    """Return the files of a run's bundle, sorted: the code that a node runs, pyproject.toml and LICENSE; no desk and no tests.
 
-    pyproject.toml tells Flower the same by `fab-include` and `fab-exclude`; it takes no tests. A strategy of one's own lies beside it.
+    `fab-include` and `fab-exclude` in pyproject.toml tell Flower the same. A user's own strategy lies beside pyproject.toml.
     """
     desk = app_dir / "src" / "fedlingua" / "desk"
     code = chain(app_dir.glob("*.py"), *((app_dir / package).rglob("*.py") for package in CARRIED))
@@ -36,7 +36,7 @@ def bundled_files(app_dir: Path) -> list[Path]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file; ConfigError where there is none, or it is not TOML, with the line."""
+    """Parse a TOML file; raise ConfigError if it is missing or unreadable, or, with the line, if it is not TOML."""
     try:
         with path.open("rb") as stream:
             return tomllib.load(stream)
@@ -52,7 +52,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Write a file whole or not at all: aside, then renamed."""
+    """Write a file atomically: beside its place, then renamed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     with aside.open("w", encoding="utf-8") as stream:
@@ -63,33 +63,33 @@ def replace_text(file: Path, text: str) -> None:
 
 
 def _some(folder: Path) -> str:
-    """A file in it that may have been meant."""
+    """Return words for a message that name a TOML file of the folder as an example; empty if it has none."""
     files = sorted(folder.glob("*.toml"))
     return f", for example {files[0]}" if files else ""
 
 
 def check_new_folder(folder: Path, option: str) -> None:
-    """Raise ConfigError for a folder that holds files already, is no folder, or where this user may not write."""
+    """Raise ConfigError for a folder that already holds files, is a file, or may not be written by this user."""
     if folder.is_dir() and any(folder.iterdir()):
         raise ConfigError(f"{option} {folder}: already holds files; give a new folder, or remove it")
     check_folder_to_write(folder, option)
 
 
 def check_absent(path: Path, kind: str = "folder") -> None:
-    """Raise ConfigError for a file or folder, given with --to, that is there already."""
+    """Raise ConfigError if the path given with --to exists."""
     if path.exists():
         raise ConfigError(f"{path} already exists; remove it, or give another {kind} with --to")
 
 
 def check_folder_to_write(folder: Path, option: str) -> None:
-    """Raise ConfigError, before anything is done for it, for a place where no folder can be written to."""
+    """Raise ConfigError, before any work is done, if the folder cannot be written to."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{option} {folder}: is a file; give a folder")
     _check_writable(folder, option)
 
 
 def check_file_to_write(file: Path, option: str) -> None:
-    """Raise ConfigError, before anything is done for it, for a place where no file can be written."""
+    """Raise ConfigError, before any work is done, if the file cannot be written."""
     if file.is_dir():
         raise ConfigError(f"{option} {file}: is a folder; give a file")
     _check_writable(file, option)

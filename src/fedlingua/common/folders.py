@@ -1,4 +1,4 @@
-"""A folder that is written whole or not at all, with checksums that detect damage."""
+"""Writes folders atomically, with checksums that detect damage."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ CHECKSUMS = "checksums"
 
 
 def write_folder(final: Path, write: Callable[[Path], None]) -> None:
-    """What `write` leaves in the folder that it is given, on disk under its final name with checksums; an older one is replaced."""
+    """Store the files that `write` makes in the folder given to it as `final`, with checksums; replace an older folder."""
 
     def with_checksums(aside: Path) -> None:
         write(aside)
@@ -23,8 +23,9 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
 
 
 def replace_folder(final: Path, write: Callable[[Path], None]) -> None:
-    """The same without checksums. An older one stays until the new one is whole, and where that cannot take
-    its place.
+    """Store the files that `write` makes as the folder `final`, without checksums.
+
+    The older folder stays until the new one is whole, and comes back if the new one cannot be renamed.
     """
     aside, old = (final.with_name(f".{final.name}.{ending}") for ending in ("writing", "old"))
     shutil.rmtree(aside, ignore_errors=True)
@@ -50,9 +51,9 @@ def replace_folder(final: Path, write: Callable[[Path], None]) -> None:
 
 
 def check_folder(folder: Path, must_have: str, instead: str) -> None:
-    """Refuse a folder that holds more, less or something else than its list of checksums says.
+    """Refuse a folder whose files differ from its list of checksums.
 
-    must_have: a file without which it is none. instead: what the user is told to do, such as "use another round's checkpoint".
+    must_have: a file that the list must name. instead: advice for the error message, such as "use another round's checkpoint".
 
     Raises:
         RunError: names the folder, or the file in it.
@@ -74,7 +75,7 @@ def check_folder(folder: Path, must_have: str, instead: str) -> None:
 
 
 def _to_disk(path: Path) -> None:
-    """Return once the file's, or the folder's, content would survive a power cut."""
+    """Sync a file or folder to disk, so that its content survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

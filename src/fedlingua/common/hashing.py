@@ -5,6 +5,6 @@ from pathlib import Path
 
 
 def sha256(file: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes."""
+    """Return the hexadecimal sha256 of a file's bytes."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

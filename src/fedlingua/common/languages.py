@@ -1,9 +1,9 @@
-"""Languages by their BCP-47 codes (RFC 5646), directions, and which languages are related.
+"""Languages by their BCP-47 codes (RFC 5646), translation directions, and which languages are related.
 
 `langcodes` parses and normalises codes by IANA's registry and Unicode CLDR, which also gives names and scripts. Groups and families are
-the collections of ISO 639-5, which `iso-langcodes` holds, by their common names. `_GROUPS` and `_FAMILIES` add what ISO 639-5 lacks, and
-one exception that is the paper's own: Liu et al. 2023, table 6, puts Thai with Chinese under Sino-Tibetan. A federation file can give
-families of its own (`[families]`), which go before these.
+the collections of ISO 639-5, from `iso-langcodes`, by their common names. `_GROUPS` and `_FAMILIES` add what ISO 639-5 lacks, and an
+exception from the paper: Liu et al. 2023, table 6, has Thai with Chinese under Sino-Tibetan. A federation file can define its own
+families (`[families]`), which take precedence.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fedlingua.common.errors import ConfigError
 
-if TYPE_CHECKING:  # imported where it is used: most commands ask for no language
+if TYPE_CHECKING:  # imported where it is used: most commands need no language
     from langcodes import Language
 
 
@@ -29,26 +29,26 @@ _GROUPS = _table(
     "tl Philippine, id Malayic, ms Malayic, jv Javanese, su Sundanese, mg Malagasy, bnt Bantu, ff Fula, wo Wolof, ig Igboid, "
     "yo Yoruboid, ht French Creole"
 )
-"""Collection of ISO 639-5, or language that it has no close one for -> group; of others the collection below the family, by its name."""
+"""Collection of ISO 639-5, or language without a close collection -> group. Others: name of the collection below the family."""
 _FAMILIES = _table(
     "aav Austroasiatic, nic Niger-Congo, xgn Mongolic, ccs Kartvelian, tai Tai-Kadai, th Sino-Tibetan, jpx Japonic, ko Koreanic, "
     "ht French Creole"
 )
-"""The same -> family; of others the outermost collection, by its name."""
+"""Collection or language -> family. Others: name of the outermost collection."""
 _NO_FAMILIES = frozenset(["art", "aus", "cai", "cau", "crp", "khi", "mul", "nai", "paa", "sai", "sgn", "tut"])
-"""Collections that go by area or kind, or whose members are not generally held to be related."""
+"""Collections by area or kind, or whose members are not generally held to be related: they count as no family."""
 _ALIKE = {"nb": "no", "nn": "no", "fil": "tl", "nso": "ns"}
-"""What M2M-100 and mBART-50 call a language otherwise: Norwegian's two written forms, Filipino, Northern Sotho."""
+"""Code -> the different code of M2M-100 and mBART-50: Norwegian's two written forms, Filipino, Northern Sotho."""
 _LONGEST = 64
-"""Characters of a code; files can claim any, and langcodes remembers each."""
+"""Upper bound of a code's characters: files can hold any text, and langcodes caches every code."""
 _WITHOUT_SPACES = frozenset(["Hanb", "Hani", "Hans", "Hant", "Hira", "Hrkt", "Jpan", "Kana", "Khmr", "Laoo", "Mymr", "Thai"])
 _RIGHT_TO_LEFT = frozenset(["Adlm", "Arab", "Aran", "Hebr", "Mand", "Nkoo", "Rohg", "Samr", "Syrc", "Thaa"])
 
 
 @dataclass(frozen=True, order=True)
 class Direction:
-    """A translation direction, written `de-fr`, or `zh-Hant--en` where a code has a hyphen of its own; text in one language, which is not
-    translated, has it on both sides, written `de`."""
+    """A translation direction, written `de-fr`, or `zh-Hant--en` where a code has a hyphen. Text in one language, which is not
+    translated, has that language on both sides, written `de`."""
 
     source: str
     target: str
@@ -60,20 +60,20 @@ class Direction:
 
     @property
     def is_one_language(self) -> bool:
-        """Whether this is no direction of translation, but the language of a text."""
+        """Whether this is the language of a text, not a translation direction."""
         return self.source == self.target
 
     @property
     def reverse(self) -> "Direction":
-        """The other way round."""
+        """The direction from target to source."""
         return Direction(self.target, self.source)
 
 
 def parse_direction(text: str, where: str = "direction") -> Direction:
-    """Read `de-fr`, `zh-Hant--en`, or `zh-Hant-en`, which has one reading; codes are normalised as `parse_language` does.
+    """Parse `de-fr`, `zh-Hant--en`, or `zh-Hant-en`, which can be read in one way only; normalise codes as `parse_language`.
 
     Raises:
-        ConfigError: not two codes, a code that is not BCP-47's, the same one twice, or more than one reading.
+        ConfigError: not two codes, no valid BCP-47 code, the same code twice, or a text that can be read in several ways.
     """
     ways = _readings(text) or [text.split("--" if "--" in text else "-")]
     if len(ways) > 1:
@@ -89,12 +89,12 @@ def parse_direction(text: str, where: str = "direction") -> Direction:
 
 
 def parse_language(text: str, where: str = "language") -> Direction:
-    """Read `de` or `zh-Hant`, the language of text that is not translated.
+    """Parse `de` or `zh-Hant`, the language of text that is not translated.
 
-    ZH-hant is zh-Hant, the deprecated iw is he, and a script that goes without saying is left out: de-Latn is de.
+    Codes are normalised: ZH-hant to zh-Hant, the deprecated iw to he, and without the language's usual script: de-Latn to de.
 
     Raises:
-        ConfigError: no valid BCP-47 code.
+        ConfigError: the text is no valid BCP-47 code.
     """
     if code := normal_code(text):
         return Direction(code, code)
@@ -104,20 +104,20 @@ def parse_language(text: str, where: str = "language") -> Direction:
 
 
 def parse_written(text: str) -> Direction:
-    """Read what `str` of a direction or of one language gave, or a person wrote for either; ConfigError for neither."""
+    """Parse a direction or one language, as `str` of a Direction or a person writes it; raise ConfigError for other text."""
     of_two = _readings(text) or re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", text) or ("-" in text and not normal_code(text))
     return parse_direction(text) if of_two else parse_language(text)
 
 
 def written_sides(direction: str) -> tuple[str, str]:
-    """Source and target of what `str` of a direction gave."""
+    """Return source and target of a direction as `str` writes it."""
     source, _, target = direction.partition("--" if "--" in direction else "-")
     return source, target
 
 
 def _readings(text: str) -> list[list[str]]:
-    """All ways to split a text into two valid codes; none if it is one code in normal form: de-fr is not (the country is FR),
-    zh-Hant is. If several remain, those in normal form: pt-BR-de is not pt into br-DE.
+    """Return all ways to split a text into two valid codes; none if it is one code in normal form, such as zh-Hant (de-fr is
+    not: the country is FR). Of several ways, only those in normal form, if any: pt-BR-de is not pt into br-DE.
     """
     if normal_code(text) == text:
         return []
@@ -129,11 +129,11 @@ def _readings(text: str) -> list[list[str]]:
 
 @lru_cache(maxsize=4096)
 def normal_code(text: str) -> str | None:
-    """A valid BCP-47 code in its one normal form, None of any other text. M2M-100's own `ns` is nso."""
+    """Return a valid BCP-47 code in its normal form, None for any other text. M2M-100's own `ns` becomes nso."""
     tag = _parsed("nso" if text == "ns" else text, normalize=False)
     if tag is None or not tag.is_valid() or not re.fullmatch("[A-Za-z0-9-]+", text):
         return None
-    # CLDR would have fil for tl, which IANA's registry has beside it.
+    # CLDR replaces tl by fil; IANA's registry has both.
     normal = tag if tag.language == "tl" else _parsed(tag.to_tag()) or tag
     return None if normal.extlangs else str(normal.simplify_script().to_tag())
 
@@ -143,32 +143,32 @@ def _parsed(text: str, normalize: bool = True) -> "Language | None":
 
     try:
         return Language.get(text, normalize) if 0 < len(text) < _LONGEST else None
-    except ValueError:  # LanguageTagError is one
+    except ValueError:  # includes LanguageTagError
         return None
 
 
 @lru_cache(maxsize=4096)
 def plain_code(tag: str) -> str:
-    """The language of a tag without country and script, as M2M-100 and mBART-50 write it: en-GB, EN_us and en are "en"."""
+    """Return a tag's language without country and script, as M2M-100 and mBART-50 write it: en-GB, EN_us and en give "en"."""
     parsed = _parsed(tag)
     language = (parsed and parsed.prefer_macrolanguage().language) or tag.strip().lower()
     return _ALIKE.get(language, language)
 
 
 def broader(code: str) -> Iterator[str]:
-    """A code and the less special ones that it is a case of: zh-Hant-TW, zh-Hant, zh (lookup of RFC 4647)."""
+    """Yield a code and its more general codes: zh-Hant-TW, zh-Hant, zh (lookup of RFC 4647)."""
     while code:
         yield code
         code = code.rpartition("-")[0]
 
 
 def known_as(language: str, known: Collection[str]) -> str | None:
-    """The name of a language for models that know only some codes: M2M-100 calls zh-Hant zh, and nb no."""
+    """Return which of the known codes a model uses for a language, None without one: M2M-100 calls zh-Hant zh, and nb no."""
     return next((code for code in (*broader(language), plain_code(language)) if code in known), None)
 
 
 def matching(language: str, tags: Iterable[str]) -> list[str]:
-    """Which tags mean a language: those of its very code, else those that say more: zh-TW for zh-Hant, en-GB for en; not en for en-GB."""
+    """Return the tags of a language: with exactly its code, else more specific: zh-TW for zh-Hant, en-GB for en; not en for en-GB."""
     meant = [tag for tag in tags if _means(tag, language)]
     return [tag for tag in meant if normal_code(tag.replace("_", "-")) == language] or meant
 
@@ -185,30 +185,30 @@ def _means(tag: str, language: str) -> bool:
 
 @cache
 def script_of(language: str) -> str:
-    """ISO 15924 code of the script that a language is written in, the likeliest where its code names none: Cyrl of ru, Hant of zh-TW."""
+    """Return the ISO 15924 code of a language's script, the likeliest if its code names none: Cyrl for ru, Hant for zh-TW."""
     tag = _parsed(language)
     return (tag and tag.maximize().script) or "Latn"
 
 
 def without_spaces(language: str) -> bool:
-    """Whether a language is written without spaces between words, so that lengths are counted in characters."""
+    """Return whether a language is written without spaces between words, so that lengths are counted in characters."""
     return script_of(language) in _WITHOUT_SPACES
 
 
 def right_to_left(language: str) -> bool:
-    """Whether a language is written from right to left."""
+    """Return whether a language is written from right to left."""
     return script_of(language) in _RIGHT_TO_LEFT
 
 
 def language_name(code: str) -> str:
-    """English name, by CLDR: German, Chinese (Traditional)."""
+    """Return the English name by CLDR: German, Chinese (Traditional)."""
     tag = _parsed(code, normalize=False)
     return str(tag.display_name()) if tag else code
 
 
 @cache
 def kinship(language: str) -> tuple[str, str] | None:
-    """Family of a language, and its closer group inside that; None where no table knows them."""
+    """Return the family of a language and its group within the family; None if no table has the language."""
     from iso_langcodes.iso639_3 import get_iso639_3, get_language_name
     from iso_langcodes.iso639_5 import language_parent
 
@@ -227,7 +227,7 @@ def kinship(language: str) -> tuple[str, str] | None:
 
 
 def near_keys(name: str, known: Iterable[str], most: int = 5) -> str:
-    """The keys nearest to a mistyped one, the likeliest named first; all of them where they are few."""
+    """Return words for an error message: the known keys nearest to a mistyped one; all keys if there are at most `most`."""
     keys = sorted(known)
     if len(keys) > most:
         keys = difflib.get_close_matches(name, keys, n=most, cutoff=0.0)
@@ -235,7 +235,7 @@ def near_keys(name: str, known: Iterable[str], most: int = 5) -> str:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for an error message, or nothing when no choice is near."""
+    """Return `; did you mean 'x'?` for an error message, or nothing when no choice is near."""
     names = list(choices)
     matches = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     return f"; did you mean {matches[0]!r}?" if matches else ""

@@ -1,4 +1,4 @@
-"""Processes of Flower's programs: finding them, their environment, and ending what was started."""
+"""Processes of Flower's programs: their environment, and how to find and end them."""
 
 import contextlib
 import errno
@@ -27,8 +27,8 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def flower_environment(home: Path) -> dict[str, str]:
-    """The environment of every program of Flower's: `home` is its FLWR_HOME, so the user's own ~/.flwr is neither read nor written."""
-    # SuperLink and SuperExec look for the programs beneath them on the PATH.
+    """Return the environment of Flower's programs; `home` is FLWR_HOME, so the user's ~/.flwr is neither read nor written."""
+    # SuperLink and SuperExec look for the programs that they start on the PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {
         **os.environ,
@@ -43,7 +43,7 @@ def flower_environment(home: Path) -> dict[str, str]:
 
 
 def marked(variable: str, value: str) -> list[psutil.Process]:
-    """Processes with this in their environment, other than this one: also those that changed session or lost their parent."""
+    """Return other processes with variable=value in their environment, even if they changed session or lost their parent."""
     processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -53,7 +53,7 @@ def marked(variable: str, value: str) -> list[psutil.Process]:
 
 
 def program(name: str) -> str:
-    """The command installed beside this Python, independent of PATH."""
+    """Return the path of the command beside this Python, else of that on the PATH; raise RunError without one."""
     beside = Path(sys.executable).parent / name
     path = str(beside) if beside.exists() else shutil.which(name)
     if path is None:
@@ -62,7 +62,7 @@ def program(name: str) -> str:
 
 
 def check_free(address: str, where: str) -> None:
-    """Raise DeploymentError for an address, host:port, that no server could listen on now."""
+    """Raise DeploymentError if no server could listen on the address, host:port, now."""
     host, _, port = address.rpartition(":")
     try:
         family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
@@ -85,7 +85,7 @@ def free_port() -> int:
 
 
 def json_object(printed: str) -> dict[str, Any] | None:
-    """The JSON object in a command's output, which may hold warnings around it."""
+    """Return the JSON object in a command's output, which may have warnings around it; None without one."""
     start, end = printed.find("{"), printed.rfind("}")
     try:
         content = json.loads(printed[start : end + 1])
@@ -100,7 +100,7 @@ def last_lines(text: str, lines: int) -> str:
 
 
 def end(processes: Iterable[psutil.Process], grace_s: float, hurry: threading.Event | None = None) -> None:
-    """SIGTERM to all, then SIGKILL to what is left after the grace; psutil makes sure that a pid is still the same process."""
+    """Send SIGTERM to all, then SIGKILL to those alive after `grace_s` or once `hurry` is set; psutil guards against reused pids."""
     alive = list(processes)
     if grace_s:
         _send(alive, signal.SIGTERM)
@@ -118,7 +118,7 @@ def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 
 
 def end_with_the_parent() -> None:
-    """In a thread of a multiprocessing child: wait for the parent's end, then exit at once."""
+    """Wait, in a thread of a multiprocessing child, for the parent's end, then exit at once."""
     parent = parent_process()
     assert parent
     parent.join()
@@ -131,7 +131,7 @@ def leave(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def signals_held() -> Iterator[threading.Event]:
-    """Signals that would break off a clean-up set this event instead."""
+    """Let signals that would interrupt a clean-up set the yielded event instead."""
     hurry = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield hurry

@@ -1,4 +1,4 @@
-"""Tables of a TOML file: their keys and dataclasses made from them. Every error names its place in the file."""
+"""Reads tables of a TOML file into dataclasses and checks their keys. Every error names its place in the file."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ _WANTED = {"tuple": "a list of names"}
 
 
 def table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """The table of this name in another one, empty where it is not there; ConfigError for something else than a table."""
+    """Return the table `name` in `raw`, empty if it is missing; raise ConfigError if it is not a table."""
     content = raw.get(name, {})
     if not isinstance(content, dict):
         raise ConfigError(f"{where}: {name} = {content!r}; wanted a table, [{name}] with keys below it")
@@ -21,10 +21,10 @@ def table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
 
 
 def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
-    """A dataclass from a TOML table whose keys are its fields, written with hyphens.
+    """Make a dataclass from a TOML table whose keys are the fields, written with hyphens.
 
     Raises:
-        ConfigError: an unknown key, or a value of another type than the field's default.
+        ConfigError: an unknown key, a value of another type than the field's default, or none of the field's choices.
     """
     fields = {each.name.replace("_", "-"): each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
     refuse_unknown(raw, set(fields), where)
@@ -51,14 +51,14 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
 
 
 def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Collection[str]], where: str) -> None:
-    """Raise ConfigError for a key that goes with another kind than is here. options: key -> kinds that it goes with."""
+    """Raise ConfigError for a key that does not go with this kind. options: key -> the kinds that it goes with."""
     for key, owners in options.items():
         if key in raw and kind not in owners:
             raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(owners)}, but this is {kind}; leave it out")
 
 
 def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Raise ConfigError for keys that are not known, with the nearest that are."""
+    """Raise ConfigError for unknown keys, and name the nearest known ones."""
     unknown = {key: value for key, value in raw.items() if key not in known}
     if unknown:
         mistakes = [f"{where}: {key} = {value!r}: there is no such key{near_keys(key, known)}" for key, value in unknown.items()]
@@ -66,7 +66,7 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
 
 
 def count(value: Any, what: str) -> int:
-    """A whole number, 0 or above; ConfigError for anything else."""
+    """Return a whole number, 0 or above; raise ConfigError for anything else."""
     if type(value) is not int or value < 0:
         raise ConfigError(f"{what} = {value!r}; wanted a whole number, 0 or above")
     return value

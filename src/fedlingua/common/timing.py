@@ -1,4 +1,4 @@
-"""Durations, for readers of a run: nothing depends on them."""
+"""Measures durations for a run's report; no result depends on them."""
 
 import time
 from collections.abc import Iterator, MutableMapping
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def timed(seconds: MutableMapping[str, float], name: str) -> Iterator[None]:
-    """Add the wall time of what is done inside to `seconds[name]`."""
+    """Add the wall time of the context to `seconds[name]`."""
     started = time.monotonic()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Write scores, counts, bytes, durations and shares the way a person reads them."""
+"""Formats scores, counts, bytes, durations and shares for people."""
 
 import math
 
@@ -7,22 +7,22 @@ BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def score(value: float | None) -> str:
-    """A score with two decimals."""
+    """Format a score with two decimals."""
     return NOTHING if value is None else f"{value:.2f}"
 
 
 def gain(value: float | None) -> str:
-    """A difference of scores with its sign; one that rounds to nothing reads +0.00, never -0.00."""
+    """Format a difference of scores with its sign; one that rounds to zero reads +0.00, never -0.00."""
     return NOTHING if value is None else f"{round(value, 2) + 0.0:+.2f}"
 
 
 def count(value: float | None) -> str:
-    """A whole number with its thousands apart."""
+    """Format a whole number with commas between thousands."""
     return NOTHING if value is None else f"{value:,.0f}"
 
 
 def parameters(value: float | None) -> str:
-    """A number of parameters, in millions or billions if it is large."""
+    """Format a number of parameters, in millions or billions if it is large."""
     if value is None:
         return NOTHING
     for size, unit in ((1e9, " B"), (1e6, " M")):
@@ -32,7 +32,7 @@ def parameters(value: float | None) -> str:
 
 
 def byte_unit(largest: float) -> tuple[float, str]:
-    """The best decimal unit for `largest` bytes, and its size in bytes."""
+    """Return the size in bytes of the best decimal unit for `largest` bytes, and its name."""
     size = 1.0
     for unit in BYTE_UNITS[:-1]:
         if largest < size * 1000:
@@ -42,7 +42,7 @@ def byte_unit(largest: float) -> tuple[float, str]:
 
 
 def data(value: float | None) -> str:
-    """A number of bytes in decimal units."""
+    """Format a number of bytes in decimal units."""
     if value is None:
         return NOTHING
     size, unit = byte_unit(value)
@@ -50,7 +50,7 @@ def data(value: float | None) -> str:
 
 
 def duration(value: float | None) -> str:
-    """Seconds as hours, minutes and seconds; under a minute with one decimal."""
+    """Format seconds as hours and minutes, or minutes and seconds; under a minute with one decimal."""
     if value is None:
         return NOTHING
     if value < 60:
@@ -61,14 +61,14 @@ def duration(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Seconds with three significant digits and at most six decimals; for columns, so without a unit."""
+    """Format seconds with three significant digits and at most six decimals; without a unit, for columns."""
     if not value:
         return NOTHING if value is None else "0"
     return f"{value:.{min(6, max(0, 2 - math.floor(math.log10(abs(value)))))}f}"
 
 
 def transfer(value: float | None) -> str:
-    """Seconds on a line: the shorter, the more decimals; from two minutes as `duration`."""
+    """Format seconds within a sentence: the shorter, the more decimals; from two minutes on as `duration`."""
     if value is None:
         return NOTHING
     if value >= 120:
@@ -80,7 +80,7 @@ def transfer(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of the whole, 0 to 1, in per cent; one that is not nothing never reads 0 %."""
+    """Format a share, 0 to 1, in per cent; one above 0 never reads 0 %."""
     if value is None:
         return NOTHING
     percent = 100 * value
@@ -90,5 +90,5 @@ def share(value: float | None) -> str:
 
 
 def bandwidth(value: float) -> str:
-    """Megabits a second, 10^6 of them."""
+    """Format a bandwidth in megabits (10^6 bits) a second."""
     return f"{value:,.10g} Mbit/s"

@@ -1,7 +1,7 @@
-"""What a backbone makes of a text before any training: made once, and found by a hash of all that decides it.
+"""Cache of the untrained backbone's results on a text, keyed by a hash of everything that they depend on.
 
-It is the same for every method, seed and run, and takes as long as scoring what was trained. Results may hold text, so the folder is for
-its user alone and belongs to one machine; a deployed site's is in its state.
+They are the same for every method, seed and run, and take as long as scoring a trained model. Results may hold text, so the folder is
+readable by its user alone and belongs to one machine; a deployed site's is in its state folder.
 """
 
 import hashlib
@@ -23,12 +23,13 @@ from fedlingua.settings.config import Settings
 
 T = TypeVar("T")
 MOST_BYTES = 256 * 2**20
-"""Of all results together; the ones that were not used for longest are removed first."""
+"""Largest size of a cache folder; the results that were not used for longest are removed first."""
 
 
 def base_result(folder: Path, trainable: Trainable, settings: Settings, asked: Sequence[Any], make: Callable[[], T]) -> T:
-    """What `make()` gives on the untrained backbone, from `folder` where it lies there whole. asked: the text, and all settings that
-    `make` goes by; both it and the result are what JSON holds, so that both ways give the same.
+    """Return the result of `make()` on the untrained backbone, read from `folder` if it is stored there undamaged.
+
+    asked: the text and all settings that `make` depends on. It and the result are JSON values, so that a stored result is equal.
     """
     model = trainable.model
     decided = {
@@ -44,14 +45,14 @@ def base_result(folder: Path, trainable: Trainable, settings: Settings, asked: S
     if content is None:
         with trainable.as_base():
             content = json.dumps(make())
-        with suppress(OSError):  # a full disk costs the next run its time, and this one nothing
+        with suppress(OSError):  # on a full disk the next run computes the result again
             _write(file, content)
     result: T = json.loads(content)
     return result
 
 
 def _read(file: Path) -> str | None:
-    """What was written; None where nothing was, or it is damaged."""
+    """Return the stored content; None if there is none, or if it is damaged."""
     try:
         digest, _, content = file.read_text(encoding="utf-8").partition("\n")
         os.utime(file)
@@ -61,7 +62,7 @@ def _read(file: Path) -> str | None:
 
 
 def _write(file: Path, content: str) -> None:
-    """Whole or not at all, for this user alone, whoever else writes the same at the same time."""
+    """Write atomically, readable by this user alone, safe beside other writers; then remove old results over MOST_BYTES."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     number, aside = tempfile.mkstemp(dir=file.parent)
     with os.fdopen(number, "w", encoding="utf-8") as stream:

@@ -15,13 +15,13 @@ from fedlingua.evaluation.text_metrics import Counts
 
 Numbers = NDArray[np.float64]
 SAMPLES, SEED = 1000, 12345
-"""sacreBLEU's."""
+"""The same as in sacreBLEU."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Second minus first. low, high: its 95 % interval over samples. p: how often a difference as large comes about by chance. None of
-    these where there is nothing to draw samples of.
+    """The difference of two systems' scores. low, high: 95 % interval of second minus first over the samples. p: probability of
+    a difference as large by chance. All None if there are no samples.
     """
 
     first: float
@@ -32,23 +32,23 @@ class Difference:
 
     @property
     def value(self) -> float:
-        """By how much the second scores higher."""
+        """Second minus first."""
         return self.second - self.first
 
 
 def draws(sentences: int, samples: int = SAMPLES, seed: int | Sequence[int] = SEED) -> Numbers:
-    """(samples, sentences): how often each sentence is drawn, as many times as there are sentences, with replacement."""
+    """Draw samples with replacement, as large as the text; return how often each has each sentence, (samples, sentences)."""
     rows = np.random.default_rng(seed).choice(sentences, size=(samples, sentences), replace=True)
     return np.stack([np.bincount(row, minlength=sentences) for row in rows]).astype(np.float64)
 
 
 def resampled(counts: Counts, score: Callable[[Counts], float], drawn: Numbers) -> Numbers:
-    """The score of each sample, (samples,). counts: (sentences, width); score: of their sum."""
+    """Return the score of each sample, (samples,). counts: (sentences, width). score: function of the summed counts, (width,)."""
     return np.array([score(total) for total in drawn @ counts])
 
 
 def difference(first: float, second: float, of_first: Numbers, of_second: Numbers) -> Difference:
-    """Of two scores, and of the same samples of both systems."""
+    """Compare two systems by their scores and by those of the same samples, (samples,)."""
     differences = of_second - of_first
     ordered = np.sort(differences)
     cut = len(ordered) // 40
@@ -58,6 +58,6 @@ def difference(first: float, second: float, of_first: Numbers, of_second: Number
 
 
 def paired(first: Counts, second: Counts, score: Callable[[Counts], float], drawn: Numbers) -> Difference:
-    """Of two systems that translated the same sentences."""
+    """Compare two systems by their counts, (sentences, width), of the same sentences."""
     samples = [resampled(counts, score, drawn) for counts in (first, second)]
     return difference(score(first.sum(axis=0)), score(second.sum(axis=0)), *samples)

@@ -1,4 +1,4 @@
-"""Beam search over any number of sentences, in batches of like length, in the order they came."""
+"""Translates any number of sentences by beam search, in batches of similar length."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -12,14 +12,14 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.common.languages import Direction
 
 TOKENS_PER_BATCH = 4000
-"""Padded source tokens times beams in one batch: what fits a small machine's caches."""
+"""Padded source tokens times beams in one batch: as many as fit a small machine's caches."""
 
 
 class Guide(Protocol):
-    """What changes the scores of next tokens: a memory, a glossary."""
+    """Changes the scores of next tokens, as a translation memory or a glossary does."""
 
     def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> AbstractContextManager[LogitsProcessor]:
-        """For one batch: sentences in the order of its rows, `beam` rows each."""
+        """Return the processor for one batch, within whose context it is used. sentences: in row order, `beam` rows each."""
 
 
 @torch.no_grad()
@@ -35,13 +35,13 @@ def translate(
     guides: Sequence[Guide] = (),
     no_repeat_ngram: int = 0,
 ) -> list[str]:
-    """One translation a sentence, same order; an empty sentence stays empty. Sources are cut at `max_tokens`.
+    """Return one translation for each sentence, in order; an empty sentence stays empty. Sources are cut at `max_tokens`.
 
-    most: sentences of one batch; 0: as many as fit. no_repeat_ngram: no translation has the same so many tokens twice; 0: no such rule.
-    Of a decoder-only model the source counts, too.
+    most: largest number of sentences in a batch; 0: as many as fit. guides: change the scores of next tokens. no_repeat_ngram: no
+    translation has the same so many tokens twice; 0: no such rule. Of a decoder-only model the source counts, too.
 
-    No sentence's limit depends on those that it shares a batch with. Their number and padding change the order in which floats are
-    summed, that is a logit's last bits; with most = 1 not even these.
+    A sentence's length limit does not depend on the others in its batch. Their number and padding change the order in which floats are
+    summed, and so a logit's last bits; with most = 1 nothing depends on other sentences.
     """
     model.eval()
     texts = [sentence.strip() for sentence in sentences]
@@ -56,13 +56,13 @@ def translate(
         longest = len(encoded[chosen[0]])
         input_ids, mask = torch.full((len(chosen), longest), codec.pad_id), torch.zeros(len(chosen), longest, dtype=torch.long)
         for row, number in enumerate(chosen):
-            # A decoder-only model goes on where the source ends: it is padded before it.
+            # A decoder-only model continues where the source ends: padding comes before the source.
             first = longest - len(encoded[number]) if codec.is_causal else 0
             input_ids[row, first : first + len(encoded[number])] = torch.tensor(encoded[number])
             mask[row, first : first + len(encoded[number])] = 1
-        # No sensible translation is four times as long as its source; the cap ends beams that run away.
+        # No sensible translation is four times as long as its source; the cap ends beams that never stop.
         caps = [min(max_new_tokens, 4 * len(encoded[number]) + 10) for number in chosen]
-        given = longest if codec.is_causal else 1  # tokens that stand before the translation: the source, or the start
+        given = longest if codec.is_causal else 1  # number of tokens before the translation: the source, or the start token
         with ExitStack() as stack:
             guiding = [stack.enter_context(guide.over(model, [texts[number] for number in chosen], beam)) for guide in guides]
             output = model.generate(  # type: ignore[operator]
@@ -86,14 +86,14 @@ def translate(
 
 
 class _AtItsOwnCap(StoppingCriteria):
-    """Ends every sentence of a batch where it would end by itself, as `max_new_tokens` does for all alike. caps: tokens, for each;
-    given: tokens that stand before them."""
+    """Ends every sentence of a batch at its own cap; `max_new_tokens` is the same for all. caps: new tokens of each sentence;
+    given: number of tokens before them."""
 
     def __init__(self, caps: Sequence[int], given: int) -> None:
         self.caps, self.given = torch.tensor(caps), given
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """input_ids: (sentences x candidates, len), the start token among them, a sentence's candidates together; so is the result."""
+        """Return which rows end, (sentences x candidates,). input_ids: (sentences x candidates, len), each sentence's rows together."""
         candidates = len(input_ids) // len(self.caps)
         ended: Tensor = self.caps.repeat_interleave(candidates).to(input_ids.device) <= input_ids.shape[1] - self.given
         return ended

@@ -1,4 +1,4 @@
-"""What a model makes of text that is masked."""
+"""Scores a model on masked text."""
 
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -13,15 +13,15 @@ from fedlingua.training.batches import by_tokens
 from fedlingua.training.masked_language import MaskedBatch, MaskedExample, TextExample, masks_hash
 
 TOKENS_PER_BATCH = 3000
-"""Padded tokens: no gradients, so batches can be large."""
+"""Padded tokens of a batch, which can be large without gradients."""
 
 
 def masked_scores(
     model: PreTrainedModel, codec: TextCodec, sentences: int, examples: Sequence[TextExample], key: str
 ) -> MaskedScores:
-    """Scores of a text every piece of which is masked once, in masks that the text and the key decide.
+    """Score a text, with every piece masked once; text and key determine the masks.
 
-    Sequence i falls into part i mod 4, so that each part is spread over the text.
+    Sequence i belongs to part i mod 4, so that each part is spread over the text.
     """
     parts = [[masked for text in examples[part::PARTS] for masked in text.fixed(key, len(text.ids))] for part in range(PARTS)]
     sums = [masked_sums(model, _batches(part, codec, model.device)) for part in parts]
@@ -31,7 +31,7 @@ def masked_scores(
 
 @torch.no_grad()
 def masked_sums(model: PreTrainedModel, batches: Iterable[MaskedBatch]) -> tuple[float, int, int]:
-    """(nll in nats, masked pieces, pieces guessed right), without dropout."""
+    """Return (nll in nats, number of masked pieces, number of correct guesses), without dropout."""
     model.eval()
     nll_sum, num_tokens, correct = 0.0, 0, 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Texts measured by the metrics that are asked for, one after another; COMET's model is loaded once for all of them."""
+"""Measures texts by the requested metrics; COMET's model is loaded once for all texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ COMET = "comet"
 
 @dataclass(frozen=True)
 class Measured:
-    """One metric of one text. counts: (sentences, width). checkpoint: of COMET's model, 48 bits of its sha256; else 0."""
+    """One metric's counts of one text, (sentences, width). checkpoint: 48 bits of the sha256 of COMET's model; others: 0."""
 
     metric: str
     counts: Counts
@@ -21,30 +21,30 @@ class Measured:
 
     @property
     def corpus(self) -> float:
-        """The score of all its sentences."""
+        """The score of the whole text."""
         return score_of(self.metric, self.counts.sum(axis=0))
 
 
 def score_of(metric: str, total: Counts) -> float:
-    """A corpus's score, from the sum of what is counted of its sentences, (width,)."""
+    """Return a corpus's score from the sum of its sentences' counts, (width,)."""
     return share(total) if metric == COMET else TEXT_METRICS[metric].score(total)
 
 
 def width_of(metric: str) -> int:
-    """How many numbers it counts of a sentence."""
+    """Return how many numbers the metric counts of a sentence."""
     return 2 if metric == COMET else TEXT_METRICS[metric].width
 
 
 def signature_of(metric: str, target: str, model: str, checkpoint: int) -> str:
-    """How a text in the language `target` is measured; model and checkpoint are COMET's."""
+    """Return the metric's signature for text in the language `target`; model and checkpoint are COMET's."""
     return comet_signature(model, checkpoint) if metric == COMET else TEXT_METRICS[metric].signature(target)
 
 
 def check_measuring(metrics: Sequence[str], model: str, say: Callable[[str], None]) -> None:
-    """Make sure that all of the metrics can be had here, before anything else takes long.
+    """Check that all metrics are available here, before anything that takes long.
 
     Raises:
-        ConfigError: COMET or its model cannot.
+        ConfigError: COMET or its model is not available.
     """
     if COMET in metrics:
         check_comet(model, say)
@@ -57,10 +57,10 @@ def measure(
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, dict[str, Measured]]:
-    """Text -> metric -> what it counts, in the order of `metrics`; say and progress are COMET's, which takes long.
+    """Return text -> metric -> counts, in the order of `metrics`; only COMET, which takes long, uses say and progress.
 
     Raises:
-        ConfigError: COMET or its model cannot be had here. RunError: COMET broke off.
+        ConfigError: COMET or its model is not available here. RunError: COMET failed.
     """
     measured: dict[str, dict[str, Measured]] = {name: {} for name in texts}
     for metric in metrics:

@@ -1,17 +1,17 @@
-"""Perplexity and accuracy of masked pieces as sums that add up over sites: no text has to travel (Manoel et al. 2022, §2.1, app. A.1)."""
+"""Perplexity and accuracy of masked pieces, from sums over sites; no text travels (Manoel et al. 2022, §2.1, app. A.1)."""
 
 import math
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 PARTS = 4
-"""Of a text, for a mean and a standard deviation: appendix A.1, table 7."""
+"""Parts of a text, for a mean and a standard deviation: appendix A.1, table 7."""
 
 
 @dataclass(frozen=True)
 class MaskedScores:
-    """Of one text: sentences; and for each of its parts the sum of minus the log probabilities of masked pieces (nats), how many there
-    were, and how many of them were guessed. A part may be empty. masks: 48 bits of what was shown and asked.
+    """The sums of one text. nll, tokens, correct: for each part, which may be empty, the negative log-likelihood of its masked
+    pieces (nats), their number, and the number of correct guesses. masks: 48 bits of a hash of the masked text and its targets.
     """
 
     sentences: int
@@ -21,7 +21,7 @@ class MaskedScores:
     masks: int
 
     def record(self) -> dict[str, int | float | list[int] | list[float]]:
-        """As a MetricRecord holds them."""
+        """Return the content of a MetricRecord."""
         return {
             "sentences": self.sentences,
             "nll": list(self.nll),
@@ -41,16 +41,16 @@ class MaskedScores:
 
 
 def perplexity(scores: MaskedScores) -> float:
-    """exp of the mean nll a masked piece, over the whole text."""
+    """Return the perplexity of the whole text: exp of the mean nll of a masked piece."""
     return math.exp(sum(scores.nll) / sum(scores.tokens))
 
 
 def accuracy(scores: MaskedScores) -> float:
-    """Share of the masked pieces that were guessed, 0-1."""
+    """Return the share of masked pieces that were guessed correctly, 0-1."""
     return sum(scores.correct) / sum(scores.tokens)
 
 
 def split_perplexity(scores: MaskedScores) -> tuple[float, float]:
-    """(mean, sample standard deviation) of the perplexities of the parts, as in table 7; of one part the deviation is 0."""
+    """Return (mean, sample standard deviation) of the parts' perplexities, as in table 7; of one part the deviation is 0."""
     values = [math.exp(nll / tokens) for nll, tokens in zip(scores.nll, scores.tokens, strict=True) if tokens]
     return fmean(values), stdev(values) if len(values) > 1 else 0.0

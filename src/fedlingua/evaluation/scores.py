@@ -1,6 +1,6 @@
-"""BLEU and chrF as sums that add up over sites: no sentence has to travel for a pooled score.
+"""BLEU and chrF from sums over sites, so that no sentence travels for a pooled score.
 
-Raw references, sacreBLEU's own tokenisation for each target language, and its signature beside every number (Post 2018).
+References are raw, each target language has sacreBLEU's tokenisation, and every number has its signature (Post 2018).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +16,9 @@ from fedlingua.common.languages import Direction, plain_code, without_spaces
 
 BLEU_ORDER = 4
 MORE, CHECKPOINT = "more.", "comet-checkpoint"
-"""In a record: before the name of a metric that is asked for besides; what COMET measured with."""
+"""Keys of a record: prefix of an additional metric's name; hash of COMET's model."""
 _OWN_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab"}
-"""Target language -> sacreBLEU's name of the tokenisation made for it; MeCab with the IPA dictionary for Japanese."""
+"""Target language -> sacreBLEU's name of the language's own tokenizer; Japanese: MeCab with the IPA dictionary."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class ScoreSums:
     """Sufficient statistics of one test set's translations.
 
     bleu: sys_len, ref_len, four counts of matching n-grams, four of all n-grams. chrf: for each order, n-grams of the hypothesis, of
-    the reference, and common ones, as sacreBLEU orders them. Both of integers; add them element by element. more: metric -> the sum of
-    what it counts, of those that the run asks for besides. comet_checkpoint: 48 bits of the model's, or 0.
+    the reference, and common ones, in sacreBLEU's order. Both are integers; add them element by element. more: additional metric of
+    the run -> the sum of its counts. comet_checkpoint: 48 bits of the sha256 of COMET's model, or 0.
     """
 
     sentences: int
@@ -37,7 +37,7 @@ class ScoreSums:
     comet_checkpoint: int = 0
 
     def record(self) -> dict[str, int | float | list[int] | list[float]]:
-        """As a MetricRecord holds them."""
+        """Return the content of a MetricRecord."""
         record: dict[str, int | float | list[int] | list[float]] = {
             "sentences": self.sentences,
             "bleu": list(self.bleu),
@@ -63,7 +63,7 @@ class ScoreSums:
 def score_sums(hypotheses: Sequence[str], references: Sequence[str], target: str) -> ScoreSums:
     """Count n-grams of translations into `target` against one raw reference each."""
     bleu = bleu_metric(bleu_tokenizer(target)).corpus_score(list(hypotheses), [list(references)])
-    # sacreBLEU publishes chrF's corpus statistics only through these two methods; a test holds the sum to corpus_score.
+    # sacreBLEU gives chrF's corpus statistics only by private methods; a test compares the sum with corpus_score.
     per_sentence = chrf_metric()._extract_corpus_statistics(list(hypotheses), [list(references)])
     chrf = [sum(column) for column in zip(*per_sentence, strict=True)]
     return ScoreSums(
@@ -74,7 +74,7 @@ def score_sums(hypotheses: Sequence[str], references: Sequence[str], target: str
 
 
 def bleu_score(sums: ScoreSums) -> float:
-    """Corpus BLEU, 0-100, exponential smoothing as sacreBLEU's default."""
+    """Return corpus BLEU, 0-100, with exponential smoothing, sacreBLEU's default."""
     system_length, reference_length, *counts = sums.bleu
     score = BLEU.compute_bleu(
         correct=counts[:BLEU_ORDER],
@@ -87,26 +87,26 @@ def bleu_score(sums: ScoreSums) -> float:
 
 
 def chrf_score(sums: ScoreSums) -> float:
-    """Corpus chrF, 0-100 (character order 6, beta 2)."""
+    """Return corpus chrF, 0-100 (character order 6, beta 2)."""
     return float(chrf_metric()._compute_f_score(list(sums.chrf)))
 
 
 def bleu_tokenizer(target: str) -> str:
-    """sacreBLEU's name of the tokenisation: the language's own, characters where words are not written apart, else 13a."""
+    """Return sacreBLEU's name of the tokenizer: the language's own, else "char" if it has no spaces between words, else 13a."""
     return _OWN_TOKENIZERS.get(plain_code(target), "char") if without_spaces(target) else "13a"
 
 
 def check_tokenizers(directions: Iterable[Direction]) -> None:
-    """Refuse directions whose translations could not be scored here, before anything trains.
+    """Refuse directions whose translations cannot be scored on this machine, before anything trains.
 
     Raises:
-        ConfigError: names the direction, its tokenizer and what to install.
+        ConfigError: the tokenizer of a direction is not installed; names both and what to install.
     """
     for direction in directions:
         tokenizer, extra = bleu_tokenizer(direction.target), plain_code(direction.target)
         try:
             bleu_metric(tokenizer)
-        except RuntimeError as error:  # sacreBLEU's own, where the packages of one of its extras are missing
+        except RuntimeError as error:  # raised by sacreBLEU if the packages of one of its extras are missing
             raise ConfigError(
                 f"direction {direction}: BLEU into {direction.target!r} takes sacreBLEU's tokenizer {tokenizer!r}, whose packages are not "
                 f"installed here; wanted those of the extra {extra!r}: pip install 'fedlingua[{extra}]', or "
@@ -116,7 +116,7 @@ def check_tokenizers(directions: Iterable[Direction]) -> None:
 
 @cache
 def signatures(target: str) -> tuple[str, str]:
-    """(BLEU's, chrF's) sacreBLEU signatures of scores into `target`."""
+    """Return sacreBLEU's signatures (of BLEU, of chrF) for translations into `target`."""
     bleu, chrf = bleu_metric(bleu_tokenizer(target)), chrf_metric()
     for metric in (bleu, chrf):
         metric.corpus_score(["a"], [["a"]])  # a signature knows the number of references only after a score
@@ -124,7 +124,7 @@ def signatures(target: str) -> tuple[str, str]:
 
 
 def below_base(sites: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence where sites end with a model that translates worse than the backbone did. sites: name -> scores."""
+    """Yield a warning if sites end with a model that has less BLEU than the backbone. sites: name -> scores."""
     below = {site: of for site, of in sites.items() if of.get("bleu", 0.0) < of.get("base_bleu", 0.0)}
     worse = [f"{site} ({of['bleu']:.1f}, before {of['base_bleu']:.1f})" for site, of in below.items()]
     if worse:
@@ -132,17 +132,17 @@ def below_base(sites: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def averages(scores: Mapping[str, float], sentences: Mapping[str, int]) -> tuple[float, float]:
-    """(macro, micro): the plain mean over sites, and the mean weighted by test size, which is what the paper calls micro."""
+    """Return (macro, micro): the plain mean over sites, and the mean weighted by test size, as the paper defines micro."""
     total = sum(sentences.values())
     macro = sum(scores.values()) / len(scores)
     return macro, sum(scores[name] * sentences[name] for name in scores) / total
 
 
 def bleu_metric(tokenizer: str) -> BLEU:
-    """sacreBLEU's BLEU by a tokenisation of its own."""
+    """Return sacreBLEU's BLEU with one of its tokenizers."""
     return BLEU(tokenize=tokenizer)
 
 
 def chrf_metric() -> CHRF:
-    """sacreBLEU's chrF, character order 6, beta 2."""
+    """Return sacreBLEU's chrF, character order 6, beta 2."""
     return CHRF()

@@ -1,26 +1,26 @@
-"""A site's scores of a text: sums that add up over texts and sites, and none of its words."""
+"""A site's scores of a text as sums, which can be added over texts and sites and hold no text."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class TextSums(Protocol):
-    """Sums of one text, of whatever task."""
+    """Score sums of one text, of any task."""
 
     @property
     def sentences(self) -> int:
-        """Of the text."""
+        """Number of the text's sentences."""
 
     def record(self) -> dict[str, int | float | list[int] | list[float]]:
-        """As a MetricRecord holds them."""
+        """Return the content of a MetricRecord."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Score sums of one text: of what the site keeps, and of the base.
+    """Score sums of one text, of the model that the site keeps (result) and of the untrained backbone (base).
 
-    Where sites choose also those of the model that the site trained alone (None: it diverged) and of the federation's, which candidate is
-    kept, and 95 % intervals of what it gains on the text over the better of base and alone, and over alone, in the task's first metric.
+    If sites choose their model, also of the model that the site trained alone (None if it diverged) and of the federation's; the name of
+    the kept candidate; and 95 % intervals of its gain over the better of base and alone, and over alone, in the task's first metric.
     """
 
     result: TextSums

@@ -1,4 +1,4 @@
-"""Checks of a run's task against its sites, before anything is loaded."""
+"""Checks that a run's sites fit its task, before anything is loaded."""
 
 from collections.abc import Collection
 
@@ -8,10 +8,10 @@ from fedlingua.evaluation.scores import check_tokenizers
 
 
 def check_task(task: str, directions: Collection[Direction]) -> None:
-    """Refuse sites that do not fit the task, and those whose result could not be scored here.
+    """Refuse directions that do not fit the task, and those whose result cannot be scored on this machine.
 
     Raises:
-        ConfigError: names the first of them, and what to do.
+        ConfigError: names the first such direction, and what to do.
     """
     for direction in directions:
         if task == "translation" and direction.is_one_language:

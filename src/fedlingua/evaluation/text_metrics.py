@@ -1,6 +1,6 @@
-"""Metrics of translated text as counts of each sentence, whose sum a corpus's score is made of; what is resampled, compared and published.
+"""Metrics of translated text: counts of each sentence, to be resampled or summed, and the corpus score made of their sum.
 
-sacreBLEU's BLEU, chrF, chrF++ and TER with their signatures (Post 2018); length ratio and off-target rate beside them.
+They are sacreBLEU's BLEU, chrF, chrF++ and TER with their signatures (Post 2018), length ratio and off-target rate.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Counts = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Translated:
-    """A text that is scored: three lists of equal length, a sentence a place. target: code of the language it is translated into."""
+    """A translated text to score: three lists of equal length, one sentence an item. target: code of the target language."""
 
     sources: Sequence[str]
     hypotheses: Sequence[str]
@@ -33,10 +33,10 @@ class Translated:
 
 @dataclass(frozen=True)
 class TextMetric:
-    """What a metric counts, and what becomes of it.
+    """A metric as counts and a score made of them.
 
-    count: of a text, (sentences, width). score: of a corpus, from the sum over its sentences, (width,). signature: how it is measured
-    where the target language is the given one.
+    count: return a text's counts, (sentences, width). score: return a corpus's score from the sum of its sentences' counts, (width,).
+    signature: return the metric's signature for a target language.
     """
 
     width: int
@@ -45,17 +45,17 @@ class TextMetric:
     signature: Callable[[str], str]
 
     def of(self, counts: Counts) -> float:
-        """The score of a whole text."""
+        """Return the score of a whole text from its counts, (sentences, width)."""
         return self.score(counts.sum(axis=0))
 
 
 def _sacre(width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
-    """A metric of sacreBLEU's. made: for a target language."""
-    # What is counted decides the score, in whatever language; a bootstrap asks for it thousands of times.
+    """Return a metric of sacreBLEU. made: makes sacreBLEU's object for a target language."""
+    # The counts alone determine the score, in any language; a bootstrap computes it thousands of times.
     scorer = made("en")
 
     def count(text: Translated) -> Counts:
-        # sacreBLEU publishes what it counts of a sentence only through this method and the next; tests hold them to corpus_score.
+        # sacreBLEU gives counts of sentences only by this private method and the next; tests compare them with corpus_score.
         counts = made(text.target)._extract_corpus_statistics(list(text.hypotheses), [list(text.references)])
         return np.asarray(counts, dtype=np.float64).reshape(len(text.hypotheses), width)
 
@@ -83,7 +83,7 @@ def _chrf_plus_plus(target: str) -> CHRF:
 
 
 def _ter(target: str) -> TER:
-    """Of Chinese and Japanese of characters, as sacreBLEU's Tercom has it; of Thai and others without spaces it sees no words."""
+    """Return TER, of characters for Chinese and Japanese (as in Tercom); it finds no words in Thai and others without spaces."""
     asian = plain_code(target) in ("zh", "ja")
     return TER(normalized=asian, asian_support=asian)
 
@@ -101,7 +101,7 @@ def _other_languages(text: Translated) -> Counts:
 
 
 def share(total: Counts) -> float:
-    """The first of two sums over the second."""
+    """Return the first of two sums divided by the second; 0 if the second is 0."""
     return float(total[0] / total[1]) if total[1] else 0.0
 
 
@@ -110,9 +110,9 @@ TEXT_METRICS: dict[str, TextMetric] = {
     "chrf": _sacre(18, _chrf),
     "chrf++": _sacre(24, _chrf_plus_plus),
     "ter": _sacre(2, _ter),
-    # In BLEU's tokens: those of the translations over those of the references.
+    # Number of BLEU's tokens in the translations, divided by that in the references.
     "length-ratio": TextMetric(2, _lengths, share, _BLEU.signature),
-    # Translations that are surely in another language than asked for.
+    # Share of translations that are certainly in another language than the target.
     "off-target": TextMetric(2, _other_languages, share, lambda target: f"py3langid:{version('py3langid')}"),
 }
-"""One line a metric: its name -> how a text is measured by it. COMET takes a model and stands beside them (fedlingua/comet)."""
+"""Name -> metric. COMET, which needs a model, is apart (fedlingua/evaluation/comet)."""

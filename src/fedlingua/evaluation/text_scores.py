@@ -1,4 +1,4 @@
-"""What a model makes of one split of a site's text, as its task is judged: sums, and the two metrics that they come to."""
+"""Scores a model on one split of a site's text by the task's two metrics, as sums."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from fedlingua.training.masked_language import MASKS_KEY
 from fedlingua.training.site_examples import sequences_of
 
 Sums = Any
-"""A task's own: evaluation.scores.ScoreSums, or evaluation.perplexity.MaskedScores."""
+"""The task's sums: evaluation.scores.ScoreSums or evaluation.perplexity.MaskedScores."""
 
 
 @dataclass(frozen=True)
 class TextScorer:
-    """sums: of a model on a split; values: what they come to, by the metrics' keys; about: how much was measured, and by which metric or
-    masks, so that two numbers can be seen to be of the same.
+    """A task's scoring. sums: score a model on a split; values: compute the metrics from the sums, by their keys; about: return
+    how much was measured and by which metrics or masks, which shows whether two values can be compared.
     """
 
     sums: Callable[[PreTrainedModel, Codec, SiteText, Split, Settings], Sums]
@@ -39,21 +39,21 @@ class TextScorer:
 def translations(
     model: PreTrainedModel, codec: Codec, pairs: Sequence[Pair], direction: Direction, settings: Settings
 ) -> list[str]:
-    """What the model makes of the sources, with the run's beam and lengths."""
+    """Translate the sources, with the run's beam and length limits."""
     sources = [pair.source for pair in pairs]
     lengths = settings.max_tokens, settings.max_decode_tokens
     return translate(model, codec, sources, direction, settings.beam, *lengths, no_repeat_ngram=settings.no_repeat_ngram)
 
 
 def translation_sums(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> ScoreSums:
-    """BLEU and chrF counts."""
+    """Translate a split and return its BLEU and chrF counts."""
     pairs = text.splits[split]
     hypotheses = translations(model, codec, pairs, text.direction, settings)
     return score_sums(hypotheses, [pair.target for pair in pairs], text.direction.target)
 
 
 def masked_sums_of(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> MaskedScores:
-    """Perplexity's and accuracy's sums, every piece masked once."""
+    """Return a split's sums for perplexity and accuracy, with every piece masked once."""
     assert isinstance(codec, TextCodec), type(codec)  # check_backbone refuses others
     examples = sequences_of(text, split, codec, settings)
     with autocast(model, settings.precision):
@@ -77,4 +77,4 @@ TEXT_SCORERS: dict[str, TextScorer] = {
         masked_sums_of, lambda sums: {PERPLEXITY.key: perplexity(sums), ACCURACY.key: accuracy(sums)}, _about_masked
     ),
 }
-"""One line a task: `task` -> how a text is scored."""
+"""Value of `task` -> how a text is scored."""

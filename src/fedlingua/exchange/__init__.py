@@ -1,1 +1,1 @@
-"""The one border between server and site: tensor sets, records, checks, bytes."""
+"""What server and sites exchange: tensor sets, Flower records, their checks, and bytes on the wire."""

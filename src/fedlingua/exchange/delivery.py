@@ -1,7 +1,7 @@
-"""What a run leaves at a site at its end: the trained tensors, and all that it takes to translate with them without the server.
+"""The final model that a run stores at a site: the trained tensors, and all that is needed to translate without the server.
 
-Of what was attached to the backbone `adapter/` holds `adapter.safetensors` and `adapter_config.json`; where the whole model trains,
-`model.safetensors` holds it. `delivered.json` says what they fit on and which settings they were trained under.
+An adapter is stored as `adapter/adapter.safetensors` and `adapter/adapter_config.json`, a whole model that was trained as
+`model.safetensors`. `delivered.json` names the backbone that they belong to and the settings that they were trained with.
 """
 
 import json
@@ -24,12 +24,12 @@ ADAPTER = Path("adapter", "adapter.safetensors")
 _MODEL = Path("model.safetensors")
 _ABOUT = "delivered.json"
 SCORES = "scores-"
-"""Before a site's name and .json: what the site itself is told of its scores."""
+"""Prefix of the file, named by the site and .json, that tells the site its own scores."""
 _AGAIN = "restore it, or use another run"
 
 
 def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapping[str, Any]) -> None:
-    """Keep the trained tensors that the model holds now; `site`: its name, direction and best round, as the files say them."""
+    """Store the model's trained tensors in `folder`; `site`: name, direction and best round, to be written into the files."""
     from fedlingua.exchange.tensor_sets import read_tensors
 
     tensors = read_tensors(trainable.model, trainable.whole)
@@ -42,15 +42,15 @@ def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapp
 
 
 def is_delivered(folder: Path) -> bool:
-    """Whether a run has left there all that it takes to translate."""
+    """Return whether a run has delivered a model to the folder."""
     return (folder / _ABOUT).is_file()
 
 
 def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
-    """What `deliver` kept: the trained tensors, and what stands in delivered.json.
+    """Load what `deliver` stored: the trained tensors, and the content of delivered.json.
 
     Raises:
-        RunError: nothing was delivered there, or the tensors are not there any more, or are damaged.
+        RunError: nothing was delivered there, or a file is missing or damaged.
     """
     if not is_delivered(folder):
         raise RunError(f"{folder}: nothing was delivered here; the run has not ended, or trained nothing")
@@ -64,10 +64,10 @@ def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
 
 
 def delivered_about(folder: Path) -> dict[str, Any]:
-    """What stands in delivered.json, of a folder that has one.
+    """Read the delivered.json of a folder that has one.
 
     Raises:
-        RunError: it is damaged.
+        RunError: the file is damaged.
     """
     try:
         about: dict[str, Any] = json.loads((folder / _ABOUT).read_bytes())

@@ -1,4 +1,4 @@
-"""What a request's tensors are, by the hash of each part: a site is not sent what it already has, it is told its name."""
+"""Hashes of a request's tensors, one a part: of a part that a site already has, only the hash is sent."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -17,18 +17,18 @@ _ROUND, _KEEP, _BASE = "round", "keep", "from."
 
 
 class NotHeldError(ExchangeError):
-    """A part that a request names and this site does not have: the server sends it whole, then."""
+    """The site does not have a part that the request names by its hash; the server then sends the part whole."""
 
 
 @dataclass(frozen=True)
 class NamedState:
-    """A request's STATE record.
+    """A request's STATE record, which names the request's tensors.
 
     Args:
-        number: The round that the tensors are of; 0: those that everybody starts from.
-        keep: The round whose tensors the site may be asked for at the end, besides the newest.
-        digests: part -> hash of its numbers. What the request's ARRAYS do not hold of them, the site has.
-        bases: part -> hash of what the site has, of a part that comes as a coded change of that.
+        number: The round that the tensors are from; 0: the initial tensors, equal at all sites.
+        keep: A round besides the newest whose tensors the site must keep, since the end of the run may need them.
+        digests: part -> hash of its numbers. The site already has the parts that are not in the request's ARRAYS.
+        bases: part -> hash of the numbers at the site that the request's coded change applies to, for parts sent as a change.
     """
 
     number: int
@@ -37,16 +37,16 @@ class NamedState:
     bases: Mapping[str, str] = field(default_factory=dict)
 
     def record(self) -> ConfigRecord:
-        """As a request holds it."""
+        """Return the state as a request's record."""
         bases = {f"{_BASE}{part}": digest for part, digest in self.bases.items()}
         return ConfigRecord({_ROUND: self.number, _KEEP: self.keep, **self.digests, **bases})
 
     @classmethod
     def of(cls, content: RecordDict) -> "NamedState | None":
-        """Read a request's; None where it has none, that is where all of its tensors come with it.
+        """Read the state from a request; None without a record: then all tensors come with the request.
 
         Raises:
-            ExchangeError: It is not a record of this version.
+            ExchangeError: The record is not of this version.
         """
         record: Mapping[str, Any] | None = content.config_records.get(STATE)
         if record is None:
@@ -62,12 +62,12 @@ class NamedState:
 
 
 def outdated(rounds: Iterable[int], state: NamedState, last: int) -> list[int]:
-    """Those that nobody names again after a request: earlier than the last ones, and later ones, of a server that died since."""
+    """Return rounds that no later request names: older than the `last` ones, or newer than `state` (of a dead server)."""
     return [number for number in rounds if not state.number - last < number <= state.number and number != state.keep]
 
 
 def digest_of(*pieces: Numbers) -> str:
-    """SHA-256 over a part's numbers, float32 end to end."""
+    """Return the SHA-256 of a part's numbers, float32 and end to end, given in pieces."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(np.ascontiguousarray(piece).data)
@@ -75,14 +75,14 @@ def digest_of(*pieces: Numbers) -> str:
 
 
 def digests_of(tensors: NamedTensors, chosen: TensorSet) -> dict[str, str]:
-    """part -> hash of a set's tensors."""
+    """Return part -> hash of the part's tensors in the set."""
     return {part: digest_of(*pieces) for part, pieces in runs(tensors, chosen).items()}
 
 
 def identity(content: RecordDict) -> str:
-    """Hash what a request asks, whether its tensors come with it or by name.
+    """Return a hash of a request's content that does not depend on whether its tensors are sent or named by their hashes.
 
-    Who sends other tensors than it names is refused when they are read.
+    Tensors that differ from the hashes in the request are refused later, when they are read.
     """
     if STATE not in content:
         return content.object_id

@@ -1,7 +1,7 @@
-"""On the wire a part's tensors are one array: encoder, decoder and shared, each laid end to end in the order of the tensor set.
+"""Joins tensors to one flat array a part (encoder, decoder, shared), in the order of their tensor set: the form that travels.
 
-Both sides know names, shapes and order (their fingerprints agree before anything travels), so a name a tensor would be 490 bytes and
-two requests for nothing; and what a cluster's sites get alike is one object, which the SuperLink takes and keeps once.
+Both sides know names, shapes and order (their fingerprints agree before tensors travel), so sending every tensor by name would cost 490
+bytes and two requests each for nothing. What all sites of a cluster get is one object, which the SuperLink receives and stores once.
 """
 
 import math
@@ -21,7 +21,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 class Flat(Protocol):
-    """One part's numbers end to end, in memory or in a file: `flat[a:b]` gives those from a up to b."""
+    """One part's numbers end to end, in memory or in a file; `flat[a:b]` reads those from a up to b."""
 
     def __len__(self) -> int: ...
 
@@ -30,7 +30,7 @@ class Flat(Protocol):
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some of a flat array's numbers, `length` from `first` on, left where they lie until they are asked for."""
+    """A slice of a flat array: `length` numbers from `first` on, read only when they are indexed."""
 
     whole: Flat
     first: int
@@ -45,7 +45,7 @@ class Stretch:
 
 
 class EndToEnd:
-    """Flat arrays as one, each left where it lies; what lies in one of them is given as a view."""
+    """Several flat arrays, indexed as one without a copy; a slice within one of them is a view."""
 
     def __init__(self, arrays: Sequence[Numbers]) -> None:
         self.arrays, self.ends = arrays, list(accumulate(map(len, arrays)))
@@ -65,7 +65,7 @@ class EndToEnd:
 
 
 class Joined(Mapping[str, Numbers]):
-    """A set's tensors by name, out of one flat array a part. Each is taken from there when it is asked for, and may not be written to."""
+    """A set's tensors by name, backed by one flat array a part. A tensor is read when it is indexed, and is read-only."""
 
     def __init__(self, parts: Mapping[str, Flat], chosen: TensorSet) -> None:
         self.parts, self.chosen = dict(parts), chosen
@@ -76,16 +76,16 @@ class Joined(Mapping[str, Numbers]):
 
     @property
     def places(self) -> list[tuple[Part, int, int]]:
-        """(part, first, last) of every tensor's numbers in its part, in the set's order."""
+        """(part, first, last) of every tensor, in the set's order: where its numbers lie in the part's flat array."""
         return [(spec.part, first, first + _size(spec)) for spec, first in self._places.values()]
 
     def of_part(self, part: Part) -> "Joined":
-        """The tensors of one part."""
+        """Return the tensors of one part."""
         held: dict[str, Flat] = {part: self.parts[part]} if part in self.parts else {}
         return Joined(held, TensorSet(self.chosen.name, tuple(self.chosen.of_part(part))))
 
     def flat(self, name: str) -> Flat:
-        """One tensor's numbers end to end; of a tensor in a file, no more is read than is asked for."""
+        """Return one tensor's numbers end to end; of a tensor in a file, only indexed numbers are read."""
         spec, first = self._places[name]
         return Stretch(self.parts[spec.part], first, _size(spec))
 
@@ -103,13 +103,13 @@ class Joined(Mapping[str, Numbers]):
 
 
 class Some(Mapping[str, Numbers]):
-    """Some of the tensors of a mapping, by name; each stays where it lies until it is asked for."""
+    """The tensors of a mapping that have the given names; each is read when it is indexed."""
 
     def __init__(self, tensors: Mapping[str, Numbers], names: Iterable[str]) -> None:
         self._tensors, self._names = tensors, dict.fromkeys(names)
 
     def flat(self, name: str) -> Flat:
-        """One tensor's numbers end to end; of a tensor in a file, no more is read than is asked for."""
+        """Return one tensor's numbers end to end; of a tensor in a file, only indexed numbers are read."""
         return flat(self._tensors, name)
 
     def __getitem__(self, name: str) -> Numbers:
@@ -128,18 +128,18 @@ class Some(Mapping[str, Numbers]):
 
 
 def flat(tensors: Mapping[str, Numbers], name: str) -> Flat:
-    """One of the tensors, end to end, wherever it lies."""
+    """Return one of the tensors as a flat array, without reading one that lies in a file."""
     return tensors.flat(name) if isinstance(tensors, Joined | Some) else np.ravel(tensors[name])
 
 
 def joined_set(chosen: TensorSet) -> TensorSet:
-    """The set as it travels: one flat tensor for each part that has any."""
+    """Return the set as it travels: one flat tensor for each part that has numbers."""
     sizes = {part: sum(_size(spec) for spec in chosen.of_part(part)) for part in PARTS}
     return TensorSet(chosen.name, tuple(TensorSpec(part, (size,), part, None) for part, size in sizes.items() if size))
 
 
 def runs(tensors: Mapping[str, Numbers], chosen: TensorSet) -> dict[str, list[Numbers]]:
-    """part -> its tensors' numbers, end to end, in few flat arrays; nothing of nothing."""
+    """Return part -> its tensors' numbers end to end, as few flat arrays as possible; an empty dict if there are no tensors."""
     if not tensors:
         return {}
     if isinstance(tensors, Joined) and tensors.chosen == chosen:
@@ -149,14 +149,14 @@ def runs(tensors: Mapping[str, Numbers], chosen: TensorSet) -> dict[str, list[Nu
 
 
 def flat_parts(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Mapping[str, Flat]:
-    """part -> its tensors' numbers, end to end, wherever they lie."""
+    """Return part -> its tensors' numbers as one flat array, without a copy."""
     if isinstance(tensors, Joined) and tensors.chosen == chosen:
         return tensors.parts
     return {part: EndToEnd(pieces) for part, pieces in runs(tensors, chosen).items()}
 
 
 def end_to_end(arrays: Iterable[Numbers]) -> list[Numbers]:
-    """Flatten the arrays in their order, without a copy; those that lie end to end in one memory, as a rule makes them, as one."""
+    """Flatten arrays in order, without a copy; neighbours in one memory, as the aggregation makes them, become one array."""
     stretches: list[tuple[Numbers, int, int]] = []  # (memory, first, last)
     for array in arrays:
         flat = np.ravel(array)
@@ -173,17 +173,17 @@ def end_to_end(arrays: Iterable[Numbers]) -> list[Numbers]:
 
 
 def join(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Tensors:
-    """part -> its tensors as one flat array; nothing of nothing."""
+    """Return part -> copy of its tensors as one flat array; an empty dict if there are no tensors."""
     return {part: np.concatenate(pieces) for part, pieces in runs(tensors, chosen).items()}
 
 
 def separate(joined: Mapping[str, Numbers], chosen: TensorSet) -> Tensors:
-    """The named tensors again, in the set's order, as views of the flat ones, whose sizes have been checked."""
+    """Return the named tensors, in the set's order, as views of the parts' flat arrays, whose sizes must have been checked."""
     return {spec.name: joined[spec.part][first : first + _size(spec)].reshape(spec.shape) for spec, first in _places(chosen)}
 
 
 def _places(chosen: TensorSet) -> Iterator[tuple[TensorSpec, int]]:
-    """Every tensor, and where in its part it begins."""
+    """Yield every tensor with the index of its first number in its part."""
     offsets = dict.fromkeys(PARTS, 0)
     for spec in chosen.specs:
         yield spec, offsets[spec.part]

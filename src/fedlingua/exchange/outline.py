@@ -1,4 +1,4 @@
-"""What a run trains and sends of a backbone, where its files tell without torch, which takes seconds to load."""
+"""Which tensors a run trains and sends, read from the backbone's files where possible: loading torch takes seconds."""
 
 import math
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
 
 _TOLD: dict[str, Callable[[str], bool]] = {"adapters": is_adapter_set, "norms": is_norm, "full": bool}
-"""Tensor sets that files tell of -> which of the backbone's own tensors train. Of others the model itself is asked."""
+"""Tensor set that needs no loaded model to describe -> whether a tensor of this name trains."""
 
 
 @dataclass(frozen=True)
 class Outline:
-    """backbone: as published. trained, tensor_set: as `Trainable` has them. num_added: numbers that stand in the model besides."""
+    """A run's tensor sets. trained, tensor_set: as in `Trainable`. num_added: parameters that the run adds to the backbone."""
 
     backbone: Described
     trained: TensorSet
@@ -27,7 +27,7 @@ class Outline:
 
 
 def outline_of(settings: Settings) -> Outline:
-    """Read the run's backbone, and work out what the run's method trains of it; BackboneError as `build_trainable`."""
+    """Return the outline of what the run's method trains of its backbone; raise BackboneError where `build_trainable` does."""
     drawn = settings.seed if settings.backbone_weights == "random" else None
     backbone = describe(backbone_directory(settings.backbone, settings.backbone_revision), settings.backbone, drawn)
     check_fits(backbone.config, settings)

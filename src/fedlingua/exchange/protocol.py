@@ -1,4 +1,4 @@
-"""What the server and the sites say to each other: message types, record keys and the task of a request, in one place."""
+"""The protocol between server and sites: message types, the records of requests and replies, and the task of a request."""
 
 import math
 from collections.abc import Mapping
@@ -8,87 +8,87 @@ from typing import Any
 from fedlingua.common.errors import ExchangeError
 
 DESCRIBE = "query.describe"
-"""Server: the text rules. Site: who it hosts, sizes, fingerprint. No tensors."""
+"""Request: the text rules. Reply of a node: its sites, their sizes and its fingerprint. No tensors."""
 SIGNATURE = "query.signature"
-"""Server, once, for method adapter-gradients: nothing but the task. Site: the gradient of one adapter, or its private form."""
+"""Once, under method adapter-gradients. Request: the task alone. Reply: the gradient of one adapter, or its private form."""
 DIGESTS = "query.digests"
-"""Server, once, where the sites' text is compared: nothing but the task. Site: keyed hashes of its sentences."""
+"""Once, where the sites' text is compared. Request: the task alone. Reply: keyed hashes of the site's sentences."""
 LEAKS = "query.leaks"
-"""Server: those of the site's dev and test hashes that another site trains on. Site: how many pairs that makes, which it leaves out where
-the run says so."""
+"""Request: the site's dev and test hashes that are also in another site's training text. Reply: how many pairs have them;
+the site leaves these pairs out where the run says so."""
 TRAIN = "train"
-"""Server: the site's cluster tensors. Site: where the request says so, it measures the dev loss of these; its update and sums."""
+"""Request: the tensors of the site's clusters. Reply: update and training sums; under Task.measure, dev loss of the tensors."""
 PROBE = "train.probe"
-"""Server: the site's cluster tensors. Site: trains, keeps its update, and answers with sums and the median of its deviations."""
+"""Request: the tensors of the site's clusters. Reply: training sums and median deviation; the site stores its update."""
 SEND = "train.send"
-"""Server: the round's threshold. Site: what it selects of the update that it keeps, and all its deviations."""
+"""Request: the round's threshold. Reply: the tensors selected from the stored update, and all deviations."""
 KEYS = "query.keys"
-"""Server, once an attempt under privacy.sum = "secure": nothing but the task. Site: its public keys, one for each round."""
+"""Once an attempt, under privacy.sum = "secure". Request: the task alone. Reply: the site's public keys, one for each round."""
 SHARES = "query.shares"
-"""Server, then: the roster of sites, keys and clusters. Site: shares of each round's secrets, sealed for the sites that hold them."""
+"""Then. Request: the roster of sites, keys and clusters. Reply: shares of each round's secrets, sealed for the sites that hold them."""
 UNMASK = "train.unmask"
-"""Server, once a round: the sites whose masked numbers it has, and the shares sealed for this site. Site: of each of these sites its share
-of the self mask's seed, of each other one its share of the round's private key."""
+"""Once a round. Request: the sites that sent masked numbers, and the shares sealed for this site. Reply: its share of the self mask's
+seed of each of these sites, and of the round's private key of each other one."""
 EVALUATE = "evaluate"
-"""Server, where no training follows whose request could ask it: the site's cluster tensors, and a learned threshold. Site: sums of its dev
-loss, and for the slope."""
+"""If no TRAIN request follows to ask for the dev loss. Request: the tensors of the site's clusters and, if learned, the
+threshold. Reply: sums of the dev loss, and of the threshold's slope."""
 FINISH = "evaluate.finish"
-"""Server: the best round's tensors, once, at the end. Site: keeps them, and answers with its score sums."""
+"""Once, at the end. Request: the best round's tensors. Reply: score sums; the site stores its final model."""
 
 ARRAYS = "arrays"
 KEY = "key"
-"""ConfigRecord of a DIGESTS reply: `check`, by which keys are told apart."""
+"""ConfigRecord of a DIGESTS reply: `check`, which differs between different overlap keys."""
 LEAKING = "leaking"
 """The one array of a LEAKS request: (sentences,) uint64."""
 FILTER = "filter"
-"""ArrayRecord of a SEND and of an EVALUATE request: the second filter's network. In META, its gradient."""
+"""ArrayRecord of a SEND or EVALUATE request: the second filter's network. The same key in META: that network's gradient."""
 THRESHOLD = "threshold"
-"""ConfigRecord of a SEND request and of EVALUATE's: see Threshold."""
+"""ConfigRecord of a SEND or EVALUATE request: see Threshold."""
 DEVIATIONS = "deviations"
 """ArrayRecord of a reply under a selection by deviations: (tensors,) float32, eq. 2 of Chu et al. 2024."""
 PROJECTIONS = "projections"
-"""ArrayRecord of a SEND and of an EVALUATE reply under `cross`: (tensors, 16) float32, of update and gradient."""
+"""ArrayRecord under `cross`: projections of the update (SEND reply) or gradient (EVALUATE reply), (tensors, 16) float32."""
 META = "meta"
-"""MetricRecord of an EVALUATE reply: the site's share in the threshold's slope, and its loss on the random dev batches."""
+"""MetricRecord of an EVALUATE reply: the site's term of the threshold's slope, and its loss sums on random dev batches."""
 TASK = "task"
 """ConfigRecord of a request and of its reply: see Task."""
 NOT_HELD = 101
-"""Code of an error reply: the site does not have a part that the request names, and asks for it whole."""
+"""Code of an error reply: the site does not have a part that the request names by its hash; the server sends it whole."""
 STATE = "state"
-"""ConfigRecord of a request with tensors: their hashes, see fedlingua.exchange.held. Parts that the site already has are not in ARRAYS."""
+"""ConfigRecord of a request with tensors: their hashes (fedlingua.exchange.held). ARRAYS lacks parts that the site has."""
 RULES = "rules"
 """ConfigRecord of a request: fedlingua.corpora.rules.TextRules, which only a deployed site needs."""
 CONFIG = "config"
-"""ConfigRecord of a TRAIN request, where a strategy gives one: PROXIMAL_MU."""
+"""ConfigRecord of a TRAIN request, from strategies that give one: PROXIMAL_MU."""
 SECURE = "secure"
 """ConfigRecord of KEYS, SHARES, UNMASK and their replies, and of a TRAIN request whose update is masked: its scales, by part."""
 PROXIMAL_MU = "proximal-mu"
-"""mu of FedProx (Li et al. 2020): local training minimises its loss + mu / 2 x |w - what the site was given|^2."""
+"""mu of FedProx (Li et al. 2020): local training minimises loss + mu / 2 x |w - w_0|^2; w_0: the received tensors."""
 METRICS = "metrics"
-"""MetricRecord of a reply: its sums, and seconds of what it took."""
+"""MetricRecord of a reply: sums, and durations in seconds."""
 MEASURED = "measured"
 """MetricRecord of a TRAIN reply whose request has Task.measure: the sums of EVALUATE."""
 SELECT_S, BATCHES_S, SLOPE_S = "select_seconds", "batches_seconds", "slope_seconds"
-"""In METRICS and META: comparing with the last round and choosing what is sent; the pass over the meta batches; the slope made of it."""
+"""Seconds, in METRICS and META: comparing with the last round and selecting tensors; the pass over meta batches; the slope."""
 THETA = "theta"
-"""In METRICS, where every site has a threshold of its own, fixed or random: the one that it sent by."""
+"""In METRICS, where every site has its own threshold, fixed or random: the threshold that the site used."""
 SCORES_PREFIX = "scores."
 BASE_SCORES_PREFIX = "base-scores."
 ALONE_SCORES_PREFIX, FEDERATED_SCORES_PREFIX, CHOICE_PREFIX = "alone-scores.", "federated-scores.", "choice."
-"""A finish reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name; the last three where
-the site has chosen what it keeps. A choice: KEPT, OVER_BETTER and OVER_ALONE."""
+"""A FINISH reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name; the
+last three only if the site has chosen the model that it keeps. A choice: KEPT, OVER_BETTER and OVER_ALONE."""
 KEPT, OVER_BETTER, OVER_ALONE = "kept", "over-better", "over-alone"
-"""In a choice: the candidate's place among fedlingua.personalization.choice.CANDIDATES; [low, high] of its gain on the text over the better
-of base and alone, and over alone."""
+"""In a choice: the index of the kept model in fedlingua.personalization.choice.CANDIDATES; the interval [low, high] of its
+gain on the text over the better of base and alone, and over alone."""
 CHOICE_SENT = (
     "; where sites choose what they keep, the same of the model that the site trained alone and of the federation's, a number that names "
     "the kept model, and four numbers: the intervals of its gain over the better of base and alone, and over alone"
 )
-"""What a finish reply holds besides under keep.choose = true."""
+"""What a FINISH reply also holds under keep.choose = true, in words for people."""
 SITE_PREFIX = "site."
-"""A describe reply has one ConfigRecord for each hosted site under this prefix and the site's name."""
+"""A DESCRIBE reply has one ConfigRecord for each hosted site, under this prefix and the site's name."""
 NODE = "node"
-"""ConfigRecord of a describe reply: fingerprint, code hash."""
+"""ConfigRecord of a DESCRIBE reply: fingerprint, code hash."""
 
 SENT_BY_A_SITE = {
     DESCRIBE: "once a run: the site's name, directions, numbers of sentences (read, kept, dropped by reason, train, dev, test), "
@@ -111,22 +111,22 @@ SENT_BY_A_SITE = {
     "where the run has more metrics their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of "
     "masked text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
 }
-"""message type -> all that a reply of it holds, for people."""
+"""message type -> all that its reply holds, in words for people."""
 
 
 def digests_name(split: str, language: str) -> str:
-    """Of an array of a DIGESTS reply: (distinct sentences,) uint64, rising."""
+    """Return the name of an array in a DIGESTS reply; the array: (distinct sentences,) uint64, ascending."""
     return f"{split}.{language}"
 
 
 Stage = tuple[int, int]
-"""(round, attempt): attempts of one run are counted from 1; (0, 0) is what everybody starts from."""
+"""(round, attempt): attempts of one run are counted from 1; (0, 0) is the common start of all sites."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The threshold of a round. theta: by which sites send. tau: width of the soft gate around it. weights: what the site's update counts
-    in its cluster of each part, in the order of PARTS; 0 where it did not.
+    """A round's threshold. theta: selects the tensors to send. tau: width of the soft gate around theta. weights: those of
+    the site's update in its cluster of each part, in the order of PARTS; 0 where the update was not counted.
     """
 
     theta: float
@@ -134,12 +134,12 @@ class Threshold:
     weights: tuple[float, ...] = ()
 
     def request(self) -> dict[str, Any]:
-        """As a request's ConfigRecord holds it."""
+        """Return the content of the request's ConfigRecord."""
         return {"theta": self.theta, "tau": self.tau, "weights": list(self.weights)}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Threshold":
-        """What `request` gave.
+        """Parse what `request` returned.
 
         Raises:
             ExchangeError: a key is missing or of another kind.
@@ -152,12 +152,12 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Task:
-    """What a request is about, and what its reply has to say again.
+    """The task of a request; its reply repeats site, run, attempt and round.
 
-    own: the site's own tensors to go on from, where some or all do not travel; keep: all of its own that may still be asked for.
-    proximal_mu: of the request's CONFIG, which a site reads with `with_config`. shares: what the site's last update counts in what it is
-    given of each part, in the order of PARTS, where it needs to know; a request says nothing of them else. measure: the earlier round whose
-    dev loss is measured before training, of what the request carries.
+    own: stage of the site's own tensors to continue from, where some do not travel. keep: stages of its own tensors to store for later
+    requests. proximal_mu: from the request's CONFIG, read by `with_config`. shares: weight of the site's last update in each received
+    part, in the order of PARTS; empty where not needed. measure: the earlier round of the request's tensors, to measure their dev
+    loss before training.
     """
 
     site: str
@@ -171,18 +171,18 @@ class Task:
     measure: int | None = None
 
     def request(self) -> dict[str, Any]:
-        """As a request's ConfigRecord holds it."""
+        """Return the content of the request's ConfigRecord."""
         shares: dict[str, Any] = {"shares": list(self.shares)} if self.shares else {}
         more = shares if self.measure is None else {**shares, "measure": self.measure}
         return {**self.reply(), "own": list(self.own), "keep": [number for stage in self.keep for number in stage], **more}
 
     def reply(self) -> dict[str, Any]:
-        """As a reply's ConfigRecord holds it."""
+        """Return the content of the reply's ConfigRecord."""
         return {"site": self.site, "run": self.run, "attempt": self.attempt, "round": self.round}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Task":
-        """What `request` gave.
+        """Parse what `request` returned.
 
         Raises:
             ExchangeError: a key is missing or of another kind.
@@ -203,10 +203,10 @@ class Task:
             raise ExchangeError(f"a request's task is not that of this version ({type(error).__name__}: {error})") from error
 
     def with_config(self, record: Mapping[str, Any]) -> "Task":
-        """The task with what a request's CONFIG record says besides.
+        """Return the task with the values of a request's CONFIG record.
 
         Raises:
-            ExchangeError: a key that is not known, or a value that it cannot have.
+            ExchangeError: an unknown key, or a value out of its range.
         """
         if unknown := set(record) - {PROXIMAL_MU}:
             raise ExchangeError(f"a request's config has {', '.join(sorted(unknown))}; a site knows {PROXIMAL_MU}")

@@ -1,4 +1,4 @@
-"""Tensors as Flower records, and the bytes of a message as the transport sends it."""
+"""Packs tensors into Flower records, unpacks and checks them, and counts the bytes of a message as it is sent."""
 
 import json
 import math
@@ -26,29 +26,29 @@ from fedlingua.exchange.joined import Joined, joined_set, runs
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, check_forms, not_finite
 
 NPY = "numpy.ndarray"
-"""Flower's name for arrays that are serialized as npy."""
+"""Flower's name for arrays serialized as npy."""
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _MOST_HEADER = 16 * 1024
-"""numpy itself reads no header over 10,000 bytes."""
+"""Bytes of an array in which its header is looked for; numpy itself reads no header over 10,000 bytes."""
 
 
 Packed = dict[tuple[object, ...], tuple[NamedTensors, Array]]
-"""Where a part's tensors lie -> these, and the array that was made of them."""
+"""Memory addresses of a part's tensors -> the tensors, and the array made of them."""
 
 
 def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None) -> ArrayRecord:
     """Pack a set's tensors as one record with an array for each part; no tensors make an empty record.
 
     Args:
-        packed: What was packed so far, to which this is added: a part that several sites get alike (the same memory) is made
-            once, and so hashed, sent and counted once. Nothing may change the tensors meanwhile.
+        packed: Arrays of earlier calls, to which this one adds its own: a part that several sites get (from the same memory) is
+            packed once, and so hashed, sent and counted once. The tensors must not change between the calls.
     """
     record, packed = ArrayRecord(), {} if packed is None else packed
     for part in PARTS if tensors else ():
         lies = [tensors[spec.name].__array_interface__ for spec in chosen.of_part(part) if math.prod(spec.shape)]
         key = (part, *((each["data"], each["shape"], each["strides"]) for each in lies))
         if lies and key not in packed:
-            # As `np.save` would serialize their concatenation, which would be a copy more.
+            # The bytes that `np.save` writes of the concatenation, which would be one more copy.
             flat = tensors.parts[part][:] if isinstance(tensors, Joined) and tensors.chosen == chosen else None
             pieces, header = runs(tensors, chosen)[part] if flat is None else [flat], BytesIO()
             dtype, shape = np.result_type(*pieces), (sum(piece.size for piece in pieces),)
@@ -62,11 +62,11 @@ def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None)
 
 
 def unpack(record: ArrayRecord | None, chosen: TensorSet, finite: bool = True, may_be_empty: bool = False) -> Joined:
-    """Check a record and return the set's tensors in the record's own bytes; where it may be empty, none of none.
+    """Check a record and return the set's tensors as views of its bytes; no tensors of an empty record, where that is allowed.
 
     Raises:
-        ExchangeError: An array that does not decode, a part that is missing or unknown or of another size or dtype, or, where
-            `finite` is asked for, one that is not; names the part.
+        ExchangeError: An array does not decode; a part is missing, unknown, or of another size or dtype; or, with `finite`, it
+            holds NaN or infinity. The message names the part.
     """
     if may_be_empty and not record:
         return Joined({}, NOTHING)
@@ -79,14 +79,14 @@ def unpack(record: ArrayRecord | None, chosen: TensorSet, finite: bool = True, m
 
 
 view = partial(unpack, finite=False)
-"""The same, but the numbers are not looked at."""
+"""`unpack`, but NaN and infinity are not looked for."""
 
 
 def opened(record: Mapping[str, Array]) -> Tensors:
-    """Return a record's arrays in its own bytes, not to be written to: npy without pickle, so that nothing that comes in is run.
+    """Decode a record's arrays as read-only views of its bytes; npy without pickle, which could run a sender's code.
 
     Raises:
-        ExchangeError: An array that does not decode; names it.
+        ExchangeError: An array does not decode; the message names it.
     """
     arrays: Tensors = {}
     for name, array in record.items():
@@ -115,13 +115,13 @@ def from_record(record: ArrayRecord) -> Tensors:
     """Copy a record's arrays, each into memory of its own.
 
     Raises:
-        ExchangeError: An array that does not decode; names it.
+        ExchangeError: An array does not decode; the message names it.
     """
     return {name: array.copy() for name, array in opened(record).items()}
 
 
 class _NotNpyError(Exception):
-    """Says what a serialized array is instead of what `to_record` writes."""
+    """A serialized array is not of the form that `to_record` writes; the message says how it differs."""
 
 
 def _read_header(start: BytesIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -138,14 +138,14 @@ def _read_header(start: BytesIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 @contextmanager
 def bounded_arrays(most_bytes: int) -> Iterator[None]:
-    """As long as it lasts, Flower makes no more array bytes in this process than so many, whatever a message's descriptors ask for.
+    """Limit the bytes of the arrays that Flower inflates in this process within the context, whatever messages ask for.
 
-    An array's descriptor lists its chunks, and may list one a thousand times: Flower would make all of that of one chunk on the wire.
-    Honest arrays repeat chunks, too (of zeros), so the bytes are bounded and not the repetition. Flower inflates inside of the grid's
-    `pull_messages`, of every version and transport by `Array.inflate`, which is the one place to look before.
+    An array's descriptor lists its chunks, and may list one chunk a thousand times, so that few bytes on the wire become many in memory.
+    Honest arrays repeat chunks, too (of zeros); therefore the bytes are limited and not the repetition. Flower inflates inside the grid's
+    `pull_messages`, in every version and transport by `Array.inflate`, the one place to check the size beforehand.
 
     Raises:
-        ExchangeError: out of whatever inflates; says both numbers of bytes.
+        ExchangeError: from the call that inflates; names the bytes asked for and the limit.
     """
     flowers, asked = Array.__dict__["inflate"], 0
 
@@ -167,17 +167,17 @@ def bounded_arrays(most_bytes: int) -> Iterator[None]:
 
 
 def message_bytes(message: Message) -> int:
-    """Length of the serialized message: its tree of object ids, and every object once, as the transport sends them.
+    """Return the bytes of the serialized message: its tree of object ids, and every object once, as the transport sends them.
 
-    Objects of equal content (two zero biases of one shape, say) are one object on the wire and count once. An array is hashed the first
-    time only, and its numbers are never copied, so what many messages share costs next to nothing from the second one on.
+    Objects of equal content (such as two zero biases of one shape) are one object on the wire and count once. An array is hashed only the
+    first time and its numbers are never copied, so an array that many messages share costs next to nothing after the first.
     """
-    with no_object_id_recompute():  # else everything is serialized and hashed anew for each level above it
+    with no_object_id_recompute():  # otherwise every level above serializes and hashes all below it again
         tree, lengths = ObjectTree(object_id=message.object_id), dict[str, int]()
         pending: list[tuple[ObjectTree, InflatableObject]] = [(tree, message)]
         while pending:
             place, item = pending.pop()
-            if isinstance(item, ArrayChunk):  # an empty one's length, which says 0, and its own
+            if isinstance(item, ArrayChunk):  # an empty chunk's bytes, with this length in place of its 0, and the data
                 length = len(item.data)
                 lengths[place.object_id] = len(ArrayChunk(memoryview(b"")).deflate()) - len("0") + len(str(length)) + length
             else:

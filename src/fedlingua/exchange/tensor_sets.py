@@ -27,10 +27,10 @@ from fedlingua.settings.config import Settings
 
 @dataclass(frozen=True)
 class Kind:
-    """How a tensor set comes about.
+    """How a tensor set is made.
 
-    attach: adds to the model what the set needs and tells its configuration, None where the whole model is the result. trains,
-    travels: which tensors, by name; nothing travels that does not train. bypassed: the model without what was attached.
+    attach: add the set's modules to the model and return their configuration, None where the whole model is the result. trains,
+    travels: whether a tensor of this name does; only what trains can travel. bypassed: the model without what was attached.
     """
 
     attach: Callable[[PreTrainedModel, Settings], Mapping[str, Any] | None]
@@ -82,7 +82,7 @@ def _with_rest(model: PreTrainedModel, settings: Settings, about: Mapping[str, A
 
 
 def _nothing(model: PreTrainedModel, settings: Settings) -> None:
-    """The model as it is."""
+    """Attach nothing: the model trains as it is."""
 
 
 def _every(name: str) -> bool:
@@ -98,18 +98,18 @@ TENSOR_SETS: dict[str, Kind] = {
     "ia3": Kind(_ia3, peft_bypassed, is_ia3, is_ia3),
     "norms": Kind(_norms, nullcontext, is_norm, is_norm),
 }
-"""One line a tensor set: `tensor-set` -> how it comes about. With "full" and "controllers" all of the model trains."""
+"""Value of `tensor-set` -> how the set is made. With "full" and "controllers" the whole model trains."""
 
 
 def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> TensorSet:
-    """What trains of a model under the set `name`.
+    """Return the tensors of a model that train under the set `name`.
 
-    layers: the third of each stack's layers that is left, with what stands outside the layers (the stacks' final norms).
+    layers: the third of each stack's layers that trains, together with tensors outside the layers (the stacks' final norms).
     """
     layers_left, trains, layout = kept_layers(model, layers), TENSOR_SETS[name].trains, layout_of(model)
     chosen = [
         TensorSpec(tensor_name, tuple(parameter.shape), *layout.place(tensor_name))
-        # Tied weights come once here, under their first name.
+        # `named_parameters` lists tied weights once, under their first name.
         for tensor_name, parameter in model.named_parameters()
         if is_gate(tensor_name) or (trains(tensor_name) and not is_rest(tensor_name))
     ]
@@ -117,7 +117,7 @@ def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> Tensor
 
 
 def travelling(trained: TensorSet, private: Mapping[Part, Collection[int]] = MappingProxyType({})) -> TensorSet:
-    """What leaves a site of that which trains. private: stack -> layers that stay there."""
+    """Return those of the trained tensors that leave a site. private: stack -> layers that stay at the site."""
     travels = TENSOR_SETS[trained.name].travels
     stay = {(part, layer) for part, layers in private.items() for layer in layers}
     return TensorSet(
@@ -131,19 +131,19 @@ def travelling(trained: TensorSet, private: Mapping[Part, Collection[int]] = Map
 
 
 def standing_beside(model: PreTrainedModel) -> TensorSet:
-    """What neither trains nor travels, and is a site's all the same: the rest of the world beside its own."""
+    """Return the tensors of a site's model that neither train nor travel: the frozen adapter of the rest of the world."""
     place, parameters = layout_of(model).place, dict(model.named_parameters())
     return TensorSet("beside", tuple(TensorSpec(n, tuple(p.shape), *place(n)) for n, p in parameters.items() if is_rest(n)))
 
 
 def read_tensors(model: PreTrainedModel, chosen: TensorSet) -> Tensors:
-    """Copy tensors out of the model. Without the copy they would share memory with parameters that go on training."""
+    """Copy tensors out of the model; without a copy they would share memory with parameters that train on."""
     parameters = dict(model.named_parameters())
     return {name: parameters[name].detach().float().cpu().numpy().copy() for name in chosen.names}
 
 
 def read_joined(model: PreTrainedModel, chosen: TensorSet) -> Joined:
-    """Copy tensors out of the model into one flat array a part, as they travel."""
+    """Copy tensors out of the model into one flat array a part, the form in which they travel."""
     parameters = dict(model.named_parameters())
     flats = {spec.name: np.empty(spec.shape, np.float32) for spec in joined_set(chosen).specs}
     joined = Joined(flats, chosen)
@@ -153,7 +153,7 @@ def read_joined(model: PreTrainedModel, chosen: TensorSet) -> Joined:
 
 
 def write_tensors(model: PreTrainedModel, tensors: NamedTensors) -> None:
-    """Put tensors into the model by name; the model's dtype and device stay."""
+    """Copy tensors into the model by name; the model keeps its dtype and device."""
     parameters = dict(model.named_parameters())
     with torch.no_grad():
         for name, array in tensors.items():

@@ -1,4 +1,4 @@
-"""Named tensors and the sets they belong to, without any model: what checkpoints, records and rules are made of."""
+"""Named tensors and tensor sets, independent of any model; checkpoints, records and aggregation are made of them."""
 
 import os
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ Tensors = dict[str, np.ndarray[Any, Any]]
 """Named float32 arrays, in the order of their tensor set."""
 
 NamedTensors = Mapping[str, np.ndarray[Any, Any]]
-"""The same, to be read only, wherever the numbers lie."""
+"""Named float32 arrays for reading only, in memory or in a file."""
 
 
 def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file whole or not at all: aside, then renamed. about: its metadata."""
+    """Write a safetensors file atomically: beside its place, then renamed. about: the file's metadata."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     save_file(dict(tensors), aside, dict(about) if about else None)
@@ -39,7 +39,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class TensorSet:
-    """Ordered tensors that train together, or travel together."""
+    """An ordered set of tensors that train together or travel together."""
 
     name: str
     specs: tuple[TensorSpec, ...]
@@ -56,11 +56,11 @@ class TensorSet:
         return [spec for spec in self.specs if spec.part == part]
 
     def shapes_of(self, part: str) -> list[tuple[int, ...]]:
-        """Of a part's tensors, in their order."""
+        """Return the shapes of a part's tensors, in the set's order."""
         return [spec.shape for spec in self.specs if spec.part == part]
 
     def without(self, other: "TensorSet") -> "TensorSet":
-        """Leave out the tensors of another set."""
+        """Return this set without the tensors of another set."""
         names = set(other.names)
         return TensorSet(self.name, tuple(spec for spec in self.specs if spec.name not in names))
 
@@ -69,7 +69,7 @@ NOTHING = TensorSet("nothing", ())
 
 
 def check_tensors(tensors: NamedTensors, wanted: TensorSet, finite: bool = True) -> Tensors:
-    """Check every name, shape, dtype and number, and return the tensors in the set's order. finite: whether numbers are looked at.
+    """Check every name, shape, dtype and, if `finite`, that all numbers are finite; return the tensors in the set's order.
 
     Raises:
         ExchangeError: Names the first tensor that is missing, unexpected, of another shape or dtype, or not finite.
@@ -101,5 +101,5 @@ def check_forms(forms: Mapping[str, tuple[Any, tuple[int, ...]]], wanted: Tensor
 
 
 def not_finite(name: str) -> ExchangeError:
-    """Make the error for a tensor that holds NaN or infinity."""
+    """Return the error for a tensor that holds NaN or infinity."""
     return ExchangeError(f"tensor {name!r} holds NaN or infinity; wanted finite numbers")

@@ -1,4 +1,4 @@
-"""A backbone made ready for a run, built alike on both sides of the wire: the server for the first tensors, a site to train."""
+"""A backbone with the tensors that a run trains. The server builds it for the initial tensors, each site to train them."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -25,9 +25,9 @@ from fedlingua.settings.config import Settings
 class Trainable:
     """A frozen backbone with its two tensor sets.
 
-    trained: what trains. tensor_set: what of it travels, where the method lets anything travel. initial: the trained tensors that every
-    site starts from, decided by the seed. adapter: what was attached, as its file describes it; None where the whole model is
-    the result. beside: what stands frozen beside what trains, and is a site's as well.
+    trained: the tensors that train. tensor_set: those that travel, with their companions. initial: the trained tensors that
+    every site starts from, drawn with the seed. adapter: configuration of what was attached, None where the whole model is
+    the result. beside: frozen tensors that belong to the site's model besides the trained ones.
     """
 
     backbone: Backbone
@@ -39,7 +39,7 @@ class Trainable:
 
     @property
     def whole(self) -> TensorSet:
-        """All that a site's model has besides the backbone."""
+        """All tensors of a site's model that are not the backbone's: trained and frozen beside them."""
         return TensorSet(self.trained.name, (*self.trained.specs, *self.beside.specs))
 
     @property
@@ -48,19 +48,19 @@ class Trainable:
 
     @property
     def sent_first(self) -> Tensors:
-        """What every cluster starts from: `initial` as far as it travels."""
+        """The tensors that every cluster starts from: those of `initial` that travel, and companions of 0."""
         zeros = {spec.name: np.zeros(spec.shape, np.float32) for spec in self.tensor_set.specs if is_companion(spec.name)}
         return {name: zeros[name] if name in zeros else self.initial[name] for name in self.tensor_set.names}
 
     @property
     def published(self) -> Tensors:
-        """The trained tensors with which the model is the backbone as it was published: adapters add 0, all else is as it began."""
+        """The trained tensors that make the model the published backbone: `initial`, with adapters' up-projections of 0."""
         up = ".up." if self.trained.name == "adapters" else None
         return {name: np.zeros_like(array) if up and up in name else array for name, array in self.initial.items()}
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of backbone, tokenizer and both tensor sets: two sides with equal fingerprints mean the same tensors by a name."""
+        """sha256 of backbone, tokenizer and both tensor sets; where it is equal, a name means the same tensor on both sides."""
         digest = hashlib.sha256(self.backbone.fingerprint.encode())
         for chosen in (self.trained, self.tensor_set):
             for spec in chosen.specs:
@@ -70,7 +70,7 @@ class Trainable:
 
     @contextmanager
     def as_base(self) -> Iterator[PreTrainedModel]:
-        """The backbone as it was published: first tensors, and what was attached bypassed."""
+        """Make the model the published backbone: write the initial tensors, which stay, and bypass what was attached."""
         write_tensors(self.model, self.initial)
         with TENSOR_SETS[self.trained.name].bypassed(self.model):
             yield self.model
@@ -80,13 +80,13 @@ def build_trainable(settings: Settings) -> Trainable:
     """Load the run's backbone and attach what the run's method trains.
 
     Raises:
-        BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens`, or no such `lora.targets`; pruning leaves
-            nothing of a stack.
+        BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens` or lacks the `lora.targets`; pruning
+            leaves no layer of a stack; or `private-layers` names a layer that does not train.
     """
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
     drawn = settings.seed if settings.backbone_weights == "random" else None
     all_trains = TENSOR_SETS[settings.trained_set].trains("any name")
-    precision = "fp32" if all_trains else settings.precision  # of what is frozen
+    precision = "fp32" if all_trains else settings.precision  # of the frozen tensors
     backbone = load_backbone(directory, settings.backbone, precision, settings.device, drawn)
     check_fits(backbone.model.config, settings)
     adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)

@@ -188,4 +188,6 @@ def test_no_tokens_come_twice_where_that_is_asked_for(backbone: Backbone, senten
     bound = translate(backbone.model, backbone.codec, sentences, DE_FR, 1, 32, 8, no_repeat_ngram=size)
     wanted = [backbone.codec.decode([greedy_without_repeats(backbone, sentence, size, 8)])[0] for sentence in sentences]
     assert bound == wanted
-    assert (bound != plain) == (size < 3)  # random embeddings only repeat the last token for ever, and end before they do so thrice
+    assert (bound != plain) == (
+        size < 3
+    )  # random embeddings only repeat the last token for ever, and end before they do so thrice

@@ -393,6 +393,6 @@ def test_accuracy_and_the_four_parts_of_each_text_are_shown_and_are_no_sites(per
 def test_the_verdict_says_what_joining_is_worth_beside_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = ["method", "base", "alone", "federation", "kept", "joined"]
     rows = [head, ["adapter-local", "20", "22", "22", "22", "+0.00"], ["adapter-fed", "20", "23.4", "22.5", "23", "-0.40"]]
-    monkeypatch.setattr("fedlingua.desk.suites.table.Result.choice_rows", lambda _: rows)
+    monkeypatch.setattr("fedlingua.desk.suites.table.SuiteTable.choice_rows", lambda _: rows)
     seen = words(write_suite_report(write(tmp_path), tmp_path / "runs"))
     assert "Best: adapter-fed, +3.0 BLEU over the base, 0.4 BLEU below alone; 1 of 2 sites gain over the base" in seen
