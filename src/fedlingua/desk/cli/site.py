@@ -163,18 +163,18 @@ def site_approve(
         from fedlingua.exchange.outline import outline_of
 
         settings = read_experiment(experiment, given_settings(set_ or ()))
-        told = read_federation(federation, Path())
-        rules = told.rules
+        read = read_federation(federation, Path())
+        rules = read.rules
         for words in [*in_words(settings, rules), *sends(settings, outline_of(site.here(settings))).values()]:
             say(f"  - {words}")
         if settings.sums_securely:
             from fedlingua.privacy.roster import members_hash
 
-            for each in told.sites:
+            for each in read.sites:
                 say(
                     f"  - secure sums with {each.name}, key {key_fingerprint(each.public_key)}; compare it with what its owner says"
                 )
-            hashes["roster"] = members_hash({each.name: each.public_key for each in told.sites})
+            hashes["roster"] = members_hash({each.name: each.public_key for each in read.sites})
         if not yes:
             typer.confirm("May this run here?", abort=True, err=True)
         hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
