@@ -97,8 +97,8 @@ def test_a_site_that_is_ready_is_told_so_with_all_that_it_will_send(folder: Path
     assert "approved: none yet" in text
     listed = text.partition("all that this site will ever send under these settings:\n")[2].splitlines()
     assert (
-        len(listed) == len(SENT_BY_A_SITE) - 5 + 1
-    )  # all but a signature, the two phases of a threshold and the two of a comparison; and what an error says
+        len(listed) == len(SENT_BY_A_SITE) - 8 + 1
+    )  # all but a signature, the two phases of a threshold, the two of a comparison, the three of a secure sum; and an error's words
     tensors = build_trainable(settings_from({**json_keys(experiment), "backbone": tiny(folder)})).tensor_set
     assert f"{len(tensors.specs)} tensors, {tensors.num_parameters} numbers of 4 bytes" in listed[1]
     assert listed[-1] == "  - an error's reason; where it could quote text, its type alone"
