@@ -1,0 +1,230 @@
+"""A server that lies about secure sums: over the very objects that a site answers with, and what they refuse."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clients.secure_sum import SecureSite, Trust
+from fedlingua.backbones.parts import Part
+from fedlingua.common.errors import ExchangeError
+from fedlingua.consent.keys import make_key
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.privacy.roster import Roster, members_hash
+from fedlingua.privacy.secrets import SEALED_BYTES
+from tests.hostile.attacks import Attack, Outcome
+
+TITLE = "A server that lies about secure sums"
+NAMES = ("a", "b", "c", "d", "e")
+ROUNDS = 3
+PARTS: tuple[Part, ...] = ("encoder", "decoder")
+CHOSEN = TensorSet("adapters", tuple(TensorSpec(f"{part}.{at}", (3, at + 1), part, at) for part in PARTS for at in range(2)))
+SUMS = {"steps": 4, "num_examples": 30, "num_tokens": 500, "nll_sum": 1000.0, "seconds": 1.0}
+SCALES = {"encoder": [0, -1], "decoder": [-2, 0]}
+
+
+class Federation:
+    """Five sites, and the server's part of the protocol as plain as it can be."""
+
+    def __init__(self, folder: Path, attempt: int = 1, least: int = 3) -> None:
+        self.folder, self.attempt, self.least = folder, attempt, least
+        sent = {name: self.site(name).keys(ROUNDS) for name in NAMES}
+        channels, keys = (tuple(sent[name][key] for name in NAMES) for key in ("channel", "keys"))
+        clusters: Any = {"encoder": {"all": NAMES}, "decoder": {"all": NAMES}}
+        self.roster = Roster(NAMES, channels, keys, clusters)
+
+    def site(self, name: str, number: int = 0) -> SecureSite:
+        return SecureSite(self.folder / name, Task(name, "run", self.attempt, number), self.least)
+
+    def begin(self) -> "Federation":
+        self.sealed = {name: self.site(name).shares(self.roster.record())["sealed"] for name in NAMES}
+        return self
+
+    def request(self, holder: str, number: int, survivors: tuple[str, ...]) -> dict[str, Any]:
+        at = SEALED_BYTES * (NAMES.index(holder) * ROUNDS + number - 1)
+        return {"survivors": list(survivors), "sealed": b"".join(self.sealed[name][at : at + SEALED_BYTES] for name in NAMES)}
+
+    def train(self, name: str, number: int = 1, scales: Mapping[str, Any] = SCALES) -> dict[str, np.ndarray]:
+        start = {spec.name: np.zeros(spec.shape, np.float32) for spec in CHOSEN.specs}
+        update = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs}
+        return self.site(name, number).masked(update, start, CHOSEN, SUMS, scales, seed=7)
+
+
+def begun(folder: Path) -> Federation:
+    """A federation whose sites have the roster."""
+    return Federation(folder).begin()
+
+
+def signed(folder: Path) -> tuple[dict[str, SecureSite], Roster, set[str]]:
+    """Sites with node keys, their roster, and what their owners approved."""
+    approved: set[str] = set()
+    lines = {name: make_key(folder / name / "site.key") for name in NAMES}
+    sites = {
+        name: SecureSite(folder / name, Task(name, "run", 1, 0), 3, Trust(folder / name / "site.key", approved)) for name in NAMES
+    }
+    sent = {name: site.keys(ROUNDS) for name, site in sites.items()}
+    channels, keys, signers, signatures = (
+        tuple(sent[name][key] for name in NAMES) for key in ("channel", "keys", "signer", "signature")
+    )
+    clusters: Any = {"encoder": {"all": NAMES}, "decoder": {"all": NAMES}}
+    approved.add(members_hash({name: f"{line} a comment" for name, line in lines.items()}))
+    return sites, Roster(NAMES, channels, keys, clusters, signers, signatures), approved
+
+
+def _record(federation: Federation, **change: Any) -> dict[str, Any]:
+    return {**federation.roster.record(), **change}
+
+
+ROSTERS: dict[str, tuple[Any, str]] = {
+    "another key in the place of its own": (
+        lambda f: _record(f, keys=bytes(32) + f.roster.record()["keys"][32:]),
+        "does not have site a with the keys that it sent",
+    ),
+    "another key for its shares": (
+        lambda f: _record(f, channels=b"".join([f.roster.channels[1], *f.roster.channels[1:]])),
+        "does not have site a with the keys that it sent",
+    ),
+    "keys for fewer rounds": (
+        lambda f: _record(f, keys=b"".join(keys[:32] for keys in f.roster.keys[::-1])),
+        "does not have site a with the keys that it sent",
+    ),
+    "a roster without it": (
+        lambda f: Roster(NAMES[1:], f.roster.channels[1:], f.roster.keys[1:], {"encoder": {"all": NAMES[1:]}}).record(),
+        "does not have site a",
+    ),
+    "alone in a cluster": (
+        lambda f: Roster(
+            NAMES, f.roster.channels, f.roster.keys, {"encoder": {"one": ("a",), "two": NAMES[1:]}, "decoder": {"all": NAMES}}
+        ).record(),
+        "the encoder cluster one has 1 sites; this site takes part in sums of 3 or more",
+    ),
+    "in a cluster of two": (
+        lambda f: Roster(
+            NAMES, f.roster.channels, f.roster.keys, {"encoder": {"all": NAMES}, "decoder": {"one": ("a", "b"), "two": NAMES[2:]}}
+        ).record(),
+        "the decoder cluster one has 2 sites",
+    ),
+    "a site twice": (lambda f: _record(f, names=["a", "a", "c", "d", "e"]), "the roster of the secure sum is not one"),
+}
+
+
+def _opens(change: Any = None, holder: str = "a", survivors: tuple[str, ...] = NAMES, number: int = 1) -> Any:
+    def lie(federation: Federation) -> None:
+        request = federation.request(holder, number, survivors)
+        federation.site("a", 1).shares_of(change(request, federation) if change else request)
+
+    return lie
+
+
+OPENINGS: dict[str, tuple[Any, str]] = {
+    "a stranger among the survivors": (_opens(survivors=("a", "b", "c", "x")), "wanted sites of the roster in its order"),
+    "a survivor twice": (_opens(survivors=("a", "b", "b", "c", "d")), "wanted sites of the roster in its order"),
+    "survivors in another order": (_opens(survivors=("b", "a", "c", "d")), "wanted sites of the roster in its order"),
+    "it is not among the survivors": (_opens(survivors=("b", "c", "d", "e")), "a among them"),
+    "a sum over itself": (_opens(survivors=("a",)), "asked to open a sum over 1 of 5 sites; wanted 4"),
+    "nobody": (_opens(survivors=()), "a sum over nobody"),
+    "fewer than the threshold": (_opens(survivors=("a", "b", "c")), "asked to open a sum over 3 of 5 sites; wanted 4"),
+    "shares of another round": (_opens(number=2), "the share of a for round 1 is not sealed for this site"),
+    "shares for another site": (_opens(holder="b"), "is not sealed for this site"),
+    "shares of two sites exchanged": (
+        lambda f: f.site("a", 1).shares_of(
+            (lambda r: {**r, "sealed": r["sealed"][80:160] + r["sealed"][:80] + r["sealed"][160:]})(f.request("a", 1, NAMES))
+        ),
+        "is not sealed for this site",
+    ),
+    "a share too few": (_opens(lambda r, f: {**r, "sealed": r["sealed"][:-80]}), "got 320 bytes of sealed shares"),
+    "a share that was changed": (
+        _opens(lambda r, f: {**r, "sealed": bytes([r["sealed"][0] ^ 1]) + r["sealed"][1:]}),
+        "is not sealed",
+    ),
+    "no survivors at all": (_opens(lambda r, f: {"sealed": r["sealed"]}), "has its survivors and sealed shares"),
+}
+
+
+def _second_roster(federation: Federation) -> None:
+    fewer = Roster(NAMES[:4], federation.roster.channels[:4], federation.roster.keys[:4], {"encoder": {"all": NAMES[:4]}})
+    federation.site("a").shares(fewer.record())
+
+
+def _opened_again(federation: Federation, attempt: int) -> None:
+    federation.site("a", 1).shares_of(federation.request("a", 1, NAMES))
+    again = federation if attempt == 1 else Federation(federation.folder, attempt).begin()
+    again.site("a", 1).shares_of(again.request("a", 1, NAMES[:4]))
+
+
+def _signed_lie(folder: Path, change: Callable[[Roster, set[str]], Roster]) -> None:
+    sites, roster, approved = signed(folder)
+    sites["a"].shares(change(roster, approved).record())
+
+
+def _in_place(what: str, roster: Roster, _: set[str]) -> Roster:
+    given = getattr(roster, what)
+    changes: dict[str, Any] = {what: (*given[:2], bytes(len(given[2])), *given[3:])}
+    return replace(roster, **changes)
+
+
+def _stranger(roster: Roster, _: set[str]) -> Roster:
+    names = ("a", "b", "c", "d", "x")
+    return replace(roster, names=names, clusters={"encoder": {"all": names}})
+
+
+def _not_approved(roster: Roster, approved: set[str]) -> Roster:
+    approved.clear()
+    return roster
+
+
+SIGNED: dict[str, tuple[Callable[[Roster, set[str]], Roster], str]] = {
+    "a key for shares in place of another site's": (
+        partial(_in_place, "channels"),
+        "keys of site c in the roster are not signed",
+    ),
+    "keys for masks in place of another site's": (partial(_in_place, "keys"), "keys of site c in the roster are not signed"),
+    "signatures of other sites": (
+        lambda roster, _: replace(roster, signatures=roster.signatures[::-1]),
+        "keys of site a in the roster are not signed",
+    ),
+    "no signatures": (lambda roster, _: replace(roster, signers=(), signatures=()), "which this site has not approved"),
+    "a site that nobody approved": (_stranger, "which this site has not approved"),
+    "sites that the owner did not approve": (_not_approved, "which this site has not approved"),
+}
+
+
+def refused(play: Callable[[Path], object], said: str, folder: Path) -> Outcome:
+    """Whether a lie was refused in these words."""
+    try:
+        play(folder)
+    except ExchangeError as error:
+        return Outcome(re.search(said, str(error)) is not None, str(error))
+    return Outcome(False, "answered")
+
+
+def attacks() -> list[Attack]:
+    """By what the server lies about: the roster, the opening of a sum, keys, scales."""
+    found = []
+
+    def add(name: str, said: str, play: Callable[[Path], object]) -> None:
+        found.append(Attack(name, partial(refused, play, said)))
+
+    for name, (made, said) in ROSTERS.items():
+        add(f"roster: {name}", said, lambda folder, made=made: (f := Federation(folder)).site("a").shares(made(f)))
+    add("roster: a second one in an attempt", "got another roster in attempt 1", lambda folder: _second_roster(begun(folder)))
+    for name, (change, said) in SIGNED.items():
+        add(f"roster: {name}", said, partial(_signed_lie, change=change))
+    for name, (ask, said) in OPENINGS.items():
+        add(f"opening: {name}", said, lambda folder, ask=ask: ask(begun(folder)))
+    again = "was opened for a, b, c, d, e; two sums of one round"
+    add("opening: one site fewer than before", again, lambda folder: _opened_again(begun(folder), 1))
+    add("opening: one site fewer, in another attempt", again, lambda folder: _opened_again(begun(folder), 2))
+    add("masks: of a round without keys", "asked for masks of round 4", lambda folder: begun(folder).train("a", 4))
+    far = {**SCALES, "decoder": [0, 61]}
+    add("masks: a scale of 2^61", "the scales of the decoder", lambda folder: begun(folder).train("a", 1, far))
+    add("masks: before any roster", "no roster came before", lambda folder: Federation(folder).train("a"))
+    return found
+
+
+ATTACKS = attacks()

@@ -1,0 +1,18 @@
+"""Every lie of a server about secure sums is refused by the site, in words that say which it was."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.attacks import Attack
+from tests.hostile.secure_table import ATTACKS
+
+
+@pytest.mark.parametrize("attack", [pytest.param(attack, id=attack.name) for attack in ATTACKS])
+def test_a_lie_about_a_secure_sum_is_refused(attack: Attack, tmp_path: Path) -> None:
+    outcome = attack.play(tmp_path)
+    assert outcome.held, outcome.said
+
+
+def test_they_are_more_than_fifteen() -> None:
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) > 15
