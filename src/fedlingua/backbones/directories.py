@@ -20,7 +20,7 @@ from fedlingua.settings.tasks import TaskName
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A built-in backbone. directory: where its weights ship; None: `fedlingua pretrain` makes them once, in the cache."""
+    """A built-in backbone. directory: where its weights ship; None: `fedlingua` makes them once, in the cache."""
 
     task: TaskName
     layers: Mapping[Part, int]

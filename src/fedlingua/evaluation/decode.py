@@ -93,7 +93,7 @@ class _AtItsOwnCap(StoppingCriteria):
         self.caps, self.given = torch.tensor(caps), given
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """Return which rows end, (rows,). input_ids: (rows, len), with a row for each candidate, those of a sentence together."""
+        """Return which rows end, (rows,). input_ids: (rows, len), a row for each candidate, those of a sentence together."""
         candidates = len(input_ids) // len(self.caps)
         ended: Tensor = self.caps.repeat_interleave(candidates).to(input_ids.device) <= input_ids.shape[1] - self.given
         return ended
