@@ -22,8 +22,8 @@ from fedlingua.common.errors import BackboneError
 @dataclass(frozen=True)
 class AdapterConfig:
     """Options of adapters. dim: width of the bottleneck. init "paper": both projections from N(0, init_std), biases 0, so no
-    identity at the start; "zero": the up-projection is 0, so the model starts as the backbone. layers: "all", or the third of each stack
-    with adapters. place: "after-dropout", residual + adapter(dropout(h)), or "before-dropout", residual + dropout(adapter(h))."""
+    identity at the start; "zero": up-projection 0, so the model starts as the backbone. layers: "all", or the third of each stack with
+    adapters. place: "after-dropout", residual + adapter(dropout(h)), or "before-dropout", residual + dropout(adapter(h))."""
 
     dim: int = 64
     init: str = "paper"
@@ -33,7 +33,7 @@ class AdapterConfig:
 
 
 class BottleneckAdapter(nn.Module):
-    """h + up(relu(down(h))), with biases and no inner layer norm; h while `bypassed`. dropout: probability for h in either case."""
+    """h + up(relu(down(h))), with biases, no inner layer norm; h while `bypassed`. dropout: of h, in both cases."""
 
     def __init__(self, d_model: int, dim: int, dropout: float = 0.0) -> None:
         super().__init__()

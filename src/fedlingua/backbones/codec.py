@@ -94,7 +94,7 @@ class Codec:
         return sentence
 
     def pieces(self, sentences: Sequence[str], written: bool = False) -> list[list[int]]:
-        """Return each sentence's ids without special tokens. written: as target text, which some tokenizers split differently."""
+        """Return each sentence's ids, no special tokens added. written: as target text (some tokenizers differ)."""
         known = self._remembered
         new = list(dict.fromkeys(sentence for sentence in sentences if (sentence, written) not in known))
         if not new:

@@ -78,7 +78,7 @@ def _read_pickled(file: Path) -> dict[str, Any]:
 
 
 def _without_repetition(tensors: dict[str, Any]) -> dict[str, Any]:
-    """Return each tensor once, in memory of its own; of tied weights under the first name, since transformers ties them again."""
+    """Return each tensor once, in its own memory; tied weights under their first name, since transformers ties them again."""
     views: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
     storages: set[int] = set()
     distinct = {}

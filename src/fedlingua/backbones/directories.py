@@ -20,7 +20,7 @@ from fedlingua.settings.tasks import TaskName
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A backbone for which users need no files. directory: where its weights ship; None: `fedlingua` makes them once, in the cache."""
+    """A built-in backbone. directory: where its weights ship; None: `fedlingua` makes them once, in the cache."""
 
     task: TaskName
     layers: Mapping[Part, int]
@@ -73,10 +73,8 @@ def known_backbone(name: str, revision: str = "") -> None:
 def check_backbone(settings: Settings) -> None:
     """Check before training that the backbone exists, is of the run's task, and keeps layers after pruning.
 
-    Of a backbone that only the hub has, task and layers are checked after its download.
-
     Raises:
-        BackboneError: one of these does not hold.
+        BackboneError: one of these does not hold; of a backbone that must be downloaded, task and layers are checked later.
     """
     name = settings.backbone
     known_backbone(name, settings.backbone_revision)

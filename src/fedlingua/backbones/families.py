@@ -13,7 +13,7 @@ Shape = Literal["encoder-decoder", "decoder", "encoder"]
 
 @dataclass(frozen=True)
 class Family:
-    """A family of models. layers, feed_forward: stack -> the configuration's key of its number of layers, of its feed-forward width."""
+    """A family of models. layers, feed_forward: stack -> the configuration's key of its number of layers, of its width."""
 
     task: TaskName
     shape: Shape
@@ -41,7 +41,7 @@ FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), _CAUSAL),
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "modernbert", "deberta-v2"), _MASKED),
 }
-"""Model type -> family. NLLB's type is m2m_100, MADLAD's t5, EuroLLM's llama. Mixtures of experts, such as nllb-moe, are not supported."""
+"""Model type -> family. NLLB's is m2m_100, MADLAD's t5, EuroLLM's llama. Mixtures of experts (nllb-moe) are not supported."""
 
 
 def check_type(model_type: Any, name: str) -> None:

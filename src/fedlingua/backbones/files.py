@@ -27,7 +27,7 @@ _TIED = ("shared.weight", "word_embeddings.weight", "embed_tokens.weight", "lm_h
 
 @dataclass(kw_only=True)
 class Described(BackboneFiles):
-    """A backbone described by its files. config: as far as config.json has it. shapes: of the parameters. item_bytes: of a number."""
+    """A backbone described by its files. config: as in config.json. shapes: of the parameters. item_bytes: of a stored number."""
 
     config: Any
     shapes: Mapping[str, tuple[int, ...]]

@@ -1,7 +1,7 @@
 """(IA)^3 by peft: vectors that rescale keys, values and inner activations (Liu et al. 2022, §3.3).
 
-softmax(Q (k * K)^T / sqrt(d)) (v * V) in every attention, cross-attention too, and W_2 (f * relu(W_1 x)) in every feed-forward. k, v and f
-start at 1. They can be merged: k and v into the rows of a projection and its bias, f into the columns of W_2.
+softmax(Q (k * K)^T / sqrt(d)) (v * V) in every attention, cross-attention too, and W_2 (f * relu(W_1 x)) in every feed-forward. k, v
+and f start at 1. They can be merged: k and v into the rows of a projection and its bias, f into the columns of W_2.
 """
 
 from collections.abc import Iterable

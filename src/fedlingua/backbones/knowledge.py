@@ -12,16 +12,16 @@ from fedlingua.common.languages import Direction, known_as, language_name, parse
 from fedlingua_demo import phrasebook
 
 NEAR_CHANCE = 0.9
-"""Dev loss over ln(vocabulary), the loss of guessing, to warn above. Demo: 0.7 on the phrasebook's registers, 1.0-1.1 on real text."""
+"""Dev loss / ln(vocabulary) to warn above; 1 is guessing. Demo: 0.7 on the phrasebook's registers, 1.0-1.1 on real text."""
 UNKNOWN_SHARE = 0.1
 """Share of unknown pieces to warn above: 0.03 in a register new to the demo backbone, over 0.4 in an unseen script."""
 PHRASEBOOK_SHARE = 0.6
-"""Share of the phrasebook's words to warn below: 0.9 or more in any register, at most 0.3 in real text of its nine languages."""
+"""Share of the phrasebook's words to warn below: 0.9 or more in all registers, at most 0.3 in real text of its 9 languages."""
 ELSE = "choose a backbone that knows it (docs/guides/backbones.md)"
 
 
 def known_languages(backbone: BackboneFiles) -> tuple[set[str], set[str]]:
-    """Return the languages that a backbone reads and writes: its recipe's, the phrasebook's or its tokenizer's; empty if unknown."""
+    """Return a backbone's source and target languages: its recipe's, the phrasebook's or its tokenizer's; empty if unknown."""
     languages = {*phrasebook.LANGUAGES}
     read, written = (languages, languages) if backbone.name in BUILT_IN else (backbone.codec.reads, backbone.codec.writes)
     card = backbone.directory / "pretraining.json"
@@ -35,7 +35,7 @@ def known_languages(backbone: BackboneFiles) -> tuple[set[str], set[str]]:
 
 
 def doubts(backbone: BackboneFiles, direction: Direction, pairs: Sequence[tuple[str, str]] = ()) -> Iterator[str]:
-    """Yield a warning for each language that the backbone was not trained on, and each side with many unknown pieces or words."""
+    """Yield a warning for each language that the backbone does not know, and each side with many unknown pieces or words."""
     sides = [*zip(*pairs, strict=True)] or [(), ()]
     named = zip((direction.source, direction.target), ("read", "write"), known_languages(backbone), sides, strict=True)
     for language, verb, known, sentences in [*named][: 1 if direction.is_one_language else 2]:

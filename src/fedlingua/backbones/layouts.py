@@ -24,7 +24,7 @@ PLACES: tuple[Mapping[str, str], ...] = (
     {"self_attn": "self_attn", "mlp": "mlp"},  # Llama, Mistral, Qwen, Gemma
     {"self_attn": "attn", "mlp": "mlp"},  # ModernBERT
 )
-"""Adapter's name -> module of a layer whose output, before the residual add, goes through it. The first entry that fits is used."""
+"""Adapter's name -> module of a layer whose output, before the residual add, it gets. The first entry that fits counts."""
 
 _OF_LAYER = re.compile(
     r"((?:[^.]*[^.\d][^.]*\.)*[^.]*[^.\d][^.]*)\.0\.(.+)"
@@ -33,7 +33,7 @@ _OF_LAYER = re.compile(
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of layers. prefix: module that holds it. layers: name of the list of layers in that module. places: entry of PLACES.
+    """A stack of layers. prefix: module that holds it. layers: name of the list of layers in that module. places: from PLACES.
     feed_forward: width of the feed-forward."""
 
     prefix: str
@@ -110,7 +110,7 @@ def layout_from(config: Any, names: Iterable[str]) -> Layout:
 
 
 def most_tokens(config: Any) -> int | None:
-    """Return the longest sequence, in tokens, that a backbone has positions for; None if positions are computed, without limit."""
+    """Return how many tokens of a sequence a backbone has positions for; None if positions are computed, without limit."""
     most = getattr(config, "max_position_embeddings", None)
     if config.model_type == "m2m_100" or most is None:
         return None

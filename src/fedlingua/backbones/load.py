@@ -56,11 +56,11 @@ def load_backbone(
 ) -> Backbone:
     """Load and freeze the model in `directory`; safetensors are memory-mapped, so processes on one machine share them.
 
-    precision, device: of later computation; `backbones.precision.hold` moves the model there. For bf16 the weights keep their stored
+    precision, device: of later computation; `backbones.precision.hold` moves the model there. For bf16, weights keep their stored
     dtype, otherwise they become fp32. random_weights: seed to draw new weights with, as before any training.
 
-    No code that comes with a model is run: weights are read from safetensors alone; if there is only a pytorch_model.bin, it is converted
-    into the cache first.
+    No code that comes with a model is run: weights are read from safetensors alone; a pytorch_model.bin without any is converted into
+    the cache first.
 
     Raises:
         BackboneError: there is no model, it is not safe to load or of an unknown type, or the device is missing.

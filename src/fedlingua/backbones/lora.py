@@ -1,7 +1,7 @@
 """LoRA by peft: W x + (alpha / r) B A x in chosen linear layers of a frozen backbone (Hu et al. 2021, §4.1).
 
-A: (r, d_in) is drawn, B: (d_out, r) starts at 0, so the model starts as the backbone. peft wraps each chosen layer: the frozen weight
-of a chosen `q_proj` is then called `q_proj.base_layer.weight`.
+A: (r, d_in) is drawn, B: (d_out, r) starts at 0, so the model starts as the backbone. peft wraps each chosen layer: the frozen
+weight of a chosen `q_proj` is then called `q_proj.base_layer.weight`.
 """
 
 import re
@@ -100,7 +100,7 @@ def peft_bypassed(model: nn.Module) -> Iterator[None]:
 
 
 def merge_peft(model: nn.Module) -> None:
-    """Replace each of peft's layers with a plain one, as of W + (alpha / r) B A: the same function, with the backbone's names."""
+    """Replace each layer of peft with a plain one, as of W + (alpha / r) B A: the same function, with the backbone's names."""
     for name, layer in peft_layers(model).items():
         layer.merge()
         parent, _, last = name.rpartition(".")
@@ -120,8 +120,8 @@ def peft_name(name: str) -> str:
 def peft_targets(model: PreTrainedModel, chosen: Collection[str], ends: Collection[str]) -> list[str] | str:
     """Return peft's `target_modules` for exactly these linear layers of the plain backbone.
 
-    chosen: their names. ends: the configured ends of names, which are returned if they fit the chosen layers alone; otherwise (a third of
-    the layers, or ends that other modules also have) the result is a pattern for the full name.
+    chosen: their names. ends: the configured ends of names, returned if they fit the chosen layers alone. Otherwise (a third of the
+    layers, or ends that other modules also have) the result is a pattern for the full name.
     """
     names = {name.replace(".base_layer", "") for name, _ in model.named_modules() if not is_lora(f"{name}.")}
     if {name for name in names if any(f".{name}".endswith(f".{end}") for end in ends)} == set(chosen):

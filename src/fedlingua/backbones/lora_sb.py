@@ -1,9 +1,9 @@
 """LoRA-SB: W x + (alpha / r) B R A x, of which R: (r, r) alone trains (Ponkshe et al. 2024).
 
-The weight is linear in R, so the mean of the sites' R gives the mean of their weights (Singhal et al. 2025); in LoRA, which averages A and
-B separately, it does not. The paper takes A and B from the first full gradient, which would have to leave the sites. Here they are W's
-first singular vectors, as in LoRA-XS (Balazy et al. 2024), which server and sites compute alike. R starts at 0, so the model starts as the
-backbone.
+The weight is linear in R, so the mean of the sites' R gives the mean of their weights (Singhal et al. 2025); in LoRA, which averages
+A and B separately, it does not. The paper takes A and B from the first full gradient, which would have to leave the sites. Here they
+are W's first singular vectors, as in LoRA-XS (Balazy et al. 2024), which server and sites compute alike. R starts at 0, so the model
+starts as the backbone.
 """
 
 import numpy as np
@@ -59,10 +59,10 @@ def attach_lora_sb(model: PreTrainedModel, config: LowRank) -> None:
 def first_directions(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """Return B: (d_out, r) and A: (r, d_in), the singular vectors of W: (d_out, d_in) with the largest values.
 
-    Computed by the randomised SVD of Halko et al. 2011, always with the same seed; of (u, v) and (-u, -v), the pair in which u's largest
-    number is positive. Computed in float64 and rounded to bfloat16, so that machines whose last bits differ get the same numbers, in any
-    precision; A and B neither travel nor enter a fingerprint. If W's rank is lower than `rank`, there are fewer vectors, since those of a
-    singular value of 0 are arbitrary and differ between machines.
+    By the randomised SVD of Halko et al. 2011, always with the same seed; of (u, v) and (-u, -v), the pair in which u's largest number
+    is positive. Computed in float64 and rounded to bfloat16, so that machines whose last bits differ get the same numbers in any
+    precision; A and B neither travel nor enter a fingerprint. If W's rank is lower than `rank`, there are fewer vectors, since those
+    of a singular value of 0 are arbitrary and differ between machines.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -8,8 +8,8 @@ _HEADS = ("lm_head.", "cls.", "head.", "lm_predictions.")
 
 
 def is_adapter_set(name: str) -> bool:
-    """Return whether a tensor of this name trains and travels in the paper: adapters and layer norms, except those of embeddings
-    (`layernorm_embedding`) and of an output head."""
+    """Return whether a tensor of this name trains and travels in the paper: adapters and layer norms, except those of
+    embeddings (`layernorm_embedding`) and of an output head."""
     return is_adapter(name) or (is_norm(name) and "embedding" not in name)
 
 

@@ -1,7 +1,5 @@
-"""The dtype of a model's weights and of its computation.
-
-Trained tensors are fp32, since half precision rounds small steps to 0 (Micikevicius et al. 2018, §3.1); frozen weights may be bf16, and
-casts happen in the forward pass alone.
+"""The dtypes of a model: trained tensors are fp32, since half precision rounds small steps away (Micikevicius et al. 2018,
+§3.1); frozen weights may be bf16, and casts happen in the forward pass alone.
 """
 
 from collections.abc import Callable, Collection
@@ -30,7 +28,7 @@ def allow_tf32(precision: str, device: str) -> None:
 def hold(model: PreTrainedModel, trained: Collection[str], precision: str, device: str) -> None:
     """Move the model to its device: trained parameters in fp32, frozen ones in bf16 if the run computes in bf16.
 
-    On a CPU frozen fp32 weights stay fp32, since a cast would give every process its own copy. Beside frozen bf16 weights a module with
+    On a CPU frozen fp32 weights stay, since a cast would give every process its own copy. Beside frozen bf16 weights a module with
     fp32 parameters computes in fp32 and returns its input's dtype, so that every forward pass works, with autocast or without.
     """
     parameters = dict(model.named_parameters())

@@ -50,7 +50,7 @@ def kept_layers(model: "PreTrainedModel", which: str) -> dict[Part, range]:
 
 
 def thirds(num_layers: Mapping[Part, int], which: str) -> dict[Part, range]:
-    """Return stack -> layers of a third, given each stack's number of layers; raise BackboneError if a stack would have none."""
+    """Return stack -> layers of a third, given each stack's number; raise BackboneError if a stack would have none."""
     chosen = {stack: third(number, which) for stack, number in num_layers.items()}
     for stack, layers in chosen.items():
         if not layers:

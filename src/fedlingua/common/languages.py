@@ -168,7 +168,7 @@ def known_as(language: str, known: Collection[str]) -> str | None:
 
 
 def matching(language: str, tags: Iterable[str]) -> list[str]:
-    """Return the tags of a language: with exactly its code, else more specific: zh-TW for zh-Hant, en-GB for en; not en for en-GB."""
+    """Return the tags of exactly this code, else more specific ones: zh-TW for zh-Hant, en-GB for en; not en for en-GB."""
     meant = [tag for tag in tags if _means(tag, language)]
     return [tag for tag in meant if normal_code(tag.replace("_", "-")) == language] or meant
 

@@ -100,7 +100,7 @@ def last_lines(text: str, lines: int) -> str:
 
 
 def end(processes: Iterable[psutil.Process], grace_s: float, hurry: threading.Event | None = None) -> None:
-    """Send SIGTERM to all, then SIGKILL to those alive after `grace_s` or once `hurry` is set; psutil guards against reused pids."""
+    """Send SIGTERM to all, then SIGKILL to those alive after `grace_s` or once `hurry` is set; psutil detects reused pids."""
     alive = list(processes)
     if grace_s:
         _send(alive, signal.SIGTERM)

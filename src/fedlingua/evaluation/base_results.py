@@ -1,7 +1,7 @@
 """Cache of the untrained backbone's results on a text, keyed by a hash of everything that they depend on.
 
-They are the same for every method, seed and run, and take as long as scoring a trained model. Results may hold text, so the folder is
-readable by its user alone and belongs to one machine; a deployed site's is in its state folder.
+They are the same for every method, seed and run, and take as long as scoring a trained model. Results may hold text, so the folder
+is readable by its user alone and belongs to one machine; a deployed site's is in its state folder.
 """
 
 import hashlib
@@ -27,9 +27,8 @@ MOST_BYTES = 256 * 2**20
 
 
 def base_result(folder: Path, trainable: Trainable, settings: Settings, asked: Sequence[Any], make: Callable[[], T]) -> T:
-    """Return the result of `make()` on the untrained backbone, read from `folder` if it is stored there undamaged.
-
-    asked: the text and all settings that `make` depends on. It and the result are JSON values, so that a stored result is equal.
+    """Return the result of `make()` on the untrained backbone, read from `folder` if it is stored there undamaged. asked: the
+    text and all settings that `make` depends on. It and the result are JSON values, so that a stored result is equal.
     """
     model = trainable.model
     decided = {

@@ -43,7 +43,7 @@ def draws(sentences: int, samples: int = SAMPLES, seed: int | Sequence[int] = SE
 
 
 def resampled(counts: Counts, score: Callable[[Counts], float], drawn: Numbers) -> Numbers:
-    """Return the score of each sample, (samples,). counts: (sentences, width). score: function of the summed counts, (width,)."""
+    """Return the score of each sample, (samples,). counts: (sentences, width). score: takes their sum, (width,)."""
     return np.array([score(total) for total in drawn @ counts])
 
 

@@ -40,8 +40,8 @@ def translate(
     most: largest number of sentences in a batch; 0: as many as fit. guides: change the scores of next tokens. no_repeat_ngram: no
     translation has the same so many tokens twice; 0: no such rule. Of a decoder-only model the source counts, too.
 
-    A sentence's length limit does not depend on the others in its batch. Their number and padding change the order in which floats are
-    summed, and so a logit's last bits; with most = 1 nothing depends on other sentences.
+    A sentence's length limit does not depend on the others in its batch. Their number and padding change the order in which floats
+    are summed, and so a logit's last bits; with most = 1 nothing depends on other sentences.
     """
     model.eval()
     texts = [sentence.strip() for sentence in sentences]
@@ -93,7 +93,7 @@ class _AtItsOwnCap(StoppingCriteria):
         self.caps, self.given = torch.tensor(caps), given
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """Return which rows end, (sentences x candidates,). input_ids: (sentences x candidates, len), each sentence's rows together."""
+        """Return which rows end, (rows,). input_ids: (rows, len), a row for each candidate, those of a sentence together."""
         candidates = len(input_ids) // len(self.caps)
         ended: Tensor = self.caps.repeat_interleave(candidates).to(input_ids.device) <= input_ids.shape[1] - self.given
         return ended

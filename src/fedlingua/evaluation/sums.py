@@ -19,8 +19,8 @@ class TextSums(Protocol):
 class Scores:
     """Score sums of one text, of the model that the site keeps (result) and of the untrained backbone (base).
 
-    If sites choose their model, also of the model that the site trained alone (None if it diverged) and of the federation's; the name of
-    the kept candidate; and 95 % intervals of its gain over the better of base and alone, and over alone, in the task's first metric.
+    If sites choose their model, also of the model that the site trained alone (None if it diverged) and of the federation's; the name
+    of the kept candidate; and 95 % intervals of its gain over the better of base and alone, and over alone, in the task's first metric.
     """
 
     result: TextSums

@@ -83,7 +83,7 @@ def _chrf_plus_plus(target: str) -> CHRF:
 
 
 def _ter(target: str) -> TER:
-    """Return TER, of characters for Chinese and Japanese (as in Tercom); it finds no words in Thai and others without spaces."""
+    """Return TER, of characters for Chinese and Japanese as in Tercom; it sees no words in Thai and others without spaces."""
     asian = plain_code(target) in ("zh", "ja")
     return TER(normalized=asian, asian_support=asian)
 

@@ -1,7 +1,7 @@
 """Joins tensors to one flat array a part (encoder, decoder, shared), in the order of their tensor set: the form that travels.
 
-Both sides know names, shapes and order (their fingerprints agree before tensors travel), so sending every tensor by name would cost 490
-bytes and two requests each for nothing. What all sites of a cluster get is one object, which the SuperLink receives and stores once.
+Both sides know names, shapes and order (their fingerprints agree before tensors travel), so naming every tensor would cost 490 bytes
+and two requests each for nothing. What all sites of a cluster get is one object, which the SuperLink receives and stores once.
 """
 
 import math

@@ -154,7 +154,7 @@ class Threshold:
 class Task:
     """The task of a request; its reply repeats site, run, attempt and round.
 
-    own: stage of the site's own tensors to continue from, where some do not travel. keep: stages of its own tensors to store for later
+    own: stage of the site's own tensors to continue from, where some do not travel. keep: stages of its tensors to store for later
     requests. proximal_mu: from the request's CONFIG, read by `with_config`. shares: weight of the site's last update in each received
     part, in the order of PARTS; empty where not needed. measure: the earlier round of the request's tensors, to measure their dev
     loss before training.
