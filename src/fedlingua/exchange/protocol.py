@@ -25,7 +25,7 @@ SEND = "train.send"
 KEYS = "query.keys"
 """Once an attempt, under privacy.sum = "secure". Request: the task alone. Reply: the site's public keys, one for each round."""
 SHARES = "query.shares"
-"""After KEYS. Request: the roster of sites, keys and clusters. Reply: shares of each round's secrets, sealed for the sites that hold them."""
+"""After KEYS. Request: the roster of sites, keys and clusters. Reply: shares of each round's secrets, sealed for their holders."""
 UNMASK = "train.unmask"
 """Once a round. Request: the sites that sent masked numbers, and the shares sealed for this site. Reply: its share of the self mask's
 seed of each of these sites, and of the round's private key of each other one."""
