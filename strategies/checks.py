@@ -1,4 +1,4 @@
-"""What a reply has to be before it counts. Each check refuses with an ExchangeError that says what was got and what was wanted."""
+"""Checks that a reply must pass. Each raises an ExchangeError that says what was got and what was wanted."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -21,27 +21,27 @@ from fedlingua.selection.meta_gradient import PROJECTED
 from strategies.norms import Change
 
 LEAST_LOSS = 1e-6
-"""Nats a token, of a mean: in float32 less than a last digit of a probability of 1, at every token."""
+"""Lowest possible mean loss in nats a token: at every token less than a last digit of a probability of 1 in float32."""
 MOST_LOSS = 4.0
-"""Times ln(vocabulary), which is the loss of a model that knows nothing."""
+"""Highest possible loss as a multiple of ln(vocabulary), the loss of a model that guesses uniformly."""
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
 ACCOUNT_KEYS = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 DOCUMENT_KEYS = {"failures", "failed_documents"}
-"""Besides, where a site's hook failed on some."""
+"""Further keys, if a site's hook failed on some documents."""
 
 WITHOUT_TENSORS = 64 * 1024
-"""Bytes that a reply may have besides its tensors: sums, names, headers."""
+"""Most bytes of a reply besides its tensors: sums, names, headers."""
 LONGEST_PROJECTION = 3.0
-"""Of a change's length. A projection of many numbers is longer once in 1e22 times, of nine equal ones in 1e12."""
+"""Longest projection, in lengths of the change: many numbers exceed it once in 1e22 times, nine equal ones once in 1e12."""
 SHARE = 0.01
-"""Of the numbers' bytes, for what frames them: Flower cuts long arrays into chunks."""
+"""Share of the numbers' bytes that framing may add: Flower cuts long arrays into chunks."""
 
 
 def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False, projected: int = 0) -> int:
-    """Most bytes of a reply that carries the set, or no tensors.
+    """Return the most bytes of a reply that carries the tensors of the set; of one without tensors if the set is None.
 
-    selects_numbers: with a mask, one bit a number; projected: with the projections of so many tensors.
+    selects_numbers: It carries a mask, too, one bit a number. projected: Number of tensors of which it carries projections.
     """
     besides = WITHOUT_TENSORS + 4 * PROJECTED * projected
     if tensor_set is None:
@@ -51,10 +51,10 @@ def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False, proj
 
 
 def check_records(reply: Message, wanted: Collection[str]) -> None:
-    """Refuse a reply with other records than these.
+    """Refuse a reply with other records than `wanted`.
 
     Raises:
-        ExchangeError: names what is missing and what is too much.
+        ExchangeError: Names the missing and the unknown records.
     """
     missing, extra = set(wanted) - set(reply.content), set(reply.content) - set(wanted)
     if missing or extra:
@@ -63,10 +63,10 @@ def check_records(reply: Message, wanted: Collection[str]) -> None:
 
 
 def check_task(reply: Message, asked: Task) -> None:
-    """Refuse a reply to something else: another site, run, attempt or round.
+    """Refuse a reply to another task: another site, run, attempt or round.
 
     Raises:
-        ExchangeError: names the first that differs.
+        ExchangeError: Names the first key that differs.
     """
     answer = reply.content.config_records.get(protocol.TASK, ConfigRecord())
     for key, wanted in asked.reply().items():
@@ -77,10 +77,10 @@ def check_task(reply: Message, asked: Task) -> None:
 
 
 def check_numbers(record: MetricRecord, wanted: Sequence[str]) -> dict[str, float]:
-    """Just these numbers, each finite and not below 0.
+    """Return the record's numbers; they must be exactly those `wanted`, each finite and 0 or more.
 
     Raises:
-        ExchangeError: names the number.
+        ExchangeError: Names the wrong number.
     """
     for key in sorted(set(wanted) ^ set(record)):
         raise ExchangeError(f"the sums lack {key!r}" if key in wanted else f"there is an unknown sum {key!r}; wanted {wanted}")
@@ -95,8 +95,8 @@ def check_numbers(record: MetricRecord, wanted: Sequence[str]) -> dict[str, floa
 
 @dataclass(frozen=True)
 class Possible:
-    """What a site's sums can be. examples: the least and the most, of which a `share` is measured; tokens: the least and the most of one;
-    loss, seconds: at most."""
+    """The bounds of a site's sums. examples: least and most number; tokens: least and most of one example; loss: most nats a token;
+    seconds: most; share: share of the examples whose tokens are counted."""
 
     examples: tuple[int, int]
     tokens: tuple[int, int]
@@ -106,10 +106,10 @@ class Possible:
 
 
 def check_sums(record: MetricRecord, wanted: Sequence[str], possible: Possible) -> dict[str, float]:
-    """The sums, once they can be believed: as `check_numbers`, and possible.
+    """Return the sums after the checks of `check_numbers` and of the bounds in `possible`.
 
     Raises:
-        ExchangeError: names the sum.
+        ExchangeError: Names the wrong sum.
     """
     values = check_numbers(record, wanted)
     for key in ("num_tokens", "num_examples"):
@@ -131,10 +131,10 @@ def check_sums(record: MetricRecord, wanted: Sequence[str], possible: Possible) 
 
 
 def check_loss(nll_sum: float, num_tokens: float, most: float) -> None:
-    """Refuse a loss that no model has.
+    """Refuse a loss below LEAST_LOSS or above `most` nats a token.
 
     Raises:
-        ExchangeError: says what it is a token, and what it can be.
+        ExchangeError: Says the loss a token and its bounds.
     """
     loss = nll_sum / num_tokens
     if not LEAST_LOSS <= loss <= most:
@@ -142,10 +142,10 @@ def check_loss(nll_sum: float, num_tokens: float, most: float) -> None:
 
 
 def check_seconds(values: Mapping[str, float], most: float) -> None:
-    """Refuse seconds that have not passed yet.
+    """Refuse durations longer than `most`, the seconds since the round began.
 
     Raises:
-        ExchangeError: names them.
+        ExchangeError: Names the duration.
     """
     for key in {"seconds", protocol.SELECT_S, protocol.BATCHES_S, protocol.SLOPE_S} & set(values):
         if values[key] > most:
@@ -153,10 +153,10 @@ def check_seconds(values: Mapping[str, float], most: float) -> None:
 
 
 def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
-    """Every tensor's deviation: (tensors,) float32, 0 or above, or infinite.
+    """Return every tensor's deviation: (tensors,) float32, 0 or above; infinity is allowed.
 
     Raises:
-        ExchangeError: anything else.
+        ExchangeError: The reply carries anything else.
     """
     deviations = check_array(reply.content.get(protocol.DEVIATIONS), protocol.DEVIATIONS, (len(tensor_set.specs),))
     if not (deviations >= 0).all():
@@ -165,10 +165,10 @@ def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
 
 
 def check_array(record: Any, name: str, shape: tuple[int, ...]) -> Numbers:
-    """The one array of a record, float32 of this shape.
+    """Return the only array of a record, float32 of the given shape.
 
     Raises:
-        ExchangeError: anything else.
+        ExchangeError: The record holds anything else.
     """
     arrays = opened(record or ArrayRecord())
     if set(arrays) != {name}:
@@ -179,13 +179,13 @@ def check_array(record: Any, name: str, shape: tuple[int, ...]) -> Numbers:
 
 
 def check_projections(projections: Numbers, change: Change, tensor_set: TensorSet) -> Change:
-    """The change, with the least by which a number of a tensor that was not sent must have moved.
+    """Return the change with `largest` of the unsent tensors filled in: a lower bound, computed from their projections.
 
     Args:
-        projections: (tensors, PROJECTED), of how the update changed each tensor.
+        projections: (tensors, PROJECTED) projections of each tensor's change, sent or not.
 
     Raises:
-        ExchangeError: one is not finite, or longer than the change of a tensor that was sent can make it.
+        ExchangeError: A projection is not finite, or longer than the change of its sent tensor allows.
     """
     lengths = np.linalg.norm(projections.astype(np.float64), axis=1)
     most, was_sent = LONGEST_PROJECTION * np.sqrt(change.squares), change.sent > 0
@@ -200,15 +200,15 @@ def check_projections(projections: Numbers, change: Change, tensor_set: TensorSe
 
 
 def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: float) -> dict[str, Any]:
-    """What a site reports about its choice: the fields of Scores besides sums; {} if it chose nothing.
+    """Return a site's choice of a model as the fields of Scores other than sums; {} if it chose none.
 
     Args:
-        sums: "result", "base" and where the site chose "federated" and "alone" -> checked sums.
-        most: Of a gain, either way.
+        sums: "result" and "base", and if the site chose also "federated" and "alone" -> checked sums.
+        most: Largest magnitude of a gain.
 
     Raises:
-        ExchangeError: scores of a choice without it, a candidate that there is not, kept scores that are not the named model's, or
-            intervals that are none.
+        ExchangeError: There are scores of a choice without the choice, an unknown candidate, kept scores that are not the named
+            model's, or invalid intervals.
     """
     if record is None or "federated" not in sums:
         if record is not None or len(sums) > 2:
@@ -240,15 +240,15 @@ def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: flo
 
 
 def _without_more(sums: Any) -> Any:
-    """Sums without those of additional metrics, which are measured only for the result and the base."""
+    """Return the sums without those of additional metrics, which only the result and the base have."""
     return replace(sums, more={}, comet_checkpoint=0) if hasattr(sums, "more") else sums
 
 
 def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
-    """Refuse a site's account of itself at registration that does not fit: its directions, and sizes that add up.
+    """Refuse a site's account of itself at registration if its directions differ from `directions` or its sizes do not add up.
 
     Raises:
-        ExchangeError: names the key.
+        ExchangeError: Says what is wrong.
     """
     wanted = ACCOUNT_KEYS | (DOCUMENT_KEYS if DOCUMENT_KEYS & set(record) else set())
     missing, extra = wanted - set(record), set(record) - wanted
@@ -275,7 +275,7 @@ def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
 
 
 def _check_failures(kinds: Any, counts: Any) -> None:
-    """Counts of a hook's failures by type; a type's name is one word, so that it cannot carry text."""
+    """Check the counts of a hook's failures by type; a type's name is one word, so it cannot carry text."""
     if not isinstance(kinds, list) or not isinstance(counts, list) or len(kinds) != len(counts):
         raise ExchangeError("its types of failure and numbers of documents are not two lists of one length")
     if not all(isinstance(kind, str) and KIND.fullmatch(kind) for kind in kinds):

@@ -1,12 +1,12 @@
-"""MetaSend (Chu et al. 2024): a network learns, from round to round, by which threshold the sites choose what they send.
+"""MetaSend (Chu et al. 2024): a network learns, from round to round, the threshold by which the sites select what they send.
 
-One round (algorithm 2), as the server goes through it in `MetaSend.round`:
+One round (algorithm 2), on the server's side in `MetaSend.round`:
 
-1. `train.probe`: every site gets its clusters' tensors, trains, and answers with losses only (line 4). Its update waits there.
-2. The network makes the threshold of the losses (line 5), and `train.send` takes it to the sites, which answer with the tensors that it
-   selects (lines 6, 7).
-3. They are averaged inside every cluster, as FedMean does (line 8).
-4. With what the round has come to, `evaluate` brings along the threshold; the answers make one step of the network (line 9, eq. 5).
+1. `train.probe`: every site gets its clusters' tensors, trains, and answers with losses only (line 4). Its update waits at the site.
+2. The network computes the threshold from the losses (line 5); `train.send` carries it to the sites, which answer with the tensors that
+   it selects (lines 6, 7).
+3. They are averaged inside every cluster, as in FedMean (line 8).
+4. `evaluate` carries the new tensors and the threshold; from the answers the network takes one step (line 9, eq. 5).
 """
 
 import math
@@ -39,19 +39,19 @@ from strategies.threshold import SecondFilter, Theta, ThresholdModel
 from strategies.updates import Update
 
 META_PARTS = {"batches": protocol.BATCHES_S, "slope": protocol.SLOPE_S}
-"""What a site's seconds call its part in the meta step -> key of its answer."""
+"""Name of a site's work for the meta step in the record of seconds -> key in its reply."""
 
 
 @dataclass(frozen=True)
 class MetaRound:
-    """The threshold of a round, what it was made of, and what it led to.
+    """The threshold of a round, its inputs and its effects.
 
     Args:
-        model, filter: the networks as the round's state has them.
-        probes: site -> sums of its training.
-        deviations, projections: site -> those of all tensors that it trained, sent or not.
-        shares: site whose update was aggregated -> part -> what it counts in its cluster.
-        answers: site -> what the threshold's slope is found by.
+        model, filter: The networks, restored from the round's state.
+        probes: Site -> sums of its training.
+        deviations, projections: Site -> those of all tensors that it trained, sent or not.
+        shares: Site whose update was aggregated -> part -> its weight in its cluster.
+        answers: Site -> its part in the meta step, as `parse_slope` returns it.
     """
 
     model: ThresholdModel
@@ -65,14 +65,14 @@ class MetaRound:
 
 
 class MetaSend(FedMean):
-    """The mean inside clusters, by the weights that `aggregation` names, of what a learned threshold lets through.
+    """The mean inside clusters, weighted by the run's `aggregation`, of the tensors that a learned threshold selects.
 
-    The networks lie in the state's memory; a round makes them of it, and what they have learned goes into the next state.
+    The networks are stored in the state's memory; each round restores them and puts what they have learned into the next state.
     """
 
     update_phase, train_message = "send", protocol.PROBE
     meta: MetaRound | None = None
-    """the round at work, once its threshold is made"""
+    """the current round, once it has its threshold"""
 
     def __init__(self, of: Federated) -> None:
         super().__init__(of)
@@ -85,7 +85,7 @@ class MetaSend(FedMean):
         return self._with_networks(super().init(tensors), *self._networks(None))
 
     def _networks(self, state: State | None) -> tuple[ThresholdModel, SecondFilter | None]:
-        """As a state has them, or as a run begins."""
+        """Return the networks as stored in `state`, or new ones if it is None."""
         settings = self.settings
         model = ThresholdModel(
             self.registry.expected,
@@ -112,13 +112,13 @@ class MetaSend(FedMean):
     # --- The round in two phases -----------------------------------------------------------------------------------------------
 
     def round(self, state: State, number: int, grid: Grid) -> State:
-        """Algorithm 2."""
+        """Run one round of algorithm 2; round 0 has no threshold."""
         self.meta = self._probed(state, number, grid) if number > 0 else None
         state = super().round(state, number, grid)
         return self._learned(state, number) if self.meta else state
 
     def _probed(self, state: State, number: int, grid: Grid) -> MetaRound:
-        """Lines 4 and 5."""
+        """Probe the sites and compute the threshold: lines 4 and 5."""
         ask = partial(super().configure_train, number, arrays_of(state), self.train_config, grid)
         replies = self.phases.exchange(grid, ask, "train", self._parse_probe, self.progress)
         probes = {reply.site: reply.parsed for reply in replies}
@@ -143,7 +143,7 @@ class MetaSend(FedMean):
         return messages
 
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
-        """As without a threshold; and what its slope is found by is there until the round has been evaluated."""
+        """Aggregate as FedMean does, and store in `self.meta` what the meta step needs."""
         assert self.meta
         state, meta, weights = super().aggregated(number, replies, updates), self.meta, weights_of(self.settings)
         shares: dict[str, dict[str, float]] = {site: {} for site in updates}
@@ -165,7 +165,7 @@ class MetaSend(FedMean):
     # --- The meta step -----------------------------------------------------------------------------------------------------------
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """With what the slope of the round's threshold is found by, as far as it is learned."""
+        """Add to each request what its site needs for the meta step, if the threshold is learned."""
         messages, meta = list(super().configure_evaluate(server_round, arrays, config, grid)), self.meta
         if meta is None or not self.learns:
             return messages
@@ -177,14 +177,14 @@ class MetaSend(FedMean):
         return messages
 
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
-        """With the answers for the meta step."""
+        """Evaluate as FedMean does, and store the answers for the meta step."""
         replies = super().evaluate(state, number, grid)
         answers = {reply.site: reply.parsed.meta for reply in replies if reply.parsed.meta}
         self.meta = replace(self.meta, answers=answers) if self.meta else None
         return replies
 
     def _learned(self, state: State, number: int) -> State:
-        """The state with what its networks learn of the sites' answers: one step."""
+        """Return the state with its networks after one step by the sites' answers."""
         assert self.meta
         if self.learns:
             with timed(self.phases.record.server_s, "step"):
@@ -220,7 +220,7 @@ class MetaSend(FedMean):
                 self.note(f"round {number}: site {site}: {why}")
 
     def _slope(self, meta: MetaRound, site: str, sums: Mapping[str, Any]) -> float:
-        """What a higher threshold does to a site's dev loss by its own update, under `cross` by the others' too."""
+        """Return the slope of a site's dev loss in theta, through its own update and under `cross` through the others' too."""
         slope, specs = float(sums["slope"]), self.tensor_set.specs
         for other, shares in meta.shares.items() if self.settings.crosses else ():
             if other != site:
@@ -231,7 +231,7 @@ class MetaSend(FedMean):
         return slope
 
     def _share_sent(self, meta: MetaRound) -> float:
-        """Of the numbers of an update, mean over the sites whose updates were aggregated."""
+        """Return the share of its numbers that a site sent, mean over the sites whose updates were aggregated."""
         sites = self.phases.record.sites
         return math.fsum(float(sites[site].get("numbers_share", 0.0)) for site in meta.shares) / max(1, len(meta.shares))
 
@@ -240,8 +240,8 @@ class MetaSend(FedMean):
             message.content[protocol.FILTER] = to_record({protocol.FILTER: self.meta.filter.network})
 
     def _site_weights(self, answers: Mapping[str, Any]) -> dict[str, float]:
-        """What each site's dev loss counts in L_val: by its training sentences under fed-avg, as tempered as there, else the same for all;
-        by-loss, too, whose weights are another's every round.
+        """Return the weight of each site's dev loss in L_val: under fed-avg its number of training sentences, tempered as there, else
+        1; under by-loss, too, because its weights change every round.
         """
         if self.settings.aggregation == "fed-avg":
             power = 1 / self.settings.sampling_temperature

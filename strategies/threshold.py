@@ -1,17 +1,18 @@
-"""The server's module of MetaSend: an MLP that makes the round's threshold theta of the sites' training losses, and learns from L_val.
+"""The server's network of MetaSend: an MLP that computes each round's threshold theta from training losses and learns from L_val.
 
-One round (algorithm 2 of the paper): `theta` of the losses, line 5; the sites select, send and are folded; the slope dL_val / dtheta of the
-global model is estimated (selection/meta_gradient.py), and `step` takes it through the MLP, line 9 and eq. 5.
+One round (algorithm 2 of the paper): `theta` maps the losses to a threshold, line 5; the sites select and send, and their updates are
+aggregated; selection/meta_gradient.py estimates the slope dL_val / dtheta of the global model, and `step` backpropagates it through the
+MLP, line 9 and eq. 5.
 
 What the paper leaves open, decided here:
 
-- theta = scale x softplus(o + c), o the MLP's output: above 0 whatever o, and the scale itself at o = 0. The paper's thresholds lie in
-  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of the first for good, or of each.
-  Deviations fall after the first round, to a half or less and faster than the MLP learns to follow; but with each round's median an MLP
-  that learns little is a median rule.
-- The output layer begins at 0, so that theta begins at the scale, half of the tensors, and only learning moves it. Drawn at random, an
-  untrained MLP takes theta to 0.57 or 1.44 times the scale as the losses fall, whichever the seed has it, and learning does less.
-- The losses go in as they are. The MLP is float32 with ReLU, and its hidden layer drawn as torch draws a linear one.
+- theta = scale x softplus(o + c), o the MLP's output: above 0 for every o, and equal to the scale at o = 0. The paper's thresholds lie in
+  0..1; with small learning rates deviations are far below, so the scale is their median, of the first round or of each (`follows`).
+  After the first round deviations fall to a half or less, faster than the MLP learns to follow. With each round's median, on the other
+  hand, an MLP that learns little is just a median rule.
+- The output layer starts at 0, so theta starts at the scale (half of the tensors) and only learning moves it. With random weights an
+  untrained MLP moves theta to 0.57 or 1.44 times the scale as the losses fall, depending on the seed, and learning has less effect.
+- The losses are not normalised. The MLP is float32 with ReLU; its hidden layer is initialised like torch's linear layers.
 """
 
 import math
@@ -34,21 +35,21 @@ from fedlingua.selection.second_filter import drawn
 NEURONS = 100
 LEARNING_RATE = 1e-3
 MEMORY = 0.7
-"""How much of the baseline stays from round to round: losses fall, so a mean over all earlier rounds would lag far behind."""
+"""Share of a baseline that stays from round to round: losses fall, so a mean over all earlier rounds would lag far behind."""
 _AT_ONE = math.log(math.e - 1)
-"""softplus of this is 1."""
+"""The number whose softplus is 1."""
 _NO_LOSS = 1e30
-"""A loss from here on is none: the MLP could make no number of it in float32."""
+"""A loss of this magnitude or more counts as missing: the MLP could not compute with it in float32."""
 _FAR = 50.0
-"""Outputs are cut there: theta is then past every deviation, or as good as 0 and not yet rounded to it."""
+"""Outputs are clamped to this magnitude: theta is then above every deviation, or almost 0 without being rounded to it."""
 
 
 @dataclass(frozen=True)
 class Theta:
     """A round's threshold.
 
-    value: what the sites get, above 0. mu: the MLP's. drawn: what was drawn around mu, with its sign; mu itself where nothing is tried out.
-    stood_in: site whose loss did not come -> what was taken for it, to be told in the run.
+    value: the threshold sent to the sites, above 0. mu: the MLP's result. drawn: the number drawn around mu, with its sign; without
+    exploration mu itself. stood_in: site whose loss is missing -> which value replaced it, as the run's log says it.
     """
 
     value: float
@@ -58,11 +59,11 @@ class Theta:
 
 
 class ThresholdModel:
-    """The MLP with its Adam, and what both need from round to round; the same seed and losses give the same bytes on one CPU type.
+    """The MLP, its Adam and their state from round to round; the same seed and losses give the same bytes on one CPU type.
 
-    sites: all of the federation, in its order, which is that of the MLP's inputs. spread: with the estimator `loss`, sigma of the thetas
-    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. follows: the scale is taken anew from
-    every round's deviations, not from the first one's for good. width: tau as a share of the scale.
+    sites: all sites in federation order, the order of the MLP's inputs. spread: with the estimator `loss`, sigma of the drawn thetas as
+    a share of mu (`meta_gradient.SPREAD`); 0 with the others. follows: set the scale by every round's deviations, not only by the first
+    round's. width: tau as a share of the scale.
     """
 
     def __init__(
@@ -81,11 +82,11 @@ class ThresholdModel:
         self.adam = torch.optim.Adam(self.weights.values(), lr=lr, foreach=False)
         self.random = Random(f"{seed}/theta")
         self.losses: dict[str, float] = {}
-        """site -> its last loss that was a number"""
+        """site -> its last usable training loss"""
         self.baselines: dict[str, float] = {}
-        """site -> mean of its earlier validation losses, newer ones counting more"""
+        """site -> mean of its earlier validation losses, with more weight on newer ones"""
         self.silent: list[float] = []
-        """The thetas of the last rounds, two at most, in which nobody sent anything."""
+        """Thetas of the latest successive rounds in which no site sent anything, two at most."""
         self.steps = 0
         self._mu: torch.Tensor | None = None
         self._theta: Theta | None = None
@@ -93,11 +94,11 @@ class ThresholdModel:
     # --- Forward -------------------------------------------------------------------------------------------------------------------
 
     def begin(self, deviations: Sequence[float]) -> None:
-        """Set the scale, in the first round or, where it follows, in each: the median of the deviations, in a run
-        one of each site, itself the median of the site's tensors.
+        """Set the scale to the median of the deviations, in the first round or, with `follows`, in every round.
+        A run gives one deviation per site, the median over the site's tensors.
 
         Raises:
-            RunError: it was never set, and none is finite and above 0.
+            RunError: The scale was never set, and no deviation is finite and above 0.
         """
         if self.scale is None or self.follows:
             finite = [value for value in deviations if 0 < value < math.inf]
@@ -111,17 +112,17 @@ class ThresholdModel:
 
     @property
     def tau(self) -> float:
-        """Width of the soft gates. It does not change with theta, so that a theta far from all deviations still feels where they are."""
+        """Width of the soft gates, independent of theta, so that even a theta far from all deviations gets a slope towards them."""
         assert self.scale is not None, "begin() first"
         return self.width * self.scale
 
     def theta(self, losses: Mapping[str, float]) -> Theta:
-        """The round's threshold. losses: site -> training loss of this round, from the sites that are here.
+        """Return the round's threshold. losses: site -> training loss of this round, of the sites that answered.
 
-        For a site without one, or with one that is no number, its last known loss stands in, or else the mean of the others.
+        A missing or unusable loss is replaced by the site's last known loss, or else by the mean of all known losses.
 
         Raises:
-            RunError: no loss is known at all.
+            RunError: No loss is known at all.
         """
         assert self.scale is not None, "begin() first"
         stood_in = self._take(losses)
@@ -134,7 +135,7 @@ class ThresholdModel:
         return self._theta
 
     def _take(self, losses: Mapping[str, float]) -> dict[str, str]:
-        """Remember the losses; what stands in for those that are missing."""
+        """Store the losses. Return site -> what is wrong with its loss and which value replaces it."""
         given = {site: float(losses[site]) for site in self.sites if abs(losses.get(site, math.nan)) < _NO_LOSS}
         known = {**self.losses, **given}
         if not known:
@@ -151,16 +152,16 @@ class ThresholdModel:
         }
 
     def _output(self, losses: torch.Tensor) -> torch.Tensor:
-        """o, (1,). By products and sums: a BLAS may cut its sums by the number of threads."""
+        """Compute o, (1,), by products and sums, because a BLAS may split its sums by the number of threads."""
         hidden = functional.relu((self.weights["hidden.weight"] * losses).sum(1) + self.weights["hidden.bias"])
         return (self.weights["output.weight"] * hidden).sum() + self.weights["output.bias"]
 
     # --- Backward ------------------------------------------------------------------------------------------------------------------
 
     def step(self, slope: float) -> bool:
-        """One step of Adam with dL_val / dtheta = slope, through the last theta; whether it was taken.
+        """Take one step of Adam with dL_val / dtheta = slope through the last theta; return whether it was taken.
 
-        A slope that is no number, or too large for one on the way back, is left out, and nothing changes.
+        A slope that is not finite, or makes a gradient overflow, is left out, and nothing changes.
         """
         assert self._mu is not None, "theta() first, and one step for each"
         if not math.isfinite(slope):
@@ -177,11 +178,11 @@ class ThresholdModel:
         return True
 
     def step_by_loss(self, losses: Mapping[str, float], weights: Mapping[str, float]) -> bool:
-        """One step from what the drawn theta led to (estimator `loss`); a site's first loss only becomes its baseline.
+        """Take one step by the losses under the drawn theta (estimator `loss`); return whether it was taken.
 
-        losses: site -> L_j, plus lambda x the share sent where bytes count; those that are no numbers are left out. weights: v of all.
-        Every site is compared with its own baseline, so that L_val does not move by who answers. This round's loss is taken in after it was
-        compared: a baseline that knew it would depend on the draw, and bias the slope.
+        losses: site -> L_j, plus lambda x the share sent if bytes have a price; only finite ones count. weights: site -> its v in L_val.
+        Each site is compared with its own baseline, so L_val does not depend on who answers; its first loss only becomes its baseline.
+        A loss enters the baseline after the comparison: a baseline that contained it would depend on the draw and bias the slope.
         """
         assert self._theta is not None, "theta() first"
         assert self.spread, "nothing was tried out"
@@ -196,7 +197,7 @@ class ThresholdModel:
         return self.step(score_slope(loss, baseline, theta.drawn, theta.mu, self.spread * theta.mu))
 
     def report(self, shares: Sequence[float]) -> str | None:
-        """The warning once no site has sent anything for two rounds. shares: of each site's numbers, sent."""
+        """Return a warning if no site has sent anything for two rounds. shares: each site's share of numbers sent."""
         assert self._theta is not None, "theta() first"
         self.silent = [] if any(shares) else [*self.silent, self._theta.value][-2:]
         if len(self.silent) < 2:
@@ -209,7 +210,7 @@ class ThresholdModel:
     # --- From round to round -------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
-        """All that the next round needs, once this one has had its step: named tensors, and values that JSON holds, floats bit for bit."""
+        """Return what the next round needs, after this round's step: named tensors, and JSON values with exact floats."""
         tensors = {f"theta.{name}": weight.detach().numpy().copy() for name, weight in self.weights.items()}
         if self.steps:
             for name, weight in self.weights.items():
@@ -225,7 +226,7 @@ class ThresholdModel:
         }
 
     def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken, as if there had been no stop."""
+        """Load what `state` returned, so that the run continues as if it had never stopped."""
         self.scale, self.steps, self.silent = values["scale"], values["steps"], list(values["silent"])
         self.losses, self.baselines = dict(values["losses"]), dict(values["baselines"])
         version, words, gauss = values["random"]
@@ -238,7 +239,7 @@ class ThresholdModel:
 
 
 def _drawn(inputs: int, neurons: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """One hidden layer, uniform within 1 / sqrt(number of inputs), under an output layer of zeros."""
+    """Return initial weights: the hidden layer uniform within 1 / sqrt(number of inputs), the output layer zeros."""
     bound = 1 / math.sqrt(inputs)
 
     def uniform(*shape: int) -> torch.Tensor:
@@ -254,7 +255,7 @@ def _drawn(inputs: int, neurons: int, generator: torch.Generator) -> dict[str, t
 
 
 class SecondFilter:
-    """What `selection.second_filter` computes with, from round to round."""
+    """The network of `selection.second_filter`, its Adam and their state from round to round."""
 
     def __init__(self, seed: int, lr: float) -> None:
         self._network = torch.tensor(drawn(seed), requires_grad=True)
@@ -263,12 +264,12 @@ class SecondFilter:
 
     @property
     def network(self) -> Numbers:
-        """(SIZE,) float32, to be sent."""
+        """Return the network's weights, (SIZE,) float32, to be sent."""
         return self._network.detach().numpy().copy()
 
     def step(self, gradients: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> tuple[bool, list[str]]:
-        """One step with the mean of the sites' gradients, as L_val is one of their losses; (whether it was taken, sites left out because
-        theirs are no numbers). weights: site -> what its dev text counts in L_val.
+        """Take one step with the weighted mean of the sites' gradients, as L_val is that mean of their losses. Return (whether it was
+        taken, sites left out for gradients that are not finite). weights: site -> weight of its dev text in L_val.
         """
         finite = {site: np.array(gradient, np.float64) for site, gradient in gradients.items() if np.isfinite(gradient).all()}
         left_out = [site for site in gradients if site not in finite]
@@ -282,14 +283,14 @@ class SecondFilter:
         return True, left_out
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
-        """All that the next round needs."""
+        """Return what the next round needs: named tensors and JSON values."""
         tensors = {"filter": self.network}
         if self.steps:
             tensors |= _moments(self._adam, self._network, "filter")
         return tensors, {"filter_steps": self.steps}
 
     def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Load what `state` returned."""
         self.steps = values["filter_steps"]
         with torch.no_grad():
             self._network.copy_(torch.from_numpy(tensors["filter"].copy()))
@@ -297,7 +298,7 @@ class SecondFilter:
 
 
 def _moments(adam: torch.optim.Adam, parameter: torch.Tensor, name: str) -> Tensors:
-    """What Adam remembers of a parameter."""
+    """Return copies of Adam's two moments of a parameter."""
     state = adam.state[parameter]
     return {f"{name}.mean": state["exp_avg"].numpy().copy(), f"{name}.square": state["exp_avg_sq"].numpy().copy()}
 
