@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord
 
-from fedlingua.consent.approval import approval_hash, in_words
+from fedlingua.consent.approval import approval_hash, in_words, server_sees
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
@@ -57,3 +57,15 @@ def test_the_words_tell_what_is_trained_measured_and_how_text_is_split() -> None
     assert "sizes.train = 500" in told
     assert "sample.least = 9" in told
     assert "bleu,chrf of test at the end, beam 5" in told
+
+
+def test_the_server_sees_an_update_or_a_sum_or_scores_alone() -> None:
+    seen, hidden = server_sees(SETTINGS)
+    assert "its update of every round" in seen
+    assert "update" not in hidden
+    seen, hidden = server_sees(dataclasses.replace(SETTINGS, privacy_sum="secure", privacy_min_cluster=4))
+    assert "only the sum with those of 3 or more other sites" in seen
+    assert "this site's own update" in hidden
+    seen, hidden = server_sees(dataclasses.replace(SETTINGS, method="base"))
+    assert "update" not in seen
+    assert hidden.endswith("any tensor")

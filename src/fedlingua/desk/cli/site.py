@@ -118,7 +118,7 @@ def site_check(
     site = _site(file)
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
-    from fedlingua.consent.approval import sends
+    from fedlingua.consent.approval import sends, server_sees
     from fedlingua.desk.deployment.checks import check_site
     from fedlingua.exchange.outline import Outline
 
@@ -132,6 +132,9 @@ def site_check(
     for words in answer["sends"].values():
         say(f"  - {words}")
     say("  - an error's reason; where it could quote text, its type alone")
+    answer["server_sees"] = server_sees(settings)
+    for words in answer["server_sees"]:
+        say(words)
     if faults:
         raise DeploymentError(f"{faults} of the checks above failed; the site is not ready", answer=answer)
     return answer
@@ -159,13 +162,14 @@ def site_approve(
     site = _site(file)
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
     if experiment and federation:
-        from fedlingua.consent.approval import approval_hash, in_words, sends
+        from fedlingua.consent.approval import approval_hash, in_words, sends, server_sees
         from fedlingua.exchange.outline import outline_of
 
         settings = read_experiment(experiment, given_settings(set_ or ()))
         read = read_federation(federation, Path())
         rules = read.rules
-        for words in [*in_words(settings, rules), *sends(settings, outline_of(site.here(settings))).values()]:
+        sent = sends(settings, outline_of(site.here(settings)))
+        for words in [*in_words(settings, rules), *sent.values(), *server_sees(settings)]:
             say(f"  - {words}")
         if settings.sums_securely:
             from fedlingua.privacy.roster import members_hash

@@ -96,9 +96,11 @@ def test_a_site_that_is_ready_is_told_so_with_all_that_it_will_send(folder: Path
         assert f"{mark}  {what}: " in text
     assert "approved: none yet" in text
     listed = text.partition("all that this site will ever send under these settings:\n")[2].splitlines()
-    assert (
-        len(listed) == len(SENT_BY_A_SITE) - 8 + 1
-    )  # all but a signature, the two phases of a threshold, the two of a comparison, the three of a secure sum; and an error's words
+    *listed, seen, hidden = listed
+    assert seen.startswith("the server sees of this site: its update of every round")
+    assert hidden.startswith("the server does not see: sentences")
+    # All but a signature, the two phases of a threshold, the two of a comparison, the three of a secure sum; and an error's words.
+    assert len(listed) == len(SENT_BY_A_SITE) - 8 + 1
     tensors = build_trainable(settings_from({**json_keys(experiment), "backbone": tiny(folder)})).tensor_set
     assert f"{len(tensors.specs)} tensors, {tensors.num_parameters} numbers of 4 bytes" in listed[1]
     assert listed[-1] == "  - an error's reason; where it could quote text, its type alone"
