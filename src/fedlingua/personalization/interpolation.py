@@ -1,6 +1,7 @@
 """Interpolations of the federation's model and a site's own: Manoel et al. 2022, eq. 3."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from statistics import fmean
 
@@ -44,21 +45,37 @@ def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: 
     """Search GRID for the alphas with the least dev loss: (one for all parts, one for each).
 
     The search is by coordinates: first all parts together; then, if a mixture is better than both models, each part in turn
-    while the others stay. Of equal losses the earlier one counts.
+    while the others stay. Along a line the dev loss has one valley, so only the neighbours of the best alpha so far are
+    measured.
 
     Args:
         parts: The parts that have tensors.
         loss: Returns the dev loss at some alphas, in nats a token; NaN is never the least.
         ends: The losses at 0 and at 1, which are known already.
     """
-    losses = {GRID[0]: ends[0], **{alpha: loss(dict.fromkeys(parts, alpha)) for alpha in GRID[1:-1]}, GRID[-1]: ends[1]}
-    one = min(losses, key=lambda alpha: losses[alpha] if losses[alpha] == losses[alpha] else inf)
-    alphas, least = dict.fromkeys(parts, one), losses[one]
+    middle = GRID[len(GRID) // 2]
+    known = {GRID[0]: ends[0], middle: loss(dict.fromkeys(parts, middle)), GRID[-1]: ends[1]}
+    one, least = _downhill(known, lambda alpha: loss(dict.fromkeys(parts, alpha)))
+    alphas: Alphas = dict.fromkeys(parts, one)
     for part in parts if len(parts) > 1 and one not in (0, 1) else ():
-        for alpha in (other for other in GRID if other != one):
-            if (here := loss({**alphas, part: alpha})) < least:
-                alphas, least = {**alphas, part: alpha}, here
+        alphas[part], least = _downhill({one: least}, partial(_with_part, alphas, part, loss))
     return dict.fromkeys(parts, one), alphas
+
+
+def _with_part(alphas: Alphas, part: Part, loss: Callable[[Alphas], float], alpha: float) -> float:
+    """Return the loss at these alphas, but with another one for a part."""
+    return loss({**alphas, part: alpha})
+
+
+def _downhill(losses: dict[float, float], loss: Callable[[float], float]) -> tuple[float, float]:
+    """Return (alpha, loss) of the valley that the least of these losses lies in; of equal losses the earlier one counts."""
+    while True:
+        best = min(losses, key=lambda alpha: losses[alpha] if losses[alpha] == losses[alpha] else inf)
+        place = GRID.index(best)
+        unknown = [alpha for alpha in GRID[max(place - 1, 0) : place + 2] if alpha not in losses]
+        if not unknown:
+            return best, losses[best]
+        losses = losses | {alpha: loss(alpha) for alpha in unknown}
 
 
 def check_alpha(alpha: float) -> None:

@@ -193,7 +193,7 @@ class Training:
     every example comes once an epoch (the centralized row of Manoel et al., with whole-steps = false)."""
     micro_tokens: int = option(0, key="memory.micro-tokens", least=-1, off=(0,))
     """Compute a step in batches of similar length with at most this many tokens, padding included; a longer
-    sentence is a batch by itself. The step is the same, with less padding. 0: on a CPU a model of 50 million
+    sentence is a batch by itself. The step is the same, with less padding. 0: on a CPU a model of 5 million
     parameters or more cuts each batch where that saves padding; -1: never cut."""
     head_chunk: int = option(0, key="memory.head-chunk", least=-1, off=(0,))
     """How many predicted tokens the output head scores at a time, in training and for the dev loss. The loss

@@ -8,7 +8,7 @@ pass is mostly overhead. On a GPU one more pass costs as much as thousands of to
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-LARGE_MODEL = 50_000_000
+LARGE_MODEL = 5_000_000
 """Least number of parameters of a model whose batches are cut."""
 LARGE_HEAD = 2**24
 """Least size, vocabulary x d, of a frozen output head that is computed in chunks."""
