@@ -31,17 +31,8 @@ class CompletedRun:
             RunError: no run is there, or it is not completed. ConfigError: its settings are not those of this version.
         """
         about = run_about(run_dir)
-        if about.get("status") != "completed":
-            raise RunError(
-                f"{run_dir}: the run is {about.get('status')}, not completed; wait for its end, or resume it: "
-                f"fedlingua run --resume {run_dir}"
-            )
-        try:
-            return cls(RunFolder(run_dir), about, settings_of(about["config"]))
-        except ConfigError as error:
-            raise ConfigError(
-                f"{run_dir}: its run.json was written by another version of fedlingua, or changed: {error}"
-            ) from error
+        check_completed(run_dir, about)
+        return cls(RunFolder(run_dir), about, stored_settings(run_dir, about))
 
     @property
     def fingerprint(self) -> str:
@@ -51,6 +42,23 @@ class CompletedRun:
     def trainable(self) -> "Trainable":
         """Load the run's backbone with what its method trains; raises what `same_backbone` does."""
         return same_backbone(self.settings, self.fingerprint)
+
+
+def check_completed(run_dir: Path, about: Mapping[str, Any]) -> None:
+    """Raise RunError if a run is not completed. about: its run.json."""
+    if about.get("status") != "completed":
+        raise RunError(
+            f"{run_dir}: the run is {about.get('status')}, not completed; it is scored at its end: wait for it, or resume it: "
+            f"fedlingua run --resume {run_dir}"
+        )
+
+
+def stored_settings(run_dir: Path, about: Mapping[str, Any]) -> Settings:
+    """Return the settings in a run.json; raise ConfigError if this version does not accept them."""
+    try:
+        return settings_of(about["config"])
+    except ConfigError as error:
+        raise ConfigError(f"{run_dir}: its run.json was written by another version of fedlingua, or changed: {error}") from error
 
 
 def settings_of(config: Mapping[str, Scalar]) -> Settings:

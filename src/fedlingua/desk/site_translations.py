@@ -7,6 +7,7 @@ from pathlib import Path
 from fedlingua.common.errors import CorpusError, RunError
 from fedlingua.common.languages import nearest, parse_direction
 from fedlingua.corpora.read import read_lines
+from fedlingua.desk.completed import check_completed
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.runs.folder import RunFolder, no_scores, run_about
 
@@ -34,11 +35,7 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
     """
     folder = RunFolder(run_dir)
     about, scores = run_about(run_dir), folder.read("scores.json")
-    if about.get("status") != "completed":
-        raise RunError(
-            f"{run_dir}: the run is {about.get('status')}, and translations are scored at its end; wait, or resume it: "
-            f"fedlingua run --resume {run_dir}"
-        )
+    check_completed(run_dir, about)
     if scores is None:
         raise no_scores(run_dir)
     if about["config"].get("task") == "masked-language":

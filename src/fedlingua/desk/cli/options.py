@@ -2,12 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import parse_direction
 from fedlingua.desk.cli.completion import profiles, run_folders, sites_of_run
 from fedlingua.desk.decoding import Decoding, Search
+
+if TYPE_CHECKING:  # --help and completion need no models
+    from fedlingua.desk.models import TrainedModel
 
 Data = Annotated[Path | None, typer.Option("--data", help="Folder for relative corpus paths.")]
 Profile = Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
@@ -18,6 +23,26 @@ RunOption = Annotated[Path, typer.Option("--run", help="Run folder.", shell_comp
 SitesOption = Annotated[
     list[str] | None, typer.Option("--site", help="A site of the run; repeatable; default: all.", shell_complete=sites_of_run)
 ]
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Whose model of a run is used: a site's own, or the clusters' for a direction."""
+
+    site: Annotated[str | None, typer.Option(help="Use this site's model.", shell_complete=sites_of_run)] = None
+    direction: Annotated[str | None, typer.Option(help="Or the run's model for this direction, which need not be a site's.")] = (
+        None
+    )
+
+    def of(self, run: Path, command: str) -> "TrainedModel":
+        """Open the run and return the chosen model; raise ConfigError unless exactly one is chosen."""
+        from fedlingua.desk.models import RunModels
+
+        wanted = parse_direction(self.direction, "--direction") if self.direction else None
+        models = RunModels(run)
+        if (self.site is None) == (self.direction is None):
+            raise ConfigError(f"{command} needs either --site or --direction; the run's sites are {', '.join(models.sites)}")
+        return models.of_direction(wanted) if wanted else models.of_site(self.site or "")
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
     Raises:
         ConfigError: a change to a setting that a resumed run must keep. RunError: there is nothing to resume.
     """
-    from fedlingua.desk.completed import settings_of
+    from fedlingua.desk.completed import stored_settings
     from fedlingua.settings.checks import settings_from
 
     folder = RunFolder(run.resolve())
@@ -202,11 +202,8 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
     assert content is not None
     if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
         raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
-    try:
-        before = settings_of(content["config"])
-    except ConfigError as error:
-        raise ConfigError(f"{run}: its run.json was written by another version of fedlingua, or changed: {error}") from error
-    return _at_home_anywhere(settings_from({**before.flat(), **given, "resume": True, "run-dir": str(folder.directory)}))
+    before = stored_settings(run, content).flat()
+    return _at_home_anywhere(settings_from({**before, **given, "resume": True, "run-dir": str(folder.directory)}))
 
 
 def _at_home_anywhere(settings: Settings) -> Settings:

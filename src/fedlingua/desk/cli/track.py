@@ -10,7 +10,7 @@ from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua.desk.tracking.feed import state_file
 from fedlingua.desk.tracking.start import Tracking
 from fedlingua.desk.tracking.values import read_object
-from fedlingua.runs.folder import RunFolder
+from fedlingua.runs.folder import RunFolder, run_about
 from fedlingua.settings.trackers import TRACKERS, check_trackers, tracker_names
 
 commands = Commands()
@@ -24,10 +24,7 @@ def track(
     to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, separated by commas; default: the run's.")] = "",
 ) -> Answer:
     """Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable."""
-    folder = RunFolder(run.resolve())
-    about = folder.read("run.json")
-    if about is None:
-        raise RunError(f"{run} is not a run folder: it has no run.json; give a folder that a run has made")
+    folder, about = RunFolder(run.resolve()), run_about(run)
     if not about.get("id"):
         raise RunError(
             f"{run}: its run.json has no id, so the run ended before it began; there is nothing to send, start it again"

@@ -14,14 +14,12 @@ from rich.console import Console
 
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
 from fedlingua.common.files import check_absent
-from fedlingua.common.languages import parse_direction
 from fedlingua.corpora.read import Pair, lines_of, read_lines
 from fedlingua.corpora.tmx import read_tmx_side
-from fedlingua.desk.cli.completion import run_folders, sites_of_run
-from fedlingua.desk.cli.options import TranslateOptions
+from fedlingua.desk.cli.completion import run_folders
+from fedlingua.desk.cli.options import ModelChoice, TranslateOptions
 from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_json, example, warn
 from fedlingua.desk.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
-from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
 from fedlingua.evaluation.scores import below_base
 from fedlingua.exchange.delivery import SCORES
@@ -36,23 +34,20 @@ QUIET_S = 10.0
 @commands.command(epilog=example("fedlingua translate --run runs/demo-adapter-families-2022 --site hospital letter.txt"))
 def translate(
     how: TranslateOptions,
+    whose: ModelChoice,
     run: Annotated[
         Path | None, typer.Option("--run", help="Run folder, unless --adapter is given.", shell_complete=run_folders)
     ] = None,
     adapter: Annotated[Path | None, typer.Option(help="Folder that `fedlingua export --form adapter` wrote.")] = None,
     backbone: Annotated[str, typer.Option(help="With --adapter: path of the backbone, if its name does not lead to it.")] = "",
-    site: Annotated[str | None, typer.Option(help="Use this site's model.", shell_complete=sites_of_run)] = None,
-    direction: Annotated[str | None, typer.Option(help="Or translate in this direction, which need not be a site's.")] = None,
 ) -> Answer:
     """Translate text line by line with the model of a run."""
     if (run is None) == (adapter is None):
         raise typer.BadParameter("give --run with a run's folder, or --adapter with an exported one")
-    if adapter is not None and (site or direction):
+    if adapter is not None and whose != ModelChoice():
         raise typer.BadParameter("an exported adapter has its own direction; leave --site and --direction out")
     if backbone and run is not None:
         raise typer.BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
-    if run is not None and (site is None) == (direction is None):
-        raise ConfigError("translate needs either --site or --direction; the run's sites are in its sites.json")
     check_text(how)
     how.check()
     if adapter is not None:
@@ -60,10 +55,7 @@ def translate(
 
         return translate_with(Translator(read_adapter(adapter), how, backbone), how, sys.stdout)
     assert run is not None
-    wanted = parse_direction(direction, "--direction") if direction else None
-    models = RunModels(run)
-    model = models.of_direction(wanted) if wanted else models.of_site(site or "")
-    return translate_with(Translator(model, how), how, sys.stdout)
+    return translate_with(Translator(whose.of(run, "translate"), how), how, sys.stdout)
 
 
 def check_text(how: TranslateOptions) -> None:

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.common.errors import RunError
+from fedlingua.desk.completed import check_completed
 from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.desk.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import Translated
@@ -103,11 +104,7 @@ def _read(folder: Path, name: str) -> ComparedRun:
     # A run folder, or a run kept in a result: experiments/results/<folder>/<suite>/<method>-<seed>.
     line = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
     about, scores = (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
-    if about.get("status") != "completed":
-        raise RunError(
-            f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or resume it: "
-            f"fedlingua run --resume {folder}"
-        )
+    check_completed(folder, about)
     if scores is None:
         raise no_scores(folder)
     try:

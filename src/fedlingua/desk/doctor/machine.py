@@ -7,7 +7,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,18 +150,14 @@ def torch_devices() -> list[str]:
     return devices
 
 
-def check_gpu(
-    build: Callable[[], tuple[str, str]] = torch_build,
-    devices: Callable[[], list[str]] = torch_devices,
-    drivers: Sequence[str] = DRIVERS,
-) -> str:
+def check_gpu() -> str:
     """Report which GPUs device = "cuda" would use; having none is no error.
 
     Raises:
         ConfigError: torch is not installed. DeploymentError: it cannot be imported, or cannot ask for GPUs.
     """
-    version, platform = build()
-    driver = next((each for each in drivers if Path(each).exists()), "")
+    version, platform = torch_build()
+    driver = next((each for each in DRIVERS if Path(each).exists()), "")
     text = f"torch {version} is built for {platform or 'CPUs alone'}"
     if not platform:
         if driver:
@@ -170,7 +166,7 @@ def check_gpu(
             )
         return f"none; {text}: device = 'cpu'"
     try:
-        seen = devices()
+        seen = torch_devices()
     except (ImportError, RuntimeError) as error:  # a missing CUDA library; a busy or lost device
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise DeploymentError(

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from pydantic.dataclasses import dataclass as read_dataclass
 
 from fedlingua.common import units
-from fedlingua.common.errors import RunError
 from fedlingua.desk.json_lines import by_round, json_object
 from fedlingua.desk.report import signatures
 from fedlingua.desk.report.signatures import SiteSignatures
@@ -31,6 +30,7 @@ from fedlingua.desk.report.values import (
     text,
     whole,
 )
+from fedlingua.runs.folder import run_about
 from fedlingua.settings.metrics import METRICS, Metric, metrics_of
 
 Clusters = dict[str, dict[str, list[str]]]
@@ -261,14 +261,12 @@ def read_run(run_dir: Path) -> RunFolder:
     Raises:
         RunError: run.json is missing or holds no JSON object.
     """
-    run_dir = Path(run_dir)
     notes: dict[str, str] = {}
-    run = _read_run_file(run_dir / "run.json")
     summary = read_object(run_dir / "scores.json", notes)
     overlap = read_object(run_dir / "overlap.json", notes)
     return RunFolder(
         path=run_dir,
-        run=run,
+        run=mapping(run_about(run_dir)),
         sites=_sites(read_object(run_dir / "sites.json", notes)),
         clusters=_clusters(read_object(run_dir / "clusters.json", notes)),
         rounds=_rounds(run_dir / "rounds.jsonl", notes),
@@ -279,25 +277,6 @@ def read_run(run_dir: Path) -> RunFolder:
         overlap={name: _site_overlap(each) for name, each in objects(overlap.get("sites")).items()},
         overlap_removed=overlap.get("removed") is True,
         notes=notes,
-    )
-
-
-def _read_run_file(path: Path) -> dict[str, Any]:
-    """Return the content of run.json; raise a RunError that says what to do if it cannot be read."""
-    try:
-        content = json.loads(path.read_bytes())
-        got = f"a JSON {type(content).__name__}"
-    except FileNotFoundError:
-        content, got = None, "no such file" if path.parent.is_dir() else f"no folder {path.parent}"
-    except (OSError, ValueError) as error:
-        content, got = None, str(error)
-    if isinstance(content, dict):
-        return mapping(content)
-    raise RunError(
-        f"The run folder has no readable run.json: {path}\n"
-        f"  got:    {got}\n"
-        "  wanted: a JSON object, as every run writes it at its start\n"
-        "  to do:  name a folder that a run has made (runs/<name>), or start the run again"
     )
 
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from fedlingua.common import units
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, cost_plot, full_model, round_cost
+from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, cost_plot, full_model, round_cost
 from fedlingua.desk.report.convergence import ALL
 from fedlingua.desk.report.pareto import Point, heights, pareto_plot
 from fedlingua.desk.report.publish import heading, make_folder, put_page, render_page
@@ -25,27 +25,25 @@ LOST = [[0.0, "rgba(213, 94, 0, 0.75)"], [0.5, "rgba(213, 94, 0, 0.03)"]]
 GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
 
 
-def write_suite_report(result_dir: Path, runs_dir: Path | None = None, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
+def write_suite_report(result_dir: Path, runs_dir: Path | None = None) -> Path:
     """Write `report.html` of the suite in `result_dir` to `runs_dir`, `./runs/<suite>` by default, and return its path.
 
-    The page is several MB, too large for the committed `result_dir`. `bandwidth_mbps`: of the server's line.
+    The page is several MB, too large for the committed `result_dir`.
 
     Raises:
-        RunError: no result there, or the page cannot be written. ConfigError: the bandwidth is not a positive number.
+        RunError: no result there, or the page cannot be written.
     """
-    result_dir = Path(result_dir)
-    page = render_suite(SuiteTable.of(result_dir), bandwidth_mbps)
-    folder = Path(runs_dir) if runs_dir else Path("runs") / result_dir.resolve().name
+    page = render_suite(SuiteTable.of(result_dir))
+    folder = runs_dir or Path("runs") / result_dir.resolve().name
     return put_page(page, make_folder(folder, "the suite's report") / "report.html")
 
 
-def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
-    _, bandwidth, _ = bandwidths(bandwidth_mbps)
+def render_suite(result: SuiteTable) -> str:
     traffic, paper = row_traffic(result), result.suite.get("paper") or {"rows": {}}
     training = {line.name: line.train_seconds for line in result.lines}
     # The full model was not trained, so its training time is taken to be the mean of all rows.
     training[FULL] = known_mean(training.values())
-    costs = {row: round_cost(each, result.num_sites, bandwidth, training[row]) for row, each in traffic.items()}
+    costs = {row: round_cost(each, result.num_sites, BANDWIDTH_MBPS, training[row]) for row, each in traffic.items()}
     columns = dict.fromkeys(column for scores in paper["rows"].values() for column in scores)
     methods = [scores for row, scores in paper["rows"].items() if row != BASE]
     return render_page(
@@ -66,7 +64,7 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
         paper_best={column: max((scores[column] for scores in methods if column in scores), default=None) for column in columns},
         traffic=traffic,
         costs=costs,
-        bandwidth_mbps=bandwidth,
+        bandwidth_mbps=BANDWIDTH_MBPS,
         base_in_view=base_in_view(result),
     )
 
