@@ -62,11 +62,7 @@ def stored_settings(run_dir: Path, about: Mapping[str, Any]) -> Settings:
 
 
 def settings_of(config: Mapping[str, Scalar]) -> Settings:
-    """Return the settings that a run was made with, see `config_of_run`.
-
-    Raises:
-        ConfigError: a key or value that this version does not know.
-    """
+    """Return the settings that a run was made with, see `config_of_run`; raise ConfigError if this version does not know them."""
     return settings_from(config_of_run(config))
 
 

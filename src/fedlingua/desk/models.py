@@ -180,11 +180,7 @@ class RunModels:
 
     @cached_property
     def _relatives(self) -> Relatives | None:
-        """How languages are related; None if every part is a single cluster, so that it does not matter.
-
-        Raises:
-            ConfigError: the federation's file is missing or invalid.
-        """
+        """How languages are related, by the federation's file; None if every part is one cluster, so that it does not matter."""
         if all(len(named) == 1 for named in self.clusters.values()):
             return None
         return read_federation(self.settings.federation_path, Path()).relatives(self.settings.cluster_by)
@@ -209,11 +205,7 @@ class RunModels:
 
 
 def check_translates(settings: Settings, where: Path | str) -> None:
-    """Refuse a run that trained an encoder. where: what the user gave, for the message.
-
-    Raises:
-        RunError: the task is not translation.
-    """
+    """Raise RunError for a run that trained an encoder. where: what the user gave, for the message."""
     if settings.task != "translation":
         raise RunError(
             f"{where}: task = {settings.task!r} trained an encoder, which translates nothing; give a run with task = 'translation', or "

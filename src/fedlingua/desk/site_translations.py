@@ -81,11 +81,7 @@ def read_translations(file: Path, target: str) -> SiteTranslations:
 
 
 def read_files(source: Path, hypothesis: Path, reference: Path, target: str) -> Translated:
-    """Read source, hypothesis and reference from three files, one sentence per line.
-
-    Raises:
-        CorpusError: the files have different numbers of lines, or none.
-    """
+    """Read source, hypothesis and reference from three files, one sentence per line; CorpusError unless all have as many."""
     sides = [(path, list(read_lines(path))) for path in (source, hypothesis, reference)]
     if len({len(lines) for _, lines in sides}) > 1:
         raise CorpusError(f"{', '.join(f'{path} has {len(lines)} lines' for path, lines in sides)}; wanted as many in each")

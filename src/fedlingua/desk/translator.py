@@ -31,11 +31,15 @@ class Translator:
             BackboneError: The backbone cannot be loaded, or does not know the language.
             ConfigError: An option of `decoding` is out of range. CorpusError: The glossary has a mistake.
         """
+        import torch
+
         from fedlingua.backbones.layouts import most_tokens
         from fedlingua.desk.terms import Terms
 
         decoding = decoding or Decoding()
         decoding.check()
+        if decoding.threads:
+            torch.set_num_threads(decoding.threads)
         check_translates(model.settings, model.owner)
         tensors = model.load() if model.load else {}  # missing tensors are reported before the backbone loads
         self.settings, self.trainable = model.settings, model.trainable(backbone)

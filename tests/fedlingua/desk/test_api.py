@@ -14,7 +14,7 @@ import fedlingua as fl
 from fedlingua.desk import api
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.runs import read_runs
-from fedlingua.desk.json_lines import by_round
+from fedlingua.desk.json_values import by_round
 from fedlingua.desk.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from

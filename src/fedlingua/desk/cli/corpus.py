@@ -189,10 +189,8 @@ def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
     console().print(f"{corpus.corpus}, {corpus.parsed}: ", end="")
     console().print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}")
     if account.dropped:
-        dropped = plain_table("dropped", "pairs", "share")
-        for reason, count in account.dropped.items():
-            dropped.add_row(reason, f"{count:,}", f"{100 * count / account.read:.2f} %")
-        console().print(dropped)
+        shares = [(name, f"{count:,}", f"{100 * count / account.read:.2f} %") for name, count in account.dropped.items()]
+        console().print(plain_table("dropped", "pairs", "share", rows=shares))
     lengths = plain_table("length", "in", "least", "median", "mean", "95 %", "most")
     for language, counts in zip(sides, statistics.lengths, strict=True):
         of = summary(counts, language)
@@ -200,11 +198,10 @@ def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
     console().print(lengths)
     console().print(f"repeated: {', '.join(f'{name} {count:,}' for name, count in statistics.repeated.items())}")
     if any(statistics.samples.values()):
-        samples = plain_table("dropped for", "pair", *sides, left=sides)
-        for reason, some in statistics.samples.items():
-            for number, pair in some:
-                samples.add_row(reason, str(number), *map(_clipped, pair))
-        console().print(samples)
+        samples = [
+            (name, str(number), *map(_clipped, pair)) for name, some in statistics.samples.items() for number, pair in some
+        ]
+        console().print(plain_table("dropped for", "pair", *sides, rows=samples, left=sides))
 
 
 def _clipped(sentence: str) -> Text:

@@ -43,11 +43,7 @@ class CorpusInput:
 
     @cached_property
     def parsed(self) -> Direction:
-        """The direction, parsed.
-
-        Raises:
-            ConfigError: it is not a direction.
-        """
+        """The direction, parsed; ConfigError if it is none."""
         return parse_direction(self.direction, "--direction")
 
     @cached_property

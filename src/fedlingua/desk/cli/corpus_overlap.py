@@ -27,11 +27,7 @@ MOST_COLUMNS = 12
 
 
 def overlap_of_run(run_dir: Path) -> Overlap:
-    """Return the overlap that a run found between its sites.
-
-    Raises:
-        RunError: no run, or one that did not compare its sites.
-    """
+    """Return the overlap that a run found between its sites; raise RunError if it did not compare them."""
     run_about(run_dir)
     overlap = RunFolder(run_dir).read("overlap.json")
     if overlap is None:
@@ -124,11 +120,10 @@ def show_overlap(overlaps: Overlap, to: Path | None) -> dict[str, Any]:
 
 def _sites_table(overlaps: Overlap) -> Table:
     columns = ("site", "side", "sentences", "elsewhere", "share", *SPLITS)
-    table = plain_table(
-        *columns,
-        left=("side",),
-        caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train",
+    caption = (
+        "distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train"
     )
+    table = plain_table(*columns, left=("side",), caption=caption)
     for site, overlap in overlaps.items():
         for language, of in _common(overlap):
             have, shared = of["sentences"], of["elsewhere"]

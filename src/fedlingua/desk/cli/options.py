@@ -9,7 +9,7 @@ import typer
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import parse_direction
 from fedlingua.desk.cli.completion import profiles, run_folders, sites_of_run
-from fedlingua.desk.decoding import Decoding, Search
+from fedlingua.desk.decoding import Decoding
 
 if TYPE_CHECKING:  # --help and completion need no models
     from fedlingua.desk.models import TrainedModel
@@ -46,31 +46,7 @@ class ModelChoice:
 
 
 @dataclass(frozen=True)
-class Threads:
-    """The number of threads on which a command computes."""
-
-    threads: Annotated[int, typer.Option(min=0, help="Torch threads; 0: one per core. Small models are faster with 1.")] = 0
-
-    def set_threads(self) -> None:
-        """Set torch's number of threads; torch is imported here, since that takes seconds."""
-        if self.threads:
-            import torch
-
-            torch.set_num_threads(self.threads)
-
-
-@dataclass(frozen=True)
-class SearchOptions(Threads, Search):
-    """Options for translating with the model alone, without memory or glossary."""
-
-
-@dataclass(frozen=True)
-class DecodingOptions(Threads, Decoding):
-    """Options for translating with the model, a site's memory and a glossary."""
-
-
-@dataclass(frozen=True)
-class TranslateOptions(DecodingOptions):
+class TranslateOptions(Decoding):
     """What is translated, and where it goes. text: None is standard input; to: None is standard output."""
 
     text: Annotated[

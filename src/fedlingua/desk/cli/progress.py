@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from fedlingua.common import units
 from fedlingua.common.terminal import one_line
 from fedlingua.desk.cli.engine import RunStatus
-from fedlingua.desk.json_lines import json_object
+from fedlingua.desk.json_values import json_object
 
 PROGRESS_FILE = "progress.jsonl"
 

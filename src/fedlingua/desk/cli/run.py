@@ -96,11 +96,7 @@ def run(
 def carry_out(
     settings: Settings, federation: Federation, folder: RunFolder, profile: str, nodes: int | None, server: ServerFile | None
 ) -> None:
-    """Start an engine, follow the run to its end, and write its report.
-
-    Raises:
-        RunError: the run failed, or its engine did.
-    """
+    """Start an engine, follow the run to its end, and write its report; raise RunError if the run or its engine failed."""
     from fedlingua.desk.pretraining.demo import make_built_in
     from fedlingua.desk.report import score_table, write_report
 

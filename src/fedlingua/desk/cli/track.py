@@ -7,9 +7,9 @@ import typer
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, example, say
+from fedlingua.desk.json_values import stored_object
 from fedlingua.desk.tracking.feed import state_file
 from fedlingua.desk.tracking.start import Tracking
-from fedlingua.desk.tracking.values import read_object
 from fedlingua.runs.folder import RunFolder, run_about
 from fedlingua.settings.trackers import TRACKERS, check_trackers, tracker_names
 
@@ -35,7 +35,7 @@ def track(
     check_trackers(names)
     lines: list[str] = []
     done = Tracking(folder.directory, names, lines.append, END_S).close()
-    states = {name: read_object(state_file(folder.directory, name)) for name in names}
+    states = {name: stored_object(state_file(folder.directory, name)) for name in names}
     answer = {name: {"run": of.get("known"), "told": of.get("told"), "ended": of.get("ended")} for name, of in states.items()}
     if not done:
         raise RunError("; ".join(lines) or f"{run}: not all trackers could be told", answer=answer)

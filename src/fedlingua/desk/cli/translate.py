@@ -85,7 +85,6 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
         CorpusError: the input is malformed; the file of --to is then not written.
     """
     model = translator.model
-    how.set_threads()
     warn(translator.answering, style="")
     scores = model.memory and model.memory.with_name(f"{SCORES}{model.site}.json")
     for text in below_base(json.loads(scores.read_text(encoding="utf-8"))) if scores and scores.is_file() else ():

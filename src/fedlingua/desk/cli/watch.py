@@ -124,11 +124,7 @@ class Snapshot:
 
 
 def look(run_dir: Path) -> Snapshot:
-    """Read the folder.
-
-    Raises:
-        RunError: it is not a run folder.
-    """
+    """Read the folder; raise RunError if it is no run folder."""
     if not (run_dir / "run.json").is_file():
         raise RunError(f"{run_dir} is not a run folder: it has no run.json; give a folder that a run has made, or --wait for one")
     read = read_run(run_dir)

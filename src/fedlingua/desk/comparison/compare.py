@@ -61,7 +61,7 @@ class OverSeeds:
 @dataclass(frozen=True)
 class Comparison:
     """Runs in the given order, the others compared with the first. scores: site -> one score for each run. samples: number of
-    bootstrap samples.
+    bootstrap samples. significant: a difference with a smaller p is marked.
     """
 
     metric: Metric
@@ -72,6 +72,7 @@ class Comparison:
     over_seeds: Sequence[OverSeeds]
     sentences: Sequence[DifferingSentence]
     samples: int
+    significant: float = 0.05
 
 
 def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentences: int) -> Comparison:

@@ -46,11 +46,7 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
 
 
 def translator_for(run_dir: Path, direction: Direction) -> Translator:
-    """Return a run's translator for a direction, with its site's own tensors if they are here, else the nearest clusters'.
-
-    Raises:
-        RunError: neither is here.
-    """
+    """Return a run's translator for a direction, with its site's own tensors if they are here, else the nearest clusters'."""
     models = RunModels(run_dir)
     holder = next((site for site, held in models.sites.items() if held == direction), None)
     return Translator(models.of_site(holder) if holder else models.of_direction(direction))

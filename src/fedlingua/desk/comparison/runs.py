@@ -88,11 +88,7 @@ def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Read runs in the given order; a run's name is its folder's, with a number if two are alike.
-
-    Raises:
-        RunError: a folder is no completed run with scores.
-    """
+    """Read completed runs with scores, in the given order; a run's name is its folder's, with a number if two are alike."""
     names: list[str] = []
     for folder in folders:
         name = folder.resolve().name

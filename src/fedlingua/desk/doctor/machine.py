@@ -37,11 +37,7 @@ def check_cores() -> str:
 
 
 def check_memory() -> str:
-    """Check how much of the main memory is free.
-
-    Raises:
-        DeploymentError: too little for any run.
-    """
+    """Check how much of the main memory is free; raise DeploymentError if it is too little for any run."""
     memory = psutil.virtual_memory()
     text = f"{units.data(memory.available)} of {units.data(memory.total)} are free"
     if memory.available < LEAST_MEMORY:
@@ -73,11 +69,7 @@ def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
 
 
 def check_disk(place: Path) -> str:
-    """Check that a folder, or the one that it will be made in, is writable, and how much is free there.
-
-    Raises:
-        DeploymentError: it is not writable, or almost nothing is free.
-    """
+    """Check that a folder, or the one that it will be made in, is writable, and that enough is free there."""
     folder = next(each for each in (place, *place.parents) if each.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise DeploymentError(f"{folder} cannot be written to; choose another folder, or change its permissions")
@@ -100,11 +92,7 @@ def places() -> dict[str, Path]:
 
 
 def check_loopback() -> str:
-    """Check that a port can be opened, as a simulation's own server takes any free one.
-
-    Raises:
-        DeploymentError: none can be opened.
-    """
+    """Check that a port can be opened, as a simulation's own server takes any free one; raise DeploymentError if none can."""
     try:
         free_port()
     except OSError as error:

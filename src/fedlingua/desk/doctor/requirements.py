@@ -73,11 +73,7 @@ class Wanted:
 
 
 def check_python(wanted: Wanted) -> str:
-    """Check the version of the running Python.
-
-    Raises:
-        ConfigError: the project does not support it.
-    """
+    """Check that the project supports the running Python; raise ConfigError if it does not."""
     version = ".".join(map(str, sys.version_info[:3]))
     if not wanted.python.contains(version, prereleases=True):
         raise ConfigError(f"{version}; wanted {wanted.python}: recreate .venv with another, as in `make PYTHON=python3.11`")
@@ -85,11 +81,7 @@ def check_python(wanted: Wanted) -> str:
 
 
 def check_packages(wanted: Wanted) -> str:
-    """Check the packages that the project needs to run.
-
-    Raises:
-        ConfigError: names each package that is missing or out of its range.
-    """
+    """Check the packages that the project needs; raise ConfigError, which names each that is missing or out of its range."""
     wrong = [problem for each in wanted.packages for problem in unmet(each)]
     if wrong:
         raise ConfigError(f"{'; '.join(wrong)}; {INSTALL.format(extra='')}")

@@ -45,10 +45,10 @@ MOST_POINTS = 200
 
 
 def phase_settings(how: Personalizing, settings: Settings) -> Settings:
-    """Return a run's settings, changed for this repetition of its last phase."""
+    """Return a run's settings, changed for this repetition of its last phase. Seed and site decide order, masks and dropout."""
     rate = settings.step_learning_rate if how.learning_rate is None else how.learning_rate
-    passes = how.epochs or settings.keep_passes
-    return replace(settings, keep_choose=True, keep_passes=passes, learning_rate=rate, seed=how.seed_of(settings))
+    seed = settings.seed if how.seed is None else how.seed
+    return replace(settings, keep_choose=True, keep_passes=how.epochs or settings.keep_passes, learning_rate=rate, seed=seed)
 
 
 def personalize(start: Start, site: str, trainable: Trainable, how: Personalizing) -> tuple[dict[str, Tensors], dict[str, Any]]:

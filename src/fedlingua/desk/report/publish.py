@@ -15,7 +15,7 @@ from jinja2 import Undefined
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
 from fedlingua.common.languages import right_to_left, written_sides
-from fedlingua.desk.report.values import number, text
+from fedlingua.desk.json_values import number, text
 from fedlingua.desk.templates import environment
 
 PAGES = Path(__file__).parent / "pages"
@@ -58,11 +58,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # control chara
 
 
 def make_folder(folder: Path, what: str) -> Path:
-    """Make the folder of a page, with those above it, and return it. what: the page, for the error message.
-
-    Raises:
-        RunError: the folder cannot be made.
-    """
+    """Make the folder of a page, with those above it, and return it, or raise RunError. what: the page, for the message."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -71,11 +67,7 @@ def make_folder(folder: Path, what: str) -> Path:
 
 
 def put_page(page: str, target: Path) -> Path:
-    """Write the page to `target`, with the plot library where the page looks for it, and return `target`.
-
-    Raises:
-        RunError: the folder cannot be written to.
-    """
+    """Write the page to `target`, with the plot library where the page looks for it, and return `target`; or raise RunError."""
     above = [folder for folder in target.resolve().parents[:5] if folder.name == SHARED]
     library = (above[0] if above else target.resolve().parent) / LIBRARY
     source = Path(os.path.relpath(library, target.resolve().parent)).as_posix()

@@ -9,27 +9,10 @@ from typing import Any, TypeVar
 from pydantic.dataclasses import dataclass as read_dataclass
 
 from fedlingua.common import units
-from fedlingua.desk.json_lines import by_round, json_object
+from fedlingua.desk.json_values import by_round, integers, json_object, mapping, number, objects, sequence, text, whole
 from fedlingua.desk.report import signatures
 from fedlingua.desk.report.signatures import SiteSignatures
-from fedlingua.desk.report.values import (
-    Amount,
-    Integers,
-    Number,
-    Numbers,
-    Share,
-    Text,
-    Texts,
-    Whole,
-    integers,
-    mapping,
-    number,
-    objects,
-    read_as,
-    sequence,
-    text,
-    whole,
-)
+from fedlingua.desk.report.values import Amount, Integers, Number, Numbers, Share, Text, Texts, Whole, read_as
 from fedlingua.runs.folder import run_about
 from fedlingua.settings.metrics import METRICS, Metric, metrics_of
 
@@ -256,14 +239,15 @@ class RunFolder:
 
 
 def read_run(run_dir: Path) -> RunFolder:
-    """Read the folder; only run.json has to exist.
-
-    Raises:
-        RunError: run.json is missing or holds no JSON object.
-    """
+    """Read the folder; only run.json has to exist, or RunError is raised."""
     notes: dict[str, str] = {}
     summary = read_object(run_dir / "scores.json", notes)
     overlap = read_object(run_dir / "overlap.json", notes)
+    site_signatures: list[SiteSignatures] = []
+    try:
+        site_signatures += signatures.read_site_signatures(run_dir / signatures.FILE)
+    except (OSError, ValueError) as error:
+        notes[signatures.FILE] = _why_not(run_dir / signatures.FILE, error)
     return RunFolder(
         path=run_dir,
         run=mapping(run_about(run_dir)),
@@ -272,7 +256,7 @@ def read_run(run_dir: Path) -> RunFolder:
         rounds=_rounds(run_dir / "rounds.jsonl", notes),
         summary=summary,
         scores=[_score(key, each, metrics_of(summary)) for key, each in objects(summary.get("sites")).items()],
-        site_signatures=_site_signatures(run_dir / signatures.FILE, notes),
+        site_signatures=site_signatures,
         traffic=_traffic(read_object(run_dir / "traffic.json", notes)),
         overlap={name: _site_overlap(each) for name, each in objects(overlap.get("sites")).items()},
         overlap_removed=overlap.get("removed") is True,
@@ -311,15 +295,6 @@ def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tup
     return [each for each in read if each is not None], note
 
 
-def _site_signatures(path: Path, notes: dict[str, str]) -> list[SiteSignatures]:
-    """Return the signatures of a run that clusters by gradients, one entry a part; any other run has none."""
-    try:
-        return signatures.read_site_signatures(path)
-    except (OSError, ValueError) as error:
-        notes[path.name] = _why_not(path, error)
-        return []
-
-
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
     """Return the rounds in order."""
     try:
@@ -327,16 +302,15 @@ def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
     except OSError as error:
         notes[path.name] = _why_not(path, error)
         return []
-    rounds = [_round(number, line) for number, line in by_round(lines).items()]
+    rounds = []
+    for index, content in by_round(lines).items():
+        failures = [read_as(Failure, mapping(each), round=index) for each in sequence(content.get("failures"))]
+        threshold = mapping(content.get("threshold")) or None
+        sites = objects(content.get("sites"))
+        rounds.append(read_as(Round, content, number=index, sites=sites, failures=failures, threshold=threshold))
     if note or not rounds:
         notes[path.name] = note or f"{path.name} holds no finished round yet."
     return rounds
-
-
-def _round(index: int, content: dict[str, Any]) -> Round:
-    failures = [read_as(Failure, mapping(each), round=index) for each in sequence(content.get("failures"))]
-    threshold = mapping(content.get("threshold")) or None
-    return read_as(Round, content, number=index, sites=objects(content.get("sites")), failures=failures, threshold=threshold)
 
 
 def _sites(content: dict[str, Any]) -> list[Site]:

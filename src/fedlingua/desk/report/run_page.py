@@ -4,6 +4,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
+from fedlingua.desk.json_values import mapping, number, sequence, text, whole
 from fedlingua.desk.report import run_plots
 from fedlingua.desk.report.canvas import colour
 from fedlingua.desk.report.communication import (
@@ -21,7 +22,6 @@ from fedlingua.desk.report.sent import Sent, deviation_plot, not_drawn, share_pl
 from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
 from fedlingua.desk.report.tables import averages, better_off, choice_headers, choice_rows, headers, verdict
 from fedlingua.desk.report.translations import MODELS, SHOWN_SENTENCES, read_examples, read_translations, shown_lines
-from fedlingua.desk.report.values import mapping, number, sequence, text, whole
 
 
 def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:

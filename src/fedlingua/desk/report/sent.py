@@ -12,9 +12,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedlingua.common import units
+from fedlingua.desk.json_values import number, sequence, whole
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import Round, RoundThreshold, RunFolder, read_lines
-from fedlingua.desk.report.values import number, sequence, whole
 
 FILE = "deviations.jsonl"
 BINS = 40

@@ -14,8 +14,9 @@ from pydantic import PlainValidator
 from pydantic.dataclasses import dataclass
 
 from fedlingua.common.units import NOTHING
+from fedlingua.desk.json_values import mapping, number, numbers, sequence, text, whole
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.values import Number, Text, Texts, Whole, mapping, number, numbers, read_as, sequence, text, whole
+from fedlingua.desk.report.values import Number, Text, Texts, Whole, read_as
 
 FILE = "signatures.json"
 LEAF_STEP = 10

@@ -81,15 +81,17 @@ def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
 def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure | None]:
     """Return the plots by name; None where there is nothing to draw."""
     base, own = result.base, result.own_models
+    macro, saving, (uplink, unit) = base.get("macro"), saving_points(result), uplink_points(result)
+    saved, sent = "numbers of an update not sent, %", f"uplink of a site and round, {unit}"
     return {
         "macro": macro_plot(result) if result.scores else None,
         "gains": gain_plot(result, base, BASE) if base and result.best_line else None,
         "own": gain_plot(result, own, SILO) if own and result.best_line else None,
         "convergence": convergence_plot(result),
-        "saving": saving_plot(result) if saving_points(result) else None,
-        "uplink": uplink_plot(result) if uplink_points(result)[0] and not total_points(result) else None,
-        "bytes": total_plot(result) if total_points(result) else None,
-        "bytes-federated": total_plot(result, FEDERATED) if total_points(result, FEDERATED) else None,
+        "saving": pareto_plot(saving, result.metric, True, saved, macro) if saving else None,
+        "uplink": pareto_plot(uplink, result.metric, False, sent, macro) if uplink and not total_points(result) else None,
+        "bytes": total_plot(result),
+        "bytes-federated": total_plot(result, FEDERATED),
         "cost": cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW)
         if any(cost.transfer_s for cost in costs.values())
         else None,
@@ -224,18 +226,19 @@ def total_points(result: SuiteTable, model: str = "") -> list[Point]:
         score = Figure.of(values) if values else None if model else line.scores["macro"]
         if score and line.total_bytes and not line.name.startswith((CENTRALIZED, SILO)):
             own = next(row.get("keys", {}) for row in result.suite["rows"] if row["name"] == line.name)
-            hover = f"{escape(line.name)}<br>{units.score(score.mean)}" + (
-                f" ± {units.score(score.sd)}" if line.seeds[1:] else ""
-            )
+            spread = f" ± {units.score(score.sd)}" if line.seeds[1:] else ""
+            hover = f"{escape(line.name)}<br>{units.score(score.mean)}{spread}"
             hover += f"<br>up {units.data(line.totals['up'])}, down {units.data(line.totals['down'])}"
             hover += "".join(f"<br>{escape(f'{name} = {value}')}" for name, value in own.items() if name != "method")
             points.append(Point(line.name, math.log10(line.total_bytes), score.mean, score.sd, hover))
     return points if len(points) > 1 else []
 
 
-def total_plot(result: SuiteTable, model: str = "") -> go.Figure:
-    """Plot macro score against all bytes of a run, on a logarithmic axis: fewer bytes are further left."""
+def total_plot(result: SuiteTable, model: str = "") -> go.Figure | None:
+    """Plot macro score against all bytes of a run, on a logarithmic axis: fewer bytes are further left. None without points."""
     points = total_points(result, model)
+    if not points:
+        return None
     figure = pareto_plot(points, result.metric, False, "up and down of a site in the whole run", result.base.get("macro"))
     places = [place for place in range(3, 13) for _ in range(3)]
     ticks = [factor * 10**place for place, factor in zip(places, 10 * (1, 2, 5), strict=True)]
@@ -259,17 +262,6 @@ def _point(line: Line, x: float) -> Point:
         hover += f"<br>not sent: {units.share(line.saving('tensor_saving'))} of tensors, {units.share(numbers)} of numbers"
     hover += f"<br>uplink {units.data(line.costs['uplink_bytes'])}"
     return Point(line.name, x, macro.mean, macro.sd, hover)
-
-
-def saving_plot(result: SuiteTable) -> go.Figure:
-    """Plot macro score against the share of numbers not sent: fewer bytes are further right."""
-    return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base.get("macro"))
-
-
-def uplink_plot(result: SuiteTable) -> go.Figure:
-    """Plot macro score against uplink bytes: fewer bytes are further left."""
-    points, unit = uplink_points(result)
-    return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base.get("macro"))
 
 
 def base_in_view(result: SuiteTable) -> bool:

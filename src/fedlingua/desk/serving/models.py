@@ -44,11 +44,7 @@ class Models:
         self.of_direction = lru_cache(maxsize=None)(self._of_direction)
 
     def _of_direction(self, direction: Direction) -> TrainedModel:
-        """Return the model of the clusters that answer for a direction.
-
-        Raises:
-            RunError, ConfigError, BackboneError: no clusters do.
-        """
+        """Return the model of the clusters that answer for a direction; raise a FedlinguaError if none do."""
         self.translator.trainable.backbone.codec.check([direction])
         return self.run.of_direction(direction)
 

@@ -239,11 +239,7 @@ def _figures(raw: Mapping[str, Any], where: str) -> dict[str, float]:
 
 
 def check_figures(suite: Suite, sites: Sequence[str]) -> None:
-    """Refuse figures of the paper for a site that the federation does not have.
-
-    Raises:
-        ConfigError: names the figure, and the nearest site.
-    """
+    """Raise ConfigError for figures of the paper for a site that the federation does not have."""
     known = [*sites, "macro", "micro"]
     for name, figures in (suite.paper.rows if suite.paper else {}).items():
         for column in figures:

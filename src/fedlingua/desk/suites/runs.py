@@ -73,11 +73,7 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
 
 
 def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
-    """Refuse rows that could not be run to their end, or not compared; federations: by row.
-
-    Raises:
-        ConfigError, CorpusError: names the row's file, site or figure.
-    """
+    """Refuse rows that could not be run to their end, or not compared, by what is wrong with which. federations: by row."""
     for row in suite.rows:
         federation, settings = federations[row.name], row.settings
         check_corpora(federation.sites)

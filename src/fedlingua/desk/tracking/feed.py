@@ -19,8 +19,9 @@ from typing import Any, get_args
 
 from fedlingua.common.files import replace_text
 from fedlingua.common.terminal import one_line
+from fedlingua.desk.json_values import stored_object
 from fedlingua.desk.tracking.trackers import TRACKERS, About, Open, Status, Tracker
-from fedlingua.desk.tracking.values import parameters, read_object, read_rounds, round_values, score_values
+from fedlingua.desk.tracking.values import parameters, read_rounds, round_values, score_values
 
 LOOK_S, AGAIN_S, AGAIN_MOST_S = 1.0, 10.0, 300.0
 """Pauses between two looks at the run folder, after a first failure, and the longest one after failures."""
@@ -36,13 +37,13 @@ class Feed:
         self.folder, self.name = folder, name
         self._open = open_run
         self._file = state_file(folder, name)
-        self._state = read_object(self._file)
+        self._state = stored_object(self._file)
         self._tracker: Tracker | None = None
         self._seen: object = None
 
     def look(self, at_end: bool = False) -> None:
         """Report the rounds not reported yet; errors of the tracker are not caught. at_end: as in `read_rounds`."""
-        run = read_object(self.folder / "run.json")
+        run = stored_object(self.folder / "run.json")
         rounds = self.folder / "rounds.jsonl"
         if not run.get("id") or not rounds.is_file():
             return
@@ -58,7 +59,7 @@ class Feed:
 
     def finish(self) -> None:
         """Report the remaining rounds and, of an ended run, status and scores; all of it again if the tracker lost it."""
-        run = read_object(self.folder / "run.json")
+        run = stored_object(self.folder / "run.json")
         if run.get("id"):
             self._same_run(run)
             tracker = self._opened(run)  # even if all was reported: it may have fewer rounds than were recorded
@@ -66,7 +67,7 @@ class Feed:
             self.look(at_end=True)
             status = next((known for known in get_args(Status) if known == run.get("status")), None)
             if status and self._state.get("ended") != status:
-                scores = read_object(self.folder / "scores.json") if status == "completed" else {}
+                scores = stored_object(self.folder / "scores.json") if status == "completed" else {}
                 tracker.end(status, max(self.last_round, 0), score_values(scores))
                 self._keep(ended=status)
         self.drop()

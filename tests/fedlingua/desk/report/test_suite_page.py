@@ -14,14 +14,13 @@ from fedlingua.desk.report import write_suite_report
 from fedlingua.desk.report.keep import write_kept_runs
 from fedlingua.desk.report.suite_page import (
     FEDERATED,
+    _figures,
     convergence_plot,
     gain_plot,
     macro_plot,
     row_traffic,
-    saving_plot,
     saving_points,
     total_plot,
-    uplink_plot,
 )
 from fedlingua.desk.suites.table import SuiteTable
 from fedlingua.settings.metrics import PERPLEXITY
@@ -218,7 +217,7 @@ def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> No
 
 
 def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
-    figure = saving_plot(SuiteTable.of(write(tmp_path, SELECTING)))
+    figure = _figures(SuiteTable.of(write(tmp_path, SELECTING)), {})["saving"]
     traces = {trace.name: trace for trace in figure.data}
     assert (list(traces["Pareto front"].x), pytest.approx(list(traces["Pareto front"].y))) == (
         [0.0, 50.0, 75.0],
@@ -236,7 +235,7 @@ def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
 
 def test_fewer_bytes_are_better(tmp_path: Path) -> None:
     # dp-g sends less than the row that beats it in the share of numbers, and more than metasend-g.
-    figure = uplink_plot(SuiteTable.of(write(tmp_path, SELECTING)))
+    figure = _figures(SuiteTable.of(write(tmp_path, SELECTING)), {})["uplink"]
     traces = {trace.name: trace for trace in figure.data}
     assert (list(traces["Pareto front"].x), pytest.approx(list(traces["Pareto front"].y))) == (
         [1.0, 3.0, 4.0],
@@ -272,11 +271,11 @@ def test_the_base_is_a_line_as_far_as_it_leaves_the_rows_their_room(tmp_path: Pa
     page = write_suite_report(write(tmp_path, SELECTING), tmp_path)
     assert "Quality and what was not sent" in words(page)
     assert "beats in both. The dotted line is the base." in words(page)
-    (dotted,) = saving_plot(SuiteTable.of(tmp_path / "small")).layout.shapes
+    (dotted,) = _figures(SuiteTable.of(tmp_path / "small"), {})["saving"].layout.shapes
     assert dotted.y0 == 20.0
     far = write(tmp_path, SELECTING | {"base": selecting(2.0, 0)})
     assert "beats in both. The base is outside the plot, at 2.00." in words(write_suite_report(far, tmp_path))
-    assert not saving_plot(SuiteTable.of(far)).layout.shapes
+    assert not _figures(SuiteTable.of(far), {})["saving"].layout.shapes
 
 
 def test_a_suite_that_selects_nothing_has_no_such_part(tmp_path: Path) -> None:
