@@ -35,8 +35,7 @@ def overlap_of_run(run_dir: Path) -> Overlap:
             f"{run_dir} has no overlap.json: a run compares its sites' text only if asked to; give a run with overlap = 'report' "
             "or 'remove', or a federation file"
         )
-    sites: Overlap = overlap["sites"]
-    return sites
+    return dict(overlap["sites"])
 
 
 def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -> Overlap:
@@ -74,11 +73,7 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
     left = {site: [without_leaks(text, leaking[site], OVERLAP_KEY) for text in texts.values()] for site, texts in held.items()}
     counts = {site: left_out(texts.values(), left[site]) for site, texts in held.items()}
     if to is not None:
-        sizes = {
-            site: {split: sum(len(text.splits[split]) for text in texts.values()) for split in JUDGED}
-            for site, texts in held.items()
-        }
-        check_left(sizes, counts)
+        check_left({site: {split: len(texts[site].splits[split]) for split in JUDGED} for site, texts in held.items()}, counts)
         _write(federation, {site: texts[0] for site, texts in left.items()}, to)
     return {site: {"languages": shared[site], "leaks": counts[site]} for site in held}
 

@@ -1,13 +1,12 @@
 """`fedlingua translate`: translate a file or standard input line by line, or a translation memory unit by unit."""
 
 import json
-import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -19,7 +18,7 @@ from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.desk.cli.completion import run_folders
 from fedlingua.desk.cli.options import ModelChoice, TranslateOptions
 from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_json, example, warn
-from fedlingua.desk.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
+from fedlingua.desk.corpora.write import FORMS, Form, Target, not_in_xml, write_pairs
 from fedlingua.desk.translator import Translator
 from fedlingua.evaluation.scores import below_base
 from fedlingua.exchange.delivery import SCORES
@@ -92,7 +91,10 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     work = _Work(translator, how, AnsweringConsole(stderr=True) if how.to or not output.isatty() else None)
     started, answered = time.monotonic(), list[str]()
     if how.to is not None:
-        _write(work.pairs(), translator, how.to)
+        try:
+            write_pairs(work.pairs(), Target(_form(how.to), how.to, translator.direction))
+        except OSError as error:
+            raise RunError(f"{how.to} cannot be written ({error.strerror}); give --to another place") from error
     elif asks_json():
         answered = [translation for _, translation in work.pairs()]
     else:
@@ -173,27 +175,7 @@ class _Work:
             yield f"{self.cut:,} of {self.lines:,} lines are longer than {self.translator.max_tokens} tokens; the rest of them was not read"
 
 
-def _form(to: Path) -> Any:
-    """Return the format of pairs that a file's ending names; None: translations alone, a line each."""
+def _form(to: Path) -> Form:
+    """Return the format of pairs that a file's ending names; by default translations alone, a line each."""
     ending = to.name.removesuffix(".gz").rpartition(".")[2]
-    return next((form for form in FORMS if form == ending and form != "moses"), None)
-
-
-def _write(pairs: Iterable[Pair], translator: Translator, to: Path) -> None:
-    """Write all translations to the file, or nothing."""
-    form = _form(to)
-    try:
-        if form is not None:
-            write_pairs(pairs, Target(form, to, translator.direction))
-            return
-        to.parent.mkdir(parents=True, exist_ok=True)
-        aside = to.with_name(f".{to.name}.{os.getpid()}")
-        try:
-            with text_file(aside, to) as stream:
-                for _, translation in pairs:
-                    stream.write(f"{translation}\n")
-            os.replace(aside, to)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise RunError(f"{to} cannot be written ({error.strerror}); give --to another place") from error
+    return next((form for form in FORMS if form == ending and form != "moses"), "translations")

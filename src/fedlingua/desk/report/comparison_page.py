@@ -18,7 +18,7 @@ from fedlingua.desk.json_values import mapping, text
 from fedlingua.desk.report.canvas import MARKS, PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.pareto import Point, pareto_plot
-from fedlingua.desk.report.publish import heading, make_folder, put_page, render_page, sites_by_signature
+from fedlingua.desk.report.publish import heading, put_page, render_page, sites_by_signature
 from fedlingua.evaluation.bootstrap import Difference
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
@@ -38,7 +38,6 @@ def check_page(target: Path) -> None:
 def write_comparison(comparison: Comparison, target: Path) -> Path:
     """Write the page, with the folders above it, and return its path; raises what `check_page` and `put_page` do."""
     check_page(target)
-    make_folder(target.parent, "the page")
     return put_page(render_comparison(comparison), target)
 
 

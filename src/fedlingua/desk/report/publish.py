@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -57,17 +58,11 @@ def heading(config: Mapping[str, Any]) -> str:
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # control characters, other than tab and line ends
 
 
-def make_folder(folder: Path, what: str) -> Path:
-    """Make the folder of a page, with those above it, and return it, or raise RunError. what: the page, for the message."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"The folder for {what} cannot be made: {folder}: {error}; name another one") from error
-    return folder
-
-
 def put_page(page: str, target: Path) -> Path:
-    """Write the page to `target`, with the plot library where the page looks for it, and return `target`; or raise RunError."""
+    """Write the page to `target`, with the plot library where the page looks for it, and return `target`; or raise RunError.
+
+    Folders above it are made.
+    """
     above = [folder for folder in target.resolve().parents[:5] if folder.name == SHARED]
     library = (above[0] if above else target.resolve().parent) / LIBRARY
     source = Path(os.path.relpath(library, target.resolve().parent)).as_posix()
@@ -81,10 +76,12 @@ def _put(content: str, target: Path) -> Path:
     # Written to another file and renamed, so that a browser that reloads during a run never sees half a page.
     aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         aside.write_bytes(content.encode("utf-8", "backslashreplace"))  # a lone surrogate is escaped
         os.replace(aside, target)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
         raise RunError(
             f"The report cannot be written: {target}\n"
             f"  got:    {error}\n"

@@ -12,7 +12,7 @@ from fedlingua.desk.report import canvas
 from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, cost_plot, full_model, round_cost
 from fedlingua.desk.report.convergence import ALL
 from fedlingua.desk.report.pareto import Point, heights, pareto_plot
-from fedlingua.desk.report.publish import heading, make_folder, put_page, render_page
+from fedlingua.desk.report.publish import heading, put_page, render_page
 from fedlingua.desk.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, SIDES, Figure, Line, SuiteTable, known_mean
 from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua.settings.table import OPTIONS
@@ -33,9 +33,8 @@ def write_suite_report(result_dir: Path, runs_dir: Path | None = None) -> Path:
     Raises:
         RunError: no result there, or the page cannot be written.
     """
-    page = render_suite(SuiteTable.of(result_dir))
     folder = runs_dir or Path("runs") / result_dir.resolve().name
-    return put_page(page, make_folder(folder, "the suite's report") / "report.html")
+    return put_page(render_suite(SuiteTable.of(result_dir)), folder / "report.html")
 
 
 def render_suite(result: SuiteTable) -> str:

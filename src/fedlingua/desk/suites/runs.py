@@ -58,7 +58,10 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
     Raises:
         ConfigError, CorpusError: a federation, a corpus file or a figure of the paper that is not there.
     """
-    federations = {row.name: _federation(suite, row) for row in suite.rows}
+    federations = {}
+    for row in suite.rows:
+        with naming_row(suite.file.name, row.name):
+            federations[row.name] = read_federation(row.settings.federation_path, Path(row.settings.data_dir))
     check_rows(suite, federations)
     planned = []
     for row in suite.rows:
@@ -107,11 +110,6 @@ def check_settings(
 def site_names(federations: dict[str, Federation]) -> list[str]:
     """The sites of all rows, in the order of their federation files."""
     return list(dict.fromkeys(name for federation in federations.values() for name in federation.site_names))
-
-
-def _federation(suite: Suite, row: Row) -> Federation:
-    with naming_row(suite.file.name, row.name):
-        return read_federation(row.settings.federation_path, Path(row.settings.data_dir))
 
 
 def content_hash(settings: Settings, federation: Federation) -> str:
