@@ -25,11 +25,7 @@ class CompletedRun:
 
     @classmethod
     def of(cls, run_dir: Path) -> Self:
-        """Open a run's folder.
-
-        Raises:
-            RunError: no run is there, or it is not completed. ConfigError: its settings are not those of this version.
-        """
+        """Open the folder of a completed run whose settings this version accepts; raise RunError or ConfigError for another."""
         about = run_about(run_dir)
         check_completed(run_dir, about)
         return cls(RunFolder(run_dir), about, stored_settings(run_dir, about))

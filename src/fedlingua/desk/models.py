@@ -52,11 +52,7 @@ class TrainedModel:
 
     @classmethod
     def of_delivery(cls, folder: Path) -> Self:
-        """Load the model that was delivered to a deployed site. folder: the run's folder in the site's state.
-
-        Raises:
-            RunError: nothing was delivered there.
-        """
+        """Load the model that was delivered to a deployed site. folder: the run's folder in the site's state."""
         tensors, about = delivered(folder)
         settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
         return cls(

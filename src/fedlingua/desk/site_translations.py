@@ -63,11 +63,7 @@ def site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslati
 
 
 def read_translations(file: Path, target: str) -> SiteTranslations:
-    """Read a site's translations.tsv: a header, then source, reference, base and hypothesis of each sentence.
-
-    Raises:
-        CorpusError: another header, or a line with more or fewer columns.
-    """
+    """Read a translations.tsv: header, then source, reference, base and hypothesis of each sentence; CorpusError for another form."""
     lines = read_lines(file)
     header = next(lines).split("\t")
     if header != HEADER:

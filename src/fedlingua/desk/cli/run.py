@@ -184,11 +184,7 @@ def check_experiment(
 
 
 def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
-    """Return the settings of an interrupted run, with the permitted changes.
-
-    Raises:
-        ConfigError: a change to a setting that a resumed run must keep. RunError: there is nothing to resume.
-    """
+    """Return the settings of an interrupted run with the changes that it may have; refuse others, and runs that cannot go on."""
     from fedlingua.desk.completed import stored_settings
     from fedlingua.settings.checks import settings_from
 

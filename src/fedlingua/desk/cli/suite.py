@@ -218,11 +218,7 @@ def _seconds(folders: Iterable[Path]) -> list[float]:
 
 
 def _result_folder(suite: Suite, to: Path | None) -> Path:
-    """Return --to; or, for an unchanged suite of the app, its folder among the other results; or ./runs/<suite>.
-
-    Raises:
-        ConfigError: the folder holds something else.
-    """
+    """Return --to; or, for an unchanged suite of the app, its folder among the other results; or ./runs/<suite>."""
     folder = to or Path("runs") / suite.name
     above = suite.file.resolve().parent
     if to is None and not suite.overrides and above.parent == RESULTS.parent:

@@ -58,11 +58,7 @@ def translate(
 
 
 def check_text(how: TranslateOptions) -> None:
-    """Check that the text can be read and that the file to write can be made.
-
-    Raises:
-        ConfigError: the file to write exists, or is not in a folder. CorpusError: the file to read does not exist.
-    """
+    """Refuse, before a model loads, a text that is not there, and a file to write that is, or that no folder can hold."""
     if how.text is not None and not how.text.is_file():
         raise CorpusError(
             f"{how.text}: there is no such file; give a text with a sentence a line, or none to read standard input"

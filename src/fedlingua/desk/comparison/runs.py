@@ -76,11 +76,7 @@ class ComparedRun:
 
 
 def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Read runs with comparable scores, in the given order.
-
-    Raises:
-        RunError: a folder is no completed run with scores, or two were scored on different text; with site and reason.
-    """
+    """Read runs in the given order; raise RunError, with site and reason, if two were scored on different text."""
     runs = read_completed(folders)
     for run in runs[1:]:
         check_same_test(runs[0], run)

@@ -81,11 +81,7 @@ def make_certificates(directory: Path, hosts: Sequence[str]) -> None:
 
 
 def subject_alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    """Hosts as a certificate names them, each once, DNS names in lower case.
-
-    Raises:
-        ConfigError: a host that is neither a DNS name nor an IP address.
-    """
+    """Hosts as a certificate names them, each once, DNS names in lower case; ConfigError for one that is no host."""
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys(host.lower() for host in hosts):
         name = _general_name(host)

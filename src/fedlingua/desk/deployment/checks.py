@@ -298,11 +298,7 @@ def _disk(site: SiteFile, outline: Outline) -> str:
 
 
 def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
-    """What the GPUs have and what is wanted of each.
-
-    Raises:
-        DeploymentError: none is there, or its memory does not suffice. ConfigError: fewer than the processes.
-    """
+    """What the GPUs have and what is wanted of each; an error where that does not suffice, or there are too few of them."""
     import torch
 
     from fedlingua.training.parallel import check_processes

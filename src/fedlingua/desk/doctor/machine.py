@@ -139,11 +139,7 @@ def torch_devices() -> list[str]:
 
 
 def check_gpu() -> str:
-    """Report which GPUs device = "cuda" would use; having none is no error.
-
-    Raises:
-        ConfigError: torch is not installed. DeploymentError: it cannot be imported, or cannot ask for GPUs.
-    """
+    """Report which GPUs device = "cuda" would use; having none is no error, a torch that cannot ask for them is."""
     version, platform = torch_build()
     driver = next((each for each in DRIVERS if Path(each).exists()), "")
     text = f"torch {version} is built for {platform or 'CPUs alone'}"

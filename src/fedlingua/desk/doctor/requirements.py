@@ -48,11 +48,7 @@ class Wanted:
 
     @classmethod
     def of_checkout(cls, app: Path) -> Self:
-        """Read a checkout's files or, if the project was installed without them, its package's metadata.
-
-        Raises:
-            ConfigError: there is neither.
-        """
+        """Read a checkout's files or, if the project was installed without them, its package's metadata."""
         file, pinned = app / "pyproject.toml", app / "constraints.txt"
         if not file.is_file():
             try:

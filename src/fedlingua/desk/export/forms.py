@@ -35,11 +35,7 @@ DEFAULTS = {"adapters": "adapter", **dict.fromkeys(_OF_PEFT, "peft"), "full": "t
 
 
 def check_form(form: str, quantization: str) -> None:
-    """Refuse an unknown form or quantization. form: "" takes the tensor set's default.
-
-    Raises:
-        ConfigError: an unknown form or quantization, a quantization without the form ctranslate2, or CTranslate2 is missing.
-    """
+    """Refuse an unknown form, and a quantization that does not go with it. form: "" takes the tensor set's default."""
     if form and form not in FORMS:
         raise ConfigError(f"--form {form!r} is not known{nearest(form, FORMS)}; choose one of {', '.join(FORMS)}")
     if quantization and quantization not in QUANTIZATIONS:
@@ -54,11 +50,7 @@ def check_form(form: str, quantization: str) -> None:
 
 
 def chosen_form(form: str, settings: Settings) -> str:
-    """Return the form that a run's model is exported in.
-
-    Raises:
-        RunError: the form cannot hold what the run has trained; with the reason, and what can be done instead.
-    """
+    """Return the form that a run's model is exported in; RunError, which says what can be done instead, if none can hold it."""
     if not settings.how.trains:
         raise RunError(
             f"method {settings.method} trains nothing, so there is nothing to export but its backbone {settings.backbone!r} itself"
@@ -104,11 +96,7 @@ def _others(settings: Settings) -> str:
 
 
 def check_place(to: Path, force: bool) -> Path:
-    """Check the folder to export to, and return its absolute path.
-
-    Raises:
-        ConfigError: it is a file, holds something that must not be replaced, or cannot be written.
-    """
+    """Return the absolute path of the folder to export to; refuse a file, what must not be replaced or cannot be written."""
     final = Path(os.path.abspath(to.expanduser()))
     if final.is_symlink() or (final.exists() and not final.is_dir()):
         raise ConfigError(f"--to {to}: there is a file or a link of this name; give a new folder")

@@ -53,11 +53,7 @@ class Run:
 
 
 def plan(suite: Suite, runs_dir: Path) -> list[Run]:
-    """Every run of a suite, row by row. What can be refused of them is refused here.
-
-    Raises:
-        ConfigError, CorpusError: a federation, a corpus file or a figure of the paper that is not there.
-    """
+    """Return every run of a suite, row by row; what can be refused of them is refused here, by `check_rows`."""
     federations = {}
     for row in suite.rows:
         with naming_row(suite.file.name, row.name):
@@ -93,11 +89,7 @@ def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
 def check_settings(
     settings: Settings, federation: Federation, deployed: bool = False, say: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Refuse what can be seen to be wrong without loading anything. deployed: each site sees to its own device and metrics.
-
-    Raises:
-        ConfigError, BackboneError: names the key.
-    """
+    """Refuse what can be seen to be wrong without loading anything. deployed: each site sees to its own device and metrics."""
     planned_clusters(settings, federation)  # refuses what cannot be clustered
     check_task(settings.task, federation.directions)
     check_backbone(settings)
