@@ -55,16 +55,8 @@ class TrainedModel:
         """Load the model that was delivered to a deployed site. folder: the run's folder in the site's state."""
         tensors, about = delivered(folder)
         settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
-        return cls(
-            settings,
-            about["backbone_fingerprint"],
-            direction,
-            about["site"],
-            about["round"],
-            lambda: tensors,
-            ("given",),
-            memory=folder / MEMORY,
-        )
+        fingerprint, site, number = (about[key] for key in ("backbone_fingerprint", "site", "round"))
+        return cls(settings, fingerprint, direction, site, number, lambda: tensors, ("given",), memory=folder / MEMORY)
 
     @property
     def owner(self) -> str:

@@ -130,18 +130,10 @@ class Translator:
         from fedlingua.evaluation.decode import translate
 
         def translated(some: list[str], guides: Sequence[Any]) -> list[str]:
-            return translate(
-                self.trainable.model,
-                self.trainable.backbone.codec,
-                some,
-                self.direction,
-                self.beam,
-                self.max_tokens,
-                self.max_new_tokens,
-                self.most,
-                [*([self.memory] if self.memory else []), *guides],
-                self.settings.no_repeat_ngram,
-            )
+            model, codec = self.trainable.model, self.trainable.backbone.codec
+            search = (self.beam, self.max_tokens, self.max_new_tokens, self.most)
+            guides = [*([self.memory] if self.memory else []), *guides]
+            return translate(model, codec, some, self.direction, *search, guides, self.settings.no_repeat_ngram)
 
         with self.as_used():
             translations = self.terms.translate(sentences, translated) if self.terms else translated(sentences, [])

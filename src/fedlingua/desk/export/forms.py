@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.files import check_folder_to_write
 from fedlingua.common.languages import nearest
 from fedlingua.settings.config import Settings
 from fedlingua.settings.methods import SMALL_SETS
@@ -98,7 +99,7 @@ def _others(settings: Settings) -> str:
 def check_place(to: Path, force: bool) -> Path:
     """Return the absolute path of the folder to export to; refuse a file, what must not be replaced or cannot be written."""
     final = Path(os.path.abspath(to.expanduser()))
-    if final.is_symlink() or (final.exists() and not final.is_dir()):
+    if final.is_symlink() or final.is_file():
         raise ConfigError(f"--to {to}: there is a file or a link of this name; give a new folder")
     if final.is_dir() and any(final.iterdir()):
         if not force:
@@ -107,7 +108,5 @@ def check_place(to: Path, force: bool) -> Path:
             raise ConfigError(
                 f"--to {to} was not exported by fedlingua (it has no {FILE}), so --force does not remove it; give another folder"
             )
-    parent = next(above for above in final.parents if above.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"--to {to}: {parent} is not a folder that you may write to; give another")
+    check_folder_to_write(final, "--to")
     return final

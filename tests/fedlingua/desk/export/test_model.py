@@ -289,7 +289,7 @@ def test_force_removes_nothing_but_exports(tmp_path: Path) -> None:
     for name in ("file", "link"):
         with pytest.raises(ConfigError, match="there is a file or a link of this name"):
             check_place(tmp_path / name, force=True)
-    with pytest.raises(ConfigError, match="is not a folder that you may write to"):
+    with pytest.raises(ConfigError, match="is a file, not a folder; give another path"):
         check_place(tmp_path / "file" / "out", force=False)
     assert check_place(tmp_path / "empty", force=False) == tmp_path / "empty"
 
