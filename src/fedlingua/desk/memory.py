@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlingua.common.errors import RunError
-from fedlingua.corpora.overlap import load_without_leaks
-from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, texts_by_site, texts_without_leaks
+from fedlingua.corpora.simulated import all_texts, texts_without_leaks
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.models import RunModels, TrainedModel
-from fedlingua.desk.personalization.start import check_text_is_here
+from fedlingua.desk.personalization.start import check_text_is_here, texts_of_site
 
 if TYPE_CHECKING:  # a memory that cannot be built is refused without loading torch
     from fedlingua.desk.decoding import Search
@@ -23,12 +22,9 @@ def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
     settings = models.settings
     where = settings.federation_path, data_dir or settings.data_dir
     check_text_is_here(read_federation(where[0], Path(where[1]).expanduser()), [site], models.run_dir)
-    removes = settings.overlap == "remove"
     if settings.how.pooled:
-        return (texts_without_leaks(*where) if removes else all_texts(*where))[site]
-    held = texts_by_site(*where)[site]
-    folder = models.run.folder.directory / "sites" / site
-    return (load_without_leaks(held, folder, OVERLAP_KEY) if removes else held)[site]
+        return (texts_without_leaks(*where) if settings.overlap == "remove" else all_texts(*where))[site]
+    return texts_of_site(models.run, site, where[1])[site]
 
 
 def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int = 0) -> dict[str, Any]:

@@ -82,10 +82,7 @@ class Start:
         federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
         check_text_is_here(federation, chosen, run_dir)
         tensors = run.folder.checkpoints.load(number).tensors
-        texts = {site: texts_by_site(settings.federation_path, settings.data_dir)[site] for site in chosen}
-        if settings.overlap == "remove":
-            folders = run.folder.directory / "sites"
-            texts = {site: load_without_leaks(held, folders / site, OVERLAP_KEY) for site, held in texts.items()}
+        texts = {site: texts_of_site(run, site, settings.data_dir) for site in chosen}
         clusters = cast(Clusters, run.folder.read("clusters.json"))
         return cls(run, settings, chosen, number, clusters, tensors, texts)
 
@@ -93,6 +90,13 @@ class Start:
         """Return the tensors that a site got in the round: those of its encoder and decoder clusters and the shared part."""
         parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
         return check_tensors(of_the_model({name: array for part in parts for name, array in part.items()}), trainable.trained)
+
+
+def texts_of_site(run: CompletedRun, site: str, data_dir: str) -> Mapping[str, SiteText]:
+    """Return the texts that a site held in a run, by the site they came from, without what the run left out as overlap."""
+    held = texts_by_site(run.settings.federation_path, data_dir)[site]
+    removes, folder = run.settings.overlap == "remove", run.folder.directory / "sites" / site
+    return load_without_leaks(held, folder, OVERLAP_KEY) if removes else held
 
 
 def _check_method(settings: Settings) -> None:
