@@ -96,9 +96,6 @@ def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> N
     write_splits(named, {"federation": federation.name, "sites": account}, to)
 
 
-# --- Showing ------------------------------------------------------------------------------------------------------------------------
-
-
 def show_overlap(overlaps: Overlap, to: Path | None) -> dict[str, Any]:
     """Print tables of the overlap and return it for programs."""
     console().print(_sites_table(overlaps))

@@ -161,9 +161,6 @@ def _stamp(run_dir: Path) -> list[tuple[int, int]]:
     return [(file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else (0, 0) for file in files]
 
 
-# --- A frame ---------------------------------------------------------------------------------------------------------------------
-
-
 def frame(snapshot: Snapshot, screen: Console, now: float, silent_s: float) -> RenderableType:
     """Return the view, no larger than the console."""
     silent = max(0.0, now - snapshot.written)
