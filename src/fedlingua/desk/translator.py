@@ -31,17 +31,18 @@ class Translator:
             BackboneError: The backbone cannot be loaded, or does not know the language.
             ConfigError: An option of `decoding` is out of range. CorpusError: The glossary has a mistake.
         """
-        import torch
-
         from fedlingua.backbones.layouts import most_tokens
-        from fedlingua.desk.terms import Terms
 
         decoding = decoding or Decoding()
         decoding.check()
-        if decoding.threads:
-            torch.set_num_threads(decoding.threads)
         check_translates(model.settings, model.owner)
         tensors = model.load() if model.load else {}  # missing tensors are reported before the backbone loads
+        import torch  # after all that can be refused without it
+
+        from fedlingua.desk.terms import Terms
+
+        if decoding.threads:
+            torch.set_num_threads(decoding.threads)
         self.settings, self.trainable = model.settings, model.trainable(backbone)
         self.beam = decoding.beam or self.settings.beam
         self.max_tokens = decoding.max_tokens or self.settings.max_tokens

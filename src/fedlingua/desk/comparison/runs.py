@@ -128,9 +128,7 @@ def variants(runs: Sequence[ComparedRun]) -> list[str]:
         alike = [other for other in runs if other.method == run.method]
         place = next(place for place, other in enumerate(alike) if other is run)
         own = {key: values[place] for key, values in differing_settings(alike).items() if values[place] not in (None, "")}
-        names.append(
-            "+".join([run.method, *(value if isinstance(value, str) else f"{key} {value}" for key, value in own.items())])
-        )
+        names.append("+".join([run.method, *(v if isinstance(v, str) else f"{key} {v}" for key, v in own.items())]))
     return names
 
 

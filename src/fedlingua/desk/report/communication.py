@@ -149,9 +149,8 @@ def cost_plot(
     places = list(range(len(rows)))
     for index, (name, costs) in enumerate(series.items()):
         color = COLOURS[index % len(COLOURS)]
-        said = [
-            f"{escape(row)}, {escape(name)}<br>{cost.in_words}" if cost else "" for row, cost in zip(rows, costs, strict=True)
-        ]
+        pairs = zip(rows, costs, strict=True)
+        said = [f"{escape(row)}, {escape(name)}<br>{cost.in_words}" if cost else "" for row, cost in pairs]
         style: canvas.Look = {"name": escape(name), "hover": "%{hovertext}", "hovertext": said, "legendgroup": name, "row": 1}
         times = [cost.transfer_s if cost and (cost.transfer_s or not log) else None for cost in costs]
         shown: canvas.Look = {

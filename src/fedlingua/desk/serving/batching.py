@@ -114,9 +114,8 @@ class Batcher:
         if not batch:
             return True
         try:
-            translations = iter(
-                self._translate(batch[0].variant, [sentence for request in batch for sentence in request.sentences])
-            )
+            sentences = [sentence for request in batch for sentence in request.sentences]
+            translations = iter(self._translate(batch[0].variant, sentences))
         except Exception as error:
             if len(batch) > 1:
                 return False
