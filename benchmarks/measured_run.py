@@ -15,7 +15,7 @@ import psutil
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
-from fedlingua.desk.json_lines import by_round
+from fedlingua.desk.json_values import by_round
 from fedlingua.settings.config import Settings
 
 GIB = 2**30

@@ -30,7 +30,7 @@ from fedlingua.consent.keys import make_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
 from fedlingua.desk.deployment.programs import over_grpc, supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
-from fedlingua.desk.json_lines import by_round
+from fedlingua.desk.json_values import by_round
 from fedlingua.settings.experiment import parse_override
 
 APP = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from clients.client_app import app as client_app
 from clients.received import ReceivedFiles
 from fedlingua.common.errors import ExchangeError
-from fedlingua.desk.json_lines import by_round
+from fedlingua.desk.json_values import by_round
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import NamedState
 from fedlingua.exchange.records import pack

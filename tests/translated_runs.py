@@ -3,6 +3,10 @@
 import json
 from pathlib import Path
 
+from fedlingua.common.languages import Direction
+from fedlingua.desk.decoding import Decoding
+from fedlingua.desk.models import RunModels
+from fedlingua.desk.translator import Translator
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 
 REFERENCES = {
@@ -68,3 +72,13 @@ def make_run(
     }
     (folder / "scores.json").write_text(json.dumps(scores))
     return folder
+
+
+def translator_of_site(run: Path, site: str, decoding: Decoding | None = None) -> Translator:
+    """The model of a site after a run."""
+    return Translator(RunModels(run).of_site(site), decoding)
+
+
+def translator_of_direction(run: Path, direction: Direction, decoding: Decoding | None = None) -> Translator:
+    """The model of a run's clusters for a direction."""
+    return Translator(RunModels(run).of_direction(direction), decoding)

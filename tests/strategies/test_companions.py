@@ -6,7 +6,6 @@ from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.translator import Translator
 from fedlingua.exchange import protocol
 from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.joined import separate
@@ -16,6 +15,7 @@ from fedlingua.settings.checks import settings_from
 from strategies.outliers import MOST_STEPS, adam_bounds
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.in_process import rounds, run
+from tests.translated_runs import translator_of_direction
 
 AVERAGED, SCAFFOLD = {"optimizer-state": "averaged"}, {"scaffold": True}
 WAYS = {"averaged": AVERAGED, "scaffold-lora": {**SCAFFOLD, "tensor-set": "lora"}, "both": {**AVERAGED, **SCAFFOLD}}
@@ -69,7 +69,7 @@ def test_an_averaged_adam_is_the_mean_of_the_sites_and_they_go_on_from_it(famili
     assert all((array >= 0).all() for name, array in updates["court"].items() if name.endswith("/exp_avg_sq"))
     # A site's model and the federation's are without companions.
     assert not [name for name in delivered(folder.directory / "sites" / "court")[0] if "/" in name]
-    assert Translator.of_direction(folder.directory, Direction("de", "fr")).translate([""]) == [""]
+    assert translator_of_direction(folder.directory, Direction("de", "fr")).translate([""]) == [""]
 
 
 def test_a_control_is_the_mean_gradient_of_the_sites_last_round(families, tmp_path):

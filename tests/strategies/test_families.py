@@ -10,13 +10,13 @@ import torch
 
 from fedlingua.desk.export.model import export_model
 from fedlingua.desk.models import RunModels
-from fedlingua.desk.translator import Translator
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
 from tests.conftest import short_run_config
 from tests.families import ENCODERS, TRANSLATING
 from tests.federations import phrasebook_federation
 from tests.in_process import rounds, run
+from tests.translated_runs import translator_of_site
 
 THREE = phrasebook_federation("three", hospital=("de-fr", 40), court=("de-fr", 36), school=("de-fr", 32))
 SETS = ("adapters", "lora", "full")
@@ -56,7 +56,7 @@ def held(name: str, tensor_set: str, family_folder: Callable[[str], Path], tmp_p
 def test_a_federation_of_three(name: str, tensor_set: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     directory = held(name, tensor_set, family_folder, tmp_path)
     if name in TRANSLATING:
-        own = Translator.of_site(directory, "hospital")
+        own = translator_of_site(directory, "hospital")
         assert any(own.translate(["ja", "Guten Morgen.", "der Arzt"]))
 
 
@@ -77,7 +77,7 @@ def test_what_is_exported_for_peft_is_what_the_site_uses(name: str, family_folde
     export_model(RunModels(directory).of_site("hospital"), tmp_path / "out", "peft", directory)
     kind = AutoModelForCausalLM if name == "qwen3" else AutoModelForSeq2SeqLM
     model = PeftModel.from_pretrained(kind.from_pretrained(family_folder(name)), tmp_path / "out")
-    own = Translator.of_site(directory, "hospital")
+    own = translator_of_site(directory, "hospital")
     codec, sentence = own.trainable.backbone.codec, "Guten Morgen."
     (ids,) = codec.encode_source([sentence], RunModels(directory).of_site("hospital").direction, 48)
     made = model.generate(input_ids=torch.tensor([ids]), num_beams=1, do_sample=False, max_new_tokens=6)

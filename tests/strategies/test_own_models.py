@@ -8,13 +8,13 @@ from fedlingua.backbones.shared_private import rest_name
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.export.forms import chosen_form
-from fedlingua.desk.translator import Translator
 from fedlingua.exchange import protocol
 from fedlingua.exchange.delivery import delivered
 from fedlingua.settings.checks import settings_from
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, failing, rounds, run
+from tests.translated_runs import translator_of_direction, translator_of_site
 
 PRIVATE = {"private-layers": "decoder.-1"}
 DITTO, MR_MTL = ({"own-model": name, "pull": 0.1} for name in ("ditto", "mr-mtl"))
@@ -172,10 +172,10 @@ def test_beside_its_own_a_site_has_the_mean_of_the_others_for_no_byte_of_tensors
 def test_two_adapters_translate_as_they_were_delivered_and_no_form_or_direction_has_them(families, tmp_path):
     folder, _ = run({**families, **SHARED, "rounds": 1}, tmp_path / "run")
     lines = [line.split("\t") for line in (folder.directory / "sites/court/translations.tsv").read_text().splitlines()[1:]]
-    translator = Translator.of_site(folder.directory, "court")
+    translator = translator_of_site(folder.directory, "court")
     assert translator.translate([line[0] for line in lines]) == [line[3] for line in lines]
     with pytest.raises(RunError, match="own-model = 'shared-private': only a part"):
-        Translator.of_direction(folder.directory, Direction("de", "es"))
+        translator_of_direction(folder.directory, Direction("de", "es"))
     with pytest.raises(RunError, match="which no form holds"):
         chosen_form("", settings_from({**families, **SHARED}))
 

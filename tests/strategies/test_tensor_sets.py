@@ -24,6 +24,7 @@ from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
 from tests.federations import phrasebook_federation
 from tests.in_process import failing, rounds, run
+from tests.translated_runs import translator_of_direction, translator_of_site
 
 FEDERATION = phrasebook_federation("two", hospital=("de-fr", 48), court=("nl-es", 40))
 
@@ -166,17 +167,17 @@ def test_what_is_delivered_is_all_that_it_takes_to_translate(config, tmp_path, a
     assert tensors
     assert all(trains(name) for name in tensors)
     lines = [line.split("\t") for line in (site / "translations.tsv").read_text().rstrip("\n").split("\n")[1:]]
-    for translator in (Translator.of_site(folder.directory, "court"), Translator(TrainedModel.of_delivery(site))):
+    for translator in (translator_of_site(folder.directory, "court"), Translator(TrainedModel.of_delivery(site))):
         assert as_bytes(numbers(translator.trainable.model)) == as_bytes(watch.last["court"])
         assert translator.translate([line[0] for line in lines]) == [line[3] for line in lines]
 
 
 def test_a_direction_needs_all_that_was_trained_at_the_server(config, tmp_path):
     folder, _ = run({**config, **SETS["lora"][0]}, tmp_path / "lora")
-    assert Translator.of_direction(folder.directory, Direction("de", "es")).translate([""]) == [""]
+    assert translator_of_direction(folder.directory, Direction("de", "es")).translate([""]) == [""]
     folder, _ = run({**config, **SETS["controllers"][0]}, tmp_path / "controllers")
     with pytest.raises(RunError, match=r"only a part of what was trained is at the server.* give --site"):
-        Translator.of_direction(folder.directory, Direction("de", "es"))
+        translator_of_direction(folder.directory, Direction("de", "es"))
 
 
 def test_the_best_rounds_own_tensors_are_used_with_what_travelled_in_it(config, tmp_path):

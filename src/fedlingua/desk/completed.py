@@ -25,23 +25,10 @@ class CompletedRun:
 
     @classmethod
     def of(cls, run_dir: Path) -> Self:
-        """Open a run's folder.
-
-        Raises:
-            RunError: no run is there, or it is not completed. ConfigError: its settings are not those of this version.
-        """
+        """Open the folder of a completed run whose settings this version accepts; raise RunError or ConfigError for another."""
         about = run_about(run_dir)
-        if about.get("status") != "completed":
-            raise RunError(
-                f"{run_dir}: the run is {about.get('status')}, not completed; wait for its end, or resume it: "
-                f"fedlingua run --resume {run_dir}"
-            )
-        try:
-            return cls(RunFolder(run_dir), about, settings_of(about["config"]))
-        except ConfigError as error:
-            raise ConfigError(
-                f"{run_dir}: its run.json was written by another version of fedlingua, or changed: {error}"
-            ) from error
+        check_completed(run_dir, about)
+        return cls(RunFolder(run_dir), about, stored_settings(run_dir, about))
 
     @property
     def fingerprint(self) -> str:
@@ -53,12 +40,25 @@ class CompletedRun:
         return same_backbone(self.settings, self.fingerprint)
 
 
-def settings_of(config: Mapping[str, Scalar]) -> Settings:
-    """Return the settings that a run was made with, see `config_of_run`.
+def check_completed(run_dir: Path, about: Mapping[str, Any]) -> None:
+    """Raise RunError if a run is not completed. about: its run.json."""
+    if about.get("status") != "completed":
+        raise RunError(
+            f"{run_dir}: the run is {about.get('status')}, not completed; it is scored at its end: wait for it, or resume it: "
+            f"fedlingua run --resume {run_dir}"
+        )
 
-    Raises:
-        ConfigError: a key or value that this version does not know.
-    """
+
+def stored_settings(run_dir: Path, about: Mapping[str, Any]) -> Settings:
+    """Return the settings in a run.json; raise ConfigError if this version does not accept them."""
+    try:
+        return settings_of(about["config"])
+    except ConfigError as error:
+        raise ConfigError(f"{run_dir}: its run.json was written by another version of fedlingua, or changed: {error}") from error
+
+
+def settings_of(config: Mapping[str, Scalar]) -> Settings:
+    """Return the settings that a run was made with, see `config_of_run`; raise ConfigError if this version does not know them."""
     return settings_from(config_of_run(config))
 
 

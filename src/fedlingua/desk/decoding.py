@@ -13,7 +13,7 @@ MOST_BEAMS = 64
 
 @dataclass(frozen=True)
 class Search:
-    """Options of beam search; None takes the run's value. most: sentences in a batch."""
+    """Options of translating with the model alone; None takes the run's value. most: sentences in a batch."""
 
     beam: Annotated[int | None, typer.Option(help="Number of beams; default: the run's.")] = None
     most: Annotated[
@@ -26,6 +26,7 @@ class Search:
     max_new_tokens: Annotated[
         int | None, typer.Option("--max-decode-tokens", help="Longest translation in tokens; default: the run's.")
     ] = None
+    threads: Annotated[int, typer.Option(min=0, help="Torch threads; 0: one per core. Small models are faster with 1.")] = 0
 
     def check(self) -> None:
         """Raise ConfigError for a number out of range."""
@@ -42,7 +43,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Decoding(Search):
-    """Options of beam search, memory and glossary. memory: whether to use a site's memory if it has one."""
+    """Options of translating with the model, a site's memory and a glossary. memory: whether to use a site's memory if it has one."""
 
     memory: Annotated[
         bool, typer.Option("--memory/--no-memory", help="Use the site's memory if `fedlingua memory` has built one.")

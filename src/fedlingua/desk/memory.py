@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlingua.common.errors import RunError
-from fedlingua.corpora.overlap import load_without_leaks
-from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, texts_by_site, texts_without_leaks
+from fedlingua.corpora.simulated import all_texts, texts_without_leaks
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.models import RunModels, TrainedModel
-from fedlingua.desk.personalization.start import check_text_is_here
+from fedlingua.desk.personalization.start import check_text_is_here, texts_of_site
 
 if TYPE_CHECKING:  # a memory that cannot be built is refused without loading torch
     from fedlingua.desk.decoding import Search
@@ -19,20 +18,13 @@ DEV_SENTENCES = 150
 
 
 def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
-    """Return a site's own text in a run on this machine. data_dir: the text's folder, if it has moved.
-
-    Raises:
-        RunError: its text is not here. ConfigError, CorpusError: a mistake in the federation's file or text.
-    """
+    """Return a site's own text in a run on this machine, or say why not. data_dir: the text's folder, if it has moved."""
     settings = models.settings
     where = settings.federation_path, data_dir or settings.data_dir
     check_text_is_here(read_federation(where[0], Path(where[1]).expanduser()), [site], models.run_dir)
-    removes = settings.overlap == "remove"
     if settings.how.pooled:
-        return (texts_without_leaks(*where) if removes else all_texts(*where))[site]
-    held = texts_by_site(*where)[site]
-    folder = models.run.folder.directory / "sites" / site
-    return (load_without_leaks(held, folder, OVERLAP_KEY) if removes else held)[site]
+        return (texts_without_leaks(*where) if settings.overlap == "remove" else all_texts(*where))[site]
+    return texts_of_site(models.run, site, where[1])[site]
 
 
 def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int = 0) -> dict[str, Any]:
@@ -60,7 +52,7 @@ def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int 
             raise RunError(
                 f"site {model.site}: there is no {split} text; a memory is built from the first and tuned on the second"
             )
-    translator = Translator(model, Decoding(how.beam, how.most, how.max_tokens, how.max_new_tokens, memory=False))
+    translator = Translator(model, Decoding(how.beam, how.most, how.max_tokens, how.max_new_tokens, how.threads, memory=False))
     backbone, codec = translator.trainable.model, translator.trainable.backbone.codec
     if codec.first_id(model.direction) is None:
         raise RunError(

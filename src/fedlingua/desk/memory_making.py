@@ -46,17 +46,10 @@ def make_memory(
         values.append(tokens.cpu().numpy().astype(np.int32))
     stored, followed = np.concatenate(keys), np.concatenate(values)
     index = faiss_index(stored, scale) if len(stored) >= FAISS_FROM else None
-    return Memory(
-        keys=torch.from_numpy(stored),
-        values=torch.from_numpy(followed),
-        mean=torch.from_numpy(mean),
-        axes=torch.from_numpy(axes),
-        scale=torch.from_numpy(scale),
-        fingerprint=fingerprint,
-        mixing=Mixing(0.0, 1.0, 1),
-        about={"sentences": len(chosen)},
-        index=index,
-    ).to(model.device)
+    arrays = {"keys": stored, "values": followed, "mean": mean, "axes": axes, "scale": scale}
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    about, mixing = {"sentences": len(chosen)}, Mixing(0.0, 1.0, 1)
+    return Memory(**tensors, fingerprint=fingerprint, mixing=mixing, about=about, index=index).to(model.device)
 
 
 def principal_axes(states: np.ndarray[Any, Any], dimensions: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -90,11 +90,7 @@ class Memory:
 
     @classmethod
     def load(cls, file: Path, fingerprint: str) -> Self:
-        """Load the memory of the model with this fingerprint.
-
-        Raises:
-            RunError: The file is damaged, or belongs to another model.
-        """
+        """Load the memory of the model with this fingerprint; raise RunError if it is damaged, or of another model."""
         again = "build it again with `fedlingua memory` (at a deployed site `fedlingua site memory`), or leave it out with --no-memory"
         try:
             with safe_open(file, "pt") as stored:
@@ -219,11 +215,7 @@ class _Mixed(LogitsProcessor):
 
 
 def faiss_or_refuse() -> Any:
-    """Return the module faiss, an optional dependency.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """Return the module faiss, an optional dependency; raise ConfigError if it is not installed."""
     if find_spec("faiss") is None:
         raise ConfigError(
             f"a memory of {FAISS_FROM:,} keys and more needs faiss, an extra; install it with pip install 'fedlingua[memory]', or give "

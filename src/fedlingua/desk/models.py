@@ -52,23 +52,11 @@ class TrainedModel:
 
     @classmethod
     def of_delivery(cls, folder: Path) -> Self:
-        """Load the model that was delivered to a deployed site. folder: the run's folder in the site's state.
-
-        Raises:
-            RunError: nothing was delivered there.
-        """
+        """Load the model that was delivered to a deployed site. folder: the run's folder in the site's state."""
         tensors, about = delivered(folder)
         settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
-        return cls(
-            settings,
-            about["backbone_fingerprint"],
-            direction,
-            about["site"],
-            about["round"],
-            lambda: tensors,
-            ("given",),
-            memory=folder / MEMORY,
-        )
+        fingerprint, site, number = (about[key] for key in ("backbone_fingerprint", "site", "round"))
+        return cls(settings, fingerprint, direction, site, number, lambda: tensors, ("given",), memory=folder / MEMORY)
 
     @property
     def owner(self) -> str:
@@ -180,11 +168,7 @@ class RunModels:
 
     @cached_property
     def _relatives(self) -> Relatives | None:
-        """How languages are related; None if every part is a single cluster, so that it does not matter.
-
-        Raises:
-            ConfigError: the federation's file is missing or invalid.
-        """
+        """How languages are related, by the federation's file; None if every part is one cluster, so that it does not matter."""
         if all(len(named) == 1 for named in self.clusters.values()):
             return None
         return read_federation(self.settings.federation_path, Path()).relatives(self.settings.cluster_by)
@@ -209,11 +193,7 @@ class RunModels:
 
 
 def check_translates(settings: Settings, where: Path | str) -> None:
-    """Refuse a run that trained an encoder. where: what the user gave, for the message.
-
-    Raises:
-        RunError: the task is not translation.
-    """
+    """Raise RunError for a run that trained an encoder. where: what the user gave, for the message."""
     if settings.task != "translation":
         raise RunError(
             f"{where}: task = {settings.task!r} trained an encoder, which translates nothing; give a run with task = 'translation', or "

@@ -7,6 +7,7 @@ from pathlib import Path
 from fedlingua.common.errors import CorpusError, RunError
 from fedlingua.common.languages import nearest, parse_direction
 from fedlingua.corpora.read import read_lines
+from fedlingua.desk.completed import check_completed
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.runs.folder import RunFolder, no_scores, run_about
 
@@ -34,11 +35,7 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
     """
     folder = RunFolder(run_dir)
     about, scores = run_about(run_dir), folder.read("scores.json")
-    if about.get("status") != "completed":
-        raise RunError(
-            f"{run_dir}: the run is {about.get('status')}, and translations are scored at its end; wait, or resume it: "
-            f"fedlingua run --resume {run_dir}"
-        )
+    check_completed(run_dir, about)
     if scores is None:
         raise no_scores(run_dir)
     if about["config"].get("task") == "masked-language":
@@ -66,11 +63,7 @@ def site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslati
 
 
 def read_translations(file: Path, target: str) -> SiteTranslations:
-    """Read a site's translations.tsv: a header, then source, reference, base and hypothesis of each sentence.
-
-    Raises:
-        CorpusError: another header, or a line with more or fewer columns.
-    """
+    """Read a translations.tsv: header, then source, reference, base and hypothesis of each sentence; CorpusError for another form."""
     lines = read_lines(file)
     header = next(lines).split("\t")
     if header != HEADER:
@@ -84,11 +77,7 @@ def read_translations(file: Path, target: str) -> SiteTranslations:
 
 
 def read_files(source: Path, hypothesis: Path, reference: Path, target: str) -> Translated:
-    """Read source, hypothesis and reference from three files, one sentence per line.
-
-    Raises:
-        CorpusError: the files have different numbers of lines, or none.
-    """
+    """Read source, hypothesis and reference from three files, one sentence per line; CorpusError unless all have as many."""
     sides = [(path, list(read_lines(path))) for path in (source, hypothesis, reference)]
     if len({len(lines) for _, lines in sides}) > 1:
         raise CorpusError(f"{', '.join(f'{path} has {len(lines)} lines' for path, lines in sides)}; wanted as many in each")

@@ -82,9 +82,8 @@ class Terms:
             raise CorpusError(
                 f"{path}: the backbone's tokenizer can write none of {len(listed)} translations; give another glossary"
             )
-        tokens = (
-            [] if without_spaces(direction.target) else codec.tokenizer.convert_ids_to_tokens(list(range(len(codec.tokenizer))))
-        )
+        every = [] if without_spaces(direction.target) else list(range(len(codec.tokenizer)))
+        tokens = codec.tokenizer.convert_ids_to_tokens(every)
         continuing = torch.tensor([number for number, token in enumerate(tokens) if token[:1].isalnum()], dtype=torch.long)
         return cls(direction, terms, pieces, continuing, remarks)
 
@@ -119,9 +118,8 @@ class Terms:
     @contextmanager
     def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> Iterator[LogitsProcessor]:
         """Give the processor that adds the bonus: a guide of `decode.translate`."""
-        yield _Bonus(
-            [[self.pieces[key] for key in self.of(sentence)] for sentence in sentences], beam, self.bonus, self.continuing
-        )
+        pieces = [[self.pieces[key] for key in self.of(sentence)] for sentence in sentences]
+        yield _Bonus(pieces, beam, self.bonus, self.continuing)
 
 
 class _Bonus(LogitsProcessor):

@@ -4,17 +4,16 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.decoding import Decoding
-from fedlingua.desk.models import RunModels, TrainedModel, check_translates
+from fedlingua.desk.models import TrainedModel, check_translates
 from fedlingua.exchange.tensors import Tensors, check_tensors
 
 if TYPE_CHECKING:  # options are checked without loading torch
     from fedlingua.desk.memory_store import Memory
-    from fedlingua.desk.terms import Terms
 
 
 class Translator:
@@ -38,6 +37,12 @@ class Translator:
         decoding.check()
         check_translates(model.settings, model.owner)
         tensors = model.load() if model.load else {}  # missing tensors are reported before the backbone loads
+        import torch  # after all that can be refused without it
+
+        from fedlingua.desk.terms import Terms
+
+        if decoding.threads:
+            torch.set_num_threads(decoding.threads)
         self.settings, self.trainable = model.settings, model.trainable(backbone)
         self.beam = decoding.beam or self.settings.beam
         self.max_tokens = decoding.max_tokens or self.settings.max_tokens
@@ -53,7 +58,7 @@ class Translator:
         self.memory: Memory | None = None
         self._key: tuple[str, ...] = ()
         self.use(model, lambda _: tensors)
-        self.terms = self.read_terms(decoding.terms) if decoding.terms else None
+        self.terms = Terms.read(decoding.terms, self.direction, self.trainable.backbone.codec) if decoding.terms else None
 
     def use(self, model: TrainedModel, load: Callable[[TrainedModel], Tensors]) -> None:
         """Switch to another model of the run. load: reads its tensors; called only if they are not in use already.
@@ -73,19 +78,12 @@ class Translator:
         self.model = model
         file = model.memory if self._uses_memory and model.memory and model.memory.is_file() else Path()
         if is_new or file != self._memory_file:
-            self.memory, self._memory_file = self._read_memory(file) if file.name else None, file
+            self.memory, self._memory_file = None, file
+            if file.name:
+                from fedlingua.desk.memory_store import Memory
 
-    def _read_memory(self, file: Path) -> "Memory | None":
-        from fedlingua.desk.memory_store import Memory
-
-        memory = Memory.load(file, self.fingerprint())
-        return memory.to(self.trainable.model.device) if memory.mixing.weight else None
-
-    def read_terms(self, file: Path) -> "Terms":
-        """Read a glossary for the direction in use; raises what `Terms.read` does."""
-        from fedlingua.desk.terms import Terms
-
-        return Terms.read(file, self.direction, self.trainable.backbone.codec)
+                memory = Memory.load(file, self.fingerprint()).to(self.trainable.model.device)
+                self.memory = memory if memory.mixing.weight else None
 
     def fingerprint(self) -> str:
         """Return the sha256 of the backbone and the tensors that translate, which a memory belongs to."""
@@ -123,16 +121,6 @@ class Translator:
         """Whether the base translates, as before any training."""
         return self.model.load is None
 
-    @classmethod
-    def of_site(cls, run_dir: Path, site: str, decoding: Decoding | None = None) -> Self:
-        """Make a translator with the model of `site` after the run; raises what `RunModels.of_site` and `__init__` do."""
-        return cls(RunModels(run_dir).of_site(site), decoding)
-
-    @classmethod
-    def of_direction(cls, run_dir: Path, direction: Direction, decoding: Decoding | None = None) -> Self:
-        """Make a translator for any direction; raises what `RunModels.of_direction` and `__init__` do."""
-        return cls(RunModels(run_dir).of_direction(direction), decoding)
-
     def is_cut(self, sentences: list[str]) -> list[bool]:
         """Return which sentences are longer than `max_tokens`, language and end included, so that they would be cut."""
         texts = [sentence.strip() for sentence in sentences]
@@ -142,19 +130,11 @@ class Translator:
         """Return one translation per sentence, in order, each on one line; an empty sentence stays empty."""
         from fedlingua.evaluation.decode import translate
 
-        def translated(some: list[str], terms: "Sequence[Terms]") -> list[str]:
-            return translate(
-                self.trainable.model,
-                self.trainable.backbone.codec,
-                some,
-                self.direction,
-                self.beam,
-                self.max_tokens,
-                self.max_new_tokens,
-                self.most,
-                [*([self.memory] if self.memory else []), *terms],
-                self.settings.no_repeat_ngram,
-            )
+        def translated(some: list[str], guides: Sequence[Any]) -> list[str]:
+            model, codec = self.trainable.model, self.trainable.backbone.codec
+            search = (self.beam, self.max_tokens, self.max_new_tokens, self.most)
+            guides = [*([self.memory] if self.memory else []), *guides]
+            return translate(model, codec, some, self.direction, *search, guides, self.settings.no_repeat_ngram)
 
         with self.as_used():
             translations = self.terms.translate(sentences, translated) if self.terms else translated(sentences, [])

@@ -14,7 +14,7 @@ import fedlingua as fl
 from fedlingua.desk import api
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.runs import read_runs
-from fedlingua.desk.json_lines import by_round
+from fedlingua.desk.json_values import by_round
 from fedlingua.desk.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
@@ -23,7 +23,7 @@ from fedlingua.settings.table import OPTIONS
 from tests.federations import TWO_SITES
 from tests.pages import block
 from tests.recorded import SUITE, RecordingEngine, record_round
-from tests.translated_runs import make_run
+from tests.translated_runs import make_run, translator_of_site
 
 PAGE, ROOT = "docs/guides/python.md", Path(__file__).parents[3]
 Replaced = Mapping[str, object]
@@ -266,7 +266,7 @@ def test_a_run_translates_as_its_sites_do_and_loads_its_backbone_once(
     monkeypatch.setattr(models, "Translator", Counted)
     run, sentences = fl.load(finished_run), ["Guten Morgen.", "", "Der Arzt liest."]
     for site in ("hospital", "bank"):
-        assert run.translate(sentences, site=site) == Translator.of_site(finished_run, site).translate(sentences)
+        assert run.translate(sentences, site=site) == translator_of_site(finished_run, site).translate(sentences)
     assert run.translate("Der Arzt liest.", direction="cs-de") == run.translate(sentences[2:], site="bank")
     assert len(made) == 1
     assert len(run.translate(sentences, "bank", beam=1)) == 3

@@ -18,6 +18,7 @@ from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translator import Translator
 from tests.federations import FOUR_SITES
+from tests.translated_runs import translator_of_site
 
 SENTENCES = ["Dobré ráno.", "Lékař čte."]
 
@@ -42,7 +43,7 @@ def asked(*words, text=""):
 
 
 def test_a_memory_lies_beside_the_sites_model_and_is_used_until_the_model_is_another(run_dir):
-    plain = Translator.of_site(run_dir, "bank").translate(SENTENCES)
+    plain = translator_of_site(run_dir, "bank").translate(SENTENCES)
     text = "\n".join(SENTENCES)
     before = asked("translate", "--run", run_dir, "--site", "bank", text=text)
     told = asked("memory", "--run", run_dir, "--site", "bank")
@@ -50,22 +51,22 @@ def test_a_memory_lies_beside_the_sites_model_and_is_used_until_the_model_is_ano
     assert "BLEU of dev by lambda: 0.0 " in told
     assert "lambda 0.999, k " in told
 
-    translator = Translator.of_site(run_dir, "bank")
+    translator = translator_of_site(run_dir, "bank")
     assert translator.answering == f"cs-de: site bank, with its memory of {len(load_file(file)['values']):,} tokens"
     looked_up = translator.translate(SENTENCES)
     assert looked_up != plain
-    assert Translator.of_site(run_dir, "bank", Decoding(memory=False)).translate(SENTENCES) == plain
+    assert translator_of_site(run_dir, "bank", Decoding(memory=False)).translate(SENTENCES) == plain
     assert asked("translate", "--run", run_dir, "--site", "bank", "--no-memory", text=text) == before
     assert asked("translate", "--run", run_dir, "--site", "bank", text=text).splitlines() == looked_up
 
-    models, school = Models(RunModels(run_dir), Decoding()), Translator.of_site(run_dir, "school").translate(SENTENCES)
+    models, school = Models(RunModels(run_dir), Decoding()), translator_of_site(run_dir, "school").translate(SENTENCES)
     for _ in range(2):  # each site has its own, whoever was asked before
         assert models.translate(models.sites["bank"], SENTENCES) == looked_up
         assert models.translate(models.sites["school"], SENTENCES) == school
 
     adapter = next((run_dir / "sites" / "bank").rglob("adapter.safetensors"))
     save_file({name: np.nextafter(array, np.float32(9)) for name, array in load_file(adapter).items()}, adapter)
-    for use in (lambda: Translator.of_site(run_dir, "bank"), lambda: Models(RunModels(run_dir), Decoding())):
+    for use in (lambda: translator_of_site(run_dir, "bank"), lambda: Models(RunModels(run_dir), Decoding())):
         with pytest.raises(RunError, match=r"memory was built with another model .* build it again with `fedlingua memory`"):
             use()
 
@@ -77,9 +78,9 @@ def test_with_lambda_0_it_is_stored_and_not_used(run_dir, monkeypatch):
     )
     models = RunModels(run_dir)
     assert remember(models.of_site("bank"), text_of_run(models, "bank"), Decoding())["lambda"] == 0
-    translator = Translator.of_site(run_dir, "bank")
+    translator = translator_of_site(run_dir, "bank")
     assert translator.memory is None
-    assert translator.translate(SENTENCES) == Translator.of_site(run_dir, "bank", Decoding(memory=False)).translate(SENTENCES)
+    assert translator.translate(SENTENCES) == translator_of_site(run_dir, "bank", Decoding(memory=False)).translate(SENTENCES)
 
 
 def test_pooled_sites_have_a_memory_each(four_sites_run):
@@ -107,12 +108,12 @@ def test_a_glossary_is_used_by_translate_and_serve_and_counted(four_sites_run, t
     assert "terms: 1 of 1 came out right; 0 without the glossary" in done.stderr
     models = Models(RunModels(run_dir), Decoding(terms=file))
     assert models.translate(models.sites["bank"], SENTENCES) == done.stdout.splitlines()
-    assert models.translate(models.sites["school"], SENTENCES) == Translator.of_site(run_dir, "school").translate(SENTENCES)
+    assert models.translate(models.sites["school"], SENTENCES) == translator_of_site(run_dir, "school").translate(SENTENCES)
     plain = file.rename(tmp_path / "terms.tsv")
     with pytest.raises(ConfigError, match=r"serve answers many directions; name the file after its own, as terms.de-en.tsv"):
         Models(RunModels(run_dir), Decoding(terms=plain))
     with pytest.raises(ConfigError, match="there is no such file; give a glossary"):
-        Translator.of_site(run_dir, "bank", Decoding(terms=tmp_path / "none.tsv"))
+        translator_of_site(run_dir, "bank", Decoding(terms=tmp_path / "none.tsv"))
 
 
 def test_a_site_across_machines_makes_a_memory_of_what_was_delivered_to_it(run_dir, tmp_path):

@@ -10,11 +10,12 @@ from fedlingua.desk.models import TrainedModel
 from fedlingua.desk.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from tests.in_process import run
+from tests.translated_runs import translator_of_direction, translator_of_site
 
 
 def test_a_pooled_run_translates_as_any_of_its_sites(four_sites_run):
     folder = four_sites_run("centralized-adapter")
-    translator = Translator.of_site(folder, "school")
+    translator = translator_of_site(folder, "school")
     assert translator.direction == Direction("pl", "sv")
     written = (folder / "sites/pooled/translations-school.tsv").read_text().split("\n")[1].split("\t")
     assert translator.translate([written[0]]) == [written[3]]
@@ -24,29 +25,29 @@ def test_a_pooled_run_translates_as_any_of_its_sites(four_sites_run):
 def test_a_sites_own_direction_gives_what_the_site_uses_under_every_clustering(four_sites_run, method):
     folder = four_sites_run(method)
     sentences = ["Guten Morgen.", "Der Arzt liest."]
-    own = Translator.of_site(folder, "bank").translate(sentences)
-    assert Translator.of_direction(folder, Direction("cs", "de")).translate(sentences) == own
+    own = translator_of_site(folder, "bank").translate(sentences)
+    assert translator_of_direction(folder, Direction("cs", "de")).translate(sentences) == own
 
 
 def test_a_direction_without_any_relative_is_refused_with_the_clusters_there_are(four_sites_run):
     folder = four_sites_run("adapter-families")
     with pytest.raises(ConfigError, match="no site has source it or another of Romance"):
-        Translator.of_direction(folder, Direction("it", "de"))
+        translator_of_direction(folder, Direction("it", "de"))
 
 
 def test_a_site_that_the_run_does_not_know_is_refused_with_the_nearest(four_sites_run):
     folder = four_sites_run("centralized-adapter")
     with pytest.raises(RunError, match="no site 'scool'; did you mean 'school'"):
-        Translator.of_site(folder, "scool")
+        translator_of_site(folder, "scool")
     with pytest.raises(RunError, match="leaves nothing at the server"):
-        Translator.of_direction(folder, Direction("de", "fr"))
+        translator_of_direction(folder, Direction("de", "fr"))
 
 
 def test_a_run_that_trained_an_encoder_is_refused_by_its_task(four_texts, tmp_path):
     folder, _ = run({**four_texts, "method": "model-fed", "rounds": 1}, tmp_path / "run")
     for ask in (
-        lambda: Translator.of_site(folder.directory, "school"),
-        lambda: Translator.of_direction(folder.directory, Direction("de", "fr")),
+        lambda: translator_of_site(folder.directory, "school"),
+        lambda: translator_of_direction(folder.directory, Direction("de", "fr")),
         lambda: Translator(TrainedModel.of_delivery(folder.directory / "sites" / "school")),
     ):
         with pytest.raises(RunError, match="task = 'masked-language' trained an encoder, which translates nothing"):
@@ -56,18 +57,18 @@ def test_a_run_that_trained_an_encoder_is_refused_by_its_task(four_texts, tmp_pa
 def test_a_run_of_before_a_key_came_is_opened_with_the_keys_default(four_sites_run, tmp_path):
     folder = RunFolder(shutil.copytree(four_sites_run("adapter-fed"), tmp_path / "run"))
     sentences = ["Guten Morgen.", "Der Arzt liest."]
-    before = Translator.of_site(folder.directory, "bank").translate(sentences)
+    before = translator_of_site(folder.directory, "bank").translate(sentences)
     about = folder.read("run.json")
     assert about is not None
     for key in ("metrics", "memory.head-chunk", "task", "schedule"):
         del about["config"][key]
     folder.write("run.json", about)
-    assert Translator.of_site(folder.directory, "bank").translate(sentences) == before
+    assert translator_of_site(folder.directory, "bank").translate(sentences) == before
 
 
 def test_the_base_translates_in_any_direction(four_sites_run):
     folder = four_sites_run("base")
-    own = Translator.of_site(folder, "bank")
+    own = translator_of_site(folder, "bank")
     assert own.is_base
     sentences = ["Dobré ráno.", "Lékař čte."]
-    assert Translator.of_direction(folder, own.direction).translate(sentences) == own.translate(sentences)
+    assert translator_of_direction(folder, own.direction).translate(sentences) == own.translate(sentences)

@@ -3,7 +3,7 @@
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.engine import Engine, RunStatus
 from fedlingua.desk.cli.progress import PROGRESS_FILE, PlainView, Watch
-from fedlingua.desk.tracking.start import Tracking
+from fedlingua.desk.tracking.feed import Tracking
 from fedlingua.runs.folder import RunFolder, git_revision
 from fedlingua.settings.config import Settings
 from fedlingua.settings.trackers import tracker_names

@@ -23,14 +23,11 @@ def show(
     name: Annotated[str, typer.Argument(help="A directory, a recipe's name, demo, or a hub id.", metavar="BACKBONE")],
     revision: Annotated[str, typer.Option(help="Commit of the hub repository; of ids that are known it is pinned.")] = "",
 ) -> Answer:
-    """Show a model's family, languages, layers, and how many numbers each tensor set trains and sends.
-
-    Raises:
-        BackboneError: what is missing.
-    """
+    """Show a model's family, languages, layers, and how many numbers each tensor set trains and sends."""
     from fedlingua.backbones.directories import backbone_directory
     from fedlingua.backbones.files import describe
     from fedlingua.backbones.layouts import most_tokens
+    from fedlingua.exchange.tensor_sets import TENSOR_SETS
     from fedlingua.settings.checks import settings_from
     from fedlingua.settings.experiment import default_run_config
 
@@ -46,22 +43,14 @@ def show(
     settings = settings_from(default_run_config())
     most = min(settings.max_tokens, most_tokens(backbone.config) or settings.max_tokens)
     settings = replace(settings, backbone=name, backbone_revision=revision, task=about["task"], max_tokens=most)
-    about["tensor_sets"] = [of_set(settings, chosen) for chosen in tensor_sets()]
+    about["tensor_sets"] = [of_set(settings, chosen) for chosen in TENSOR_SETS]
     shown = plain_table("tensor set", "trains", "travels", "one way as float32", "memory", "note", left=("note",))
     for each in about["tensor_sets"]:
         numbers = [units.parameters(each.get(key)) for key in ("trains", "travels")]
-        shown.add_row(
-            each["name"], *numbers, *(units.data(each.get(key)) for key in ("bytes", "memory")), each.get("refused", "")
-        )
+        sizes = [units.data(each.get(key)) for key in ("bytes", "memory")]
+        shown.add_row(each["name"], *numbers, *sizes, each.get("refused", ""))
     console().print(shown)
     return about
-
-
-def tensor_sets() -> list[str]:
-    """Return the names of the tensor sets."""
-    from fedlingua.exchange.tensor_sets import TENSOR_SETS
-
-    return list(TENSOR_SETS)
 
 
 def described(backbone: Any) -> dict[str, Any]:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:  # what draws pages is slow to import, and completion does not
     from fedlingua.evaluation.bootstrap import Difference
 
 commands = Commands()
-MACRO, POOLED = "macro", "pooled"
-SIGNIFICANT = 0.05
-"""A difference with a smaller p is marked."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +110,10 @@ def compare(
 
 def _answer(comparison: "Comparison") -> dict[str, Any]:
     """Return the whole comparison, for programs."""
+
+    def figures(each: "Difference | None") -> dict[str, float | None] | None:
+        return {**asdict(each), "difference": each.value} if each else None
+
     return {
         "metric": comparison.metric.key,
         "runs": [{"name": run.name, "method": run.method, "seed": run.seed, **run.costs} for run in comparison.runs],
@@ -120,9 +121,9 @@ def _answer(comparison: "Comparison") -> dict[str, Any]:
         "beside": [
             {
                 "run": each.run,
-                "sites": {site: _object(of) for site, of in each.sites.items()},
-                MACRO: _object(each.macro),
-                POOLED: _object(each.pooled) if each.pooled else None,
+                "sites": {site: figures(of) for site, of in each.sites.items()},
+                "macro": figures(each.macro),
+                "pooled": figures(each.pooled),
             }
             for each in comparison.beside
         ],
@@ -130,10 +131,6 @@ def _answer(comparison: "Comparison") -> dict[str, Any]:
         "over_seeds": [asdict(each) for each in comparison.over_seeds],
         "sentences": [asdict(each) for each in comparison.sentences],
     }
-
-
-def _object(each: "Difference") -> dict[str, float | None]:
-    return {**asdict(each), "difference": each.value}
 
 
 def _numbered(comparison: "Comparison") -> dict[str, "ComparedRun"]:
@@ -151,7 +148,7 @@ def _scores_tables(comparison: "Comparison") -> Iterator[Table]:
         for site, of_site in each.sites.items():
             table.add_row(site, _score(comparison, of_site.first), *_cells(comparison, of_site, sampled))
         table.add_section()
-        for mean, of_all in ((MACRO, each.macro), (POOLED, each.pooled)):
+        for mean, of_all in (("macro", each.macro), ("pooled", each.pooled)):
             if of_all:
                 table.add_row(mean, _score(comparison, of_all.first), *_cells(comparison, of_all, sampled), style="bold")
         yield table
@@ -164,7 +161,7 @@ def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[
         return cells
     if each.p is None or each.low is None or each.high is None:
         return [*cells, units.NOTHING, units.NOTHING, units.NOTHING]
-    mark = "*" if each.p < SIGNIFICANT else ""
+    mark = "*" if each.p < comparison.significant else ""
     return [*cells, units.gain(scale * each.low), units.gain(scale * each.high), f"{each.p:.3f}{mark}"]
 
 
@@ -180,23 +177,20 @@ def _costs_table(comparison: "Comparison") -> Table:
         spread = units.score(comparison.metric.scale * fair.spread)
         rows.append((name, *cells, _score(comparison, fair.worst), spread, gain, behind))
     filled = [place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) != {units.NOTHING}]
-    table = plain_table(*(headers[place] for place in filled), title="cost and fairness", left=("worst site", "left behind"))
-    for row in rows:
-        table.add_row(*(row[place] for place in filled))
-    return table
+    shown, *lines = [[row[place] for place in filled] for row in (headers, *rows)]
+    return plain_table(*shown, rows=lines, title="cost and fairness", left=("worst site", "left behind"))
 
 
 def _seeds_table(comparison: "Comparison") -> Table:
-    headers = ("method", "seeds", MACRO, "worst site", "spread", "gain of joining")
-    table = plain_table(*headers, title="over seeds, mean ± sample standard deviation")
-    for each in comparison.over_seeds:
-        values = (each.macro, each.worst, each.spread, each.gain)
-        table.add_row(each.method, str(len(each.seeds)), *(_mean_and_sd(comparison, each) for each in values))
-    return table
+    def shown(pair: tuple[float, float] | None) -> str:
+        return units.NOTHING if pair is None else " ± ".join(_score(comparison, value) for value in pair)
 
-
-def _mean_and_sd(comparison: "Comparison", pair: tuple[float, float] | None) -> str:
-    return units.NOTHING if pair is None else " ± ".join(units.score(comparison.metric.scale * value) for value in pair)
+    headers = ("method", "seeds", "macro", "worst site", "spread", "gain of joining")
+    rows = [
+        (each.method, str(len(each.seeds)), *map(shown, (each.macro, each.worst, each.spread, each.gain)))
+        for each in comparison.over_seeds
+    ]
+    return plain_table(*headers, rows=rows, title="over seeds, mean ± sample standard deviation")
 
 
 def _score(comparison: "Comparison", value: float) -> str:

@@ -1,5 +1,6 @@
 """`fedlingua corpus`: prepare, check, convert and split the text of sites. Any text that it shows is for the corpus's owner."""
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,7 +17,7 @@ from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_site
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
 from fedlingua.desk.cli.options import Data
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
-from fedlingua.desk.corpora.prepared import Prepared, account_of, has_tab, leaks_of_pairs, without_tabs
+from fedlingua.desk.corpora.prepared import Prepared, gathered
 from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statistics, summary
 from fedlingua.desk.corpora.write import target_of, write_pairs
 
@@ -148,12 +149,10 @@ def corpus_split(
     if missing := [split for split in SPLITS if not parts[split]]:
         sizes = ", ".join(f"{split} {count}" for split, count in counts.items())
         raise CorpusError(f"{name}: no {missing[0]} sentence is left ({sizes}); give more text, or other --shares")
-    splits = {direction: {split: [without_tabs(pair) for pair in parts[split]] for split in SPLITS}}
-    extra = {"tabs": sum(map(has_tab, pairs)), "also_in_train": leaks_of_pairs(splits)[direction]}
-    directions = {str(direction): account_of([Path(name).name], account, counts) | extra}
-    note = "in train: pairs with a sentence that train has too"
-    prepared = Prepared(splits, {"mode": rules.mode, "key": rules.key, "directions": directions}, note)
-    write_splits(splits, prepared.account, to)
+    splits, note = {split: parts[split] for split in SPLITS}, "in train: pairs with a sentence that train has too"
+    made = gathered(name, key, False, {direction: splits}, {direction: [Path(name)]}, {direction: account}, note)
+    prepared = replace(made, account={"mode": mode, "key": key, "directions": made.account["directions"]})
+    write_splits(prepared.splits, prepared.account, to)
     console().print(_splits_table(prepared))
     say(f"written: {to}")
     return {"folder": to, **prepared.account}
@@ -181,18 +180,13 @@ def corpus_overlap(
     return show_overlap(overlap_of_run(where) if where.is_dir() else compare_files(where, data, whole, to), to)
 
 
-# --- Showing ---------------------------------------------------------------------------------------------------------------------
-
-
 def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
     account, sides = statistics.account, (corpus.parsed.source, corpus.parsed.target)
     console().print(f"{corpus.corpus}, {corpus.parsed}: ", end="")
     console().print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}")
     if account.dropped:
-        dropped = plain_table("dropped", "pairs", "share")
-        for reason, count in account.dropped.items():
-            dropped.add_row(reason, f"{count:,}", f"{100 * count / account.read:.2f} %")
-        console().print(dropped)
+        shares = [(name, f"{count:,}", f"{100 * count / account.read:.2f} %") for name, count in account.dropped.items()]
+        console().print(plain_table("dropped", "pairs", "share", rows=shares))
     lengths = plain_table("length", "in", "least", "median", "mean", "95 %", "most")
     for language, counts in zip(sides, statistics.lengths, strict=True):
         of = summary(counts, language)
@@ -200,11 +194,10 @@ def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
     console().print(lengths)
     console().print(f"repeated: {', '.join(f'{name} {count:,}' for name, count in statistics.repeated.items())}")
     if any(statistics.samples.values()):
-        samples = plain_table("dropped for", "pair", *sides, left=sides)
-        for reason, some in statistics.samples.items():
-            for number, pair in some:
-                samples.add_row(reason, str(number), *map(_clipped, pair))
-        console().print(samples)
+        samples = [
+            (name, str(number), *map(_clipped, pair)) for name, some in statistics.samples.items() for number, pair in some
+        ]
+        console().print(plain_table("dropped for", "pair", *sides, rows=samples, left=sides))
 
 
 def _clipped(sentence: str) -> Text:

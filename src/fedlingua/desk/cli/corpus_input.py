@@ -43,20 +43,12 @@ class CorpusInput:
 
     @cached_property
     def parsed(self) -> Direction:
-        """The direction, parsed.
-
-        Raises:
-            ConfigError: it is not a direction.
-        """
+        """The direction, parsed; ConfigError if it is none."""
         return parse_direction(self.direction, "--direction")
 
     @cached_property
     def files(self) -> Corpus[Pair]:
-        """The corpus, opened by its kind.
-
-        Raises:
-            ConfigError: the kind is unknown or cannot be inferred, or does not have an option that is given.
-        """
+        """The corpus, opened by its kind; ConfigError if that is unknown, or lacks an option that is given."""
         kind = self.kind or _kind(self.corpus, self.parsed)
         if kind not in FILE_FORMATS:
             raise ConfigError(f"--kind {kind} is not known; choose one of {', '.join(FILE_FORMATS)}")
@@ -78,11 +70,7 @@ class CleaningOptions:
     strict: Annotated[bool, typer.Option("--strict", help="Fail if any pair would be dropped.")] = False
 
     def read(self) -> CleaningRules:
-        """Return the cleaning rules.
-
-        Raises:
-            ConfigError: a missing file, or an invalid key or value.
-        """
+        """Return the cleaning rules; raise ConfigError for a missing file, or an invalid key or value."""
         raw = table(read_toml(self.rules), "cleaning", str(self.rules)) if self.rules else {}
         read_cleaning(raw, f"{self.rules} [cleaning]")  # checked alone, so that --set is not blamed for what is in the file
         changes = dict(parse_override(text, "--set", "min-words=1") for text in self.set_ or ())

@@ -27,11 +27,7 @@ MOST_COLUMNS = 12
 
 
 def overlap_of_run(run_dir: Path) -> Overlap:
-    """Return the overlap that a run found between its sites.
-
-    Raises:
-        RunError: no run, or one that did not compare its sites.
-    """
+    """Return the overlap that a run found between its sites; raise RunError if it did not compare them."""
     run_about(run_dir)
     overlap = RunFolder(run_dir).read("overlap.json")
     if overlap is None:
@@ -39,8 +35,7 @@ def overlap_of_run(run_dir: Path) -> Overlap:
             f"{run_dir} has no overlap.json: a run compares its sites' text only if asked to; give a run with overlap = 'report' "
             "or 'remove', or a federation file"
         )
-    sites: Overlap = overlap["sites"]
-    return sites
+    return dict(overlap["sites"])
 
 
 def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -> Overlap:
@@ -78,11 +73,7 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
     left = {site: [without_leaks(text, leaking[site], OVERLAP_KEY) for text in texts.values()] for site, texts in held.items()}
     counts = {site: left_out(texts.values(), left[site]) for site, texts in held.items()}
     if to is not None:
-        sizes = {
-            site: {split: sum(len(text.splits[split]) for text in texts.values()) for split in JUDGED}
-            for site, texts in held.items()
-        }
-        check_left(sizes, counts)
+        check_left({site: {split: len(texts[site].splits[split]) for split in JUDGED} for site, texts in held.items()}, counts)
         _write(federation, {site: texts[0] for site, texts in left.items()}, to)
     return {site: {"languages": shared[site], "leaks": counts[site]} for site in held}
 
@@ -105,9 +96,6 @@ def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> N
     write_splits(named, {"federation": federation.name, "sites": account}, to)
 
 
-# --- Showing ------------------------------------------------------------------------------------------------------------------------
-
-
 def show_overlap(overlaps: Overlap, to: Path | None) -> dict[str, Any]:
     """Print tables of the overlap and return it for programs."""
     console().print(_sites_table(overlaps))
@@ -124,11 +112,10 @@ def show_overlap(overlaps: Overlap, to: Path | None) -> dict[str, Any]:
 
 def _sites_table(overlaps: Overlap) -> Table:
     columns = ("site", "side", "sentences", "elsewhere", "share", *SPLITS)
-    table = plain_table(
-        *columns,
-        left=("side",),
-        caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train",
+    caption = (
+        "distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train"
     )
+    table = plain_table(*columns, left=("side",), caption=caption)
     for site, overlap in overlaps.items():
         for language, of in _common(overlap):
             have, shared = of["sentences"], of["elsewhere"]

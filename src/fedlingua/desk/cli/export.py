@@ -1,39 +1,19 @@
 """`fedlingua export`: write a run's model to a folder for use elsewhere."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import parse_direction
-from fedlingua.desk.cli.completion import sites_of_run
-from fedlingua.desk.cli.options import ExportOptions, RunOption
+from fedlingua.desk.cli.options import ExportOptions, ModelChoice, RunOption
 from fedlingua.desk.cli.output import Answer, Commands, example, say
-from fedlingua.desk.completed import CompletedRun
-from fedlingua.desk.models import RunModels, TrainedModel
+from fedlingua.desk.models import TrainedModel
 
 commands = Commands()
 
 
 @commands.command(epilog=example("fedlingua export --run runs/demo-adapter-families-2022 --site hospital --to hospital-model"))
-def export(
-    run: RunOption,
-    how: ExportOptions,
-    site: Annotated[str | None, typer.Option(help="Export this site's model.", shell_complete=sites_of_run)] = None,
-    direction: Annotated[
-        str | None, typer.Option(help="Or the run's model for this direction, which need not be a site's.")
-    ] = None,
-) -> Answer:
+def export(run: RunOption, how: ExportOptions, whose: ModelChoice) -> Answer:
     """Export a model with its model card: an adapter, a LoRA for peft, or a whole model for transformers or CTranslate2."""
     how.check()
-    if (site is None) == (direction is None):
-        sites = ", ".join(CompletedRun.of(run).folder.read("sites.json") or {})
-        raise ConfigError(f"export needs either --site or --direction; the run's sites are {sites}")
-    wanted = parse_direction(direction, "--direction") if direction else None
-    models = RunModels(run)
-    model = models.of_direction(wanted) if wanted else models.of_site(site or "")
-    return take_away(model, how, run)
+    return take_away(whose.of(run, "export"), how, run)
 
 
 def take_away(model: TrainedModel, how: ExportOptions, run: Path | None = None, backbone: str = "") -> Answer:

@@ -126,11 +126,13 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
 def _score_tables(result: dict[str, Any]) -> list[Table]:
     """Return a table of every F1 and the accuracy on dev and test, and one of the scores on test by label."""
     names = [name for name in result["test"] if name.endswith("_f1") or name == "accuracy"]
-    overall = plain_table("split", *(name.removesuffix("_f1") for name in names), title=f"{result['data']}: F1, 0 to 1")
-    for split in ("dev", "test"):
-        overall.add_row(split, *(f"{result[split][name]:.4f}" for name in names))
-    by_label = plain_table("label", "precision", "recall", "F1", "support", title="test")
-    for label, score in result["test"]["by_label"].items():
-        figures = (f"{score[name]:.4f}" for name in ("precision", "recall", "f1"))
-        by_label.add_row(Text(label), *figures, str(score["support"]))
-    return [overall, by_label]
+    splits = [(split, *(f"{result[split][name]:.4f}" for name in names)) for split in ("dev", "test")]
+    labels = [
+        (Text(label), *(f"{score[name]:.4f}" for name in ("precision", "recall", "f1")), str(score["support"]))
+        for label, score in result["test"]["by_label"].items()
+    ]
+    headers, title = ("split", *(name.removesuffix("_f1") for name in names)), f"{result['data']}: F1, 0 to 1"
+    return [
+        plain_table(*headers, rows=splits, title=title),
+        plain_table("label", "precision", "recall", "F1", "support", rows=labels, title="test"),
+    ]

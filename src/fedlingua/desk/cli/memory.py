@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedlingua.desk.cli.options import Data, RunOption, SearchOptions, SitesOption
+from fedlingua.desk.cli.options import Data, RunOption, SitesOption
 from fedlingua.desk.cli.output import Answer, Commands, example, say
+from fedlingua.desk.decoding import Search
 from fedlingua.desk.memory import remember, text_of_run
 from fedlingua.desk.models import RunModels, check_translates
 
@@ -17,18 +18,13 @@ MostKeys = Annotated[
 
 
 @commands.command(epilog=example("fedlingua memory --run runs/demo-adapter-families-2022 --site hospital"))
-def memory(run: RunOption, how: SearchOptions, data: Data = None, site: SitesOption = None, most_keys: MostKeys = 0) -> Answer:
-    """Build a memory from a site's training text and its model after a run (kNN-MT, Khandelwal et al. 2021).
-
-    Raises:
-        RunError, ConfigError, CorpusError: what it cannot be made of.
-    """
+def memory(run: RunOption, how: Search, data: Data = None, site: SitesOption = None, most_keys: MostKeys = 0) -> Answer:
+    """Build a memory from a site's training text and its model after a run (kNN-MT, Khandelwal et al. 2021)."""
     how.check()
     models = RunModels(run)
     check_translates(models.settings, run)
     chosen = [models.of_site(name) for name in site or models.sites]
     texts = [text_of_run(models, model.site or "", str(data.expanduser().resolve()) if data else "") for model in chosen]
-    how.set_threads()
     return [say_made(remember(model, text, how, most_keys)) for model, text in zip(chosen, texts, strict=True)]
 
 

@@ -2,12 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import parse_direction
 from fedlingua.desk.cli.completion import profiles, run_folders, sites_of_run
-from fedlingua.desk.decoding import Decoding, Search
+from fedlingua.desk.decoding import Decoding
+
+if TYPE_CHECKING:  # --help and completion need no models
+    from fedlingua.desk.models import TrainedModel
 
 Data = Annotated[Path | None, typer.Option("--data", help="Folder for relative corpus paths.")]
 Profile = Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
@@ -21,31 +26,27 @@ SitesOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Threads:
-    """The number of threads on which a command computes."""
+class ModelChoice:
+    """Whose model of a run is used: a site's own, or the clusters' for a direction."""
 
-    threads: Annotated[int, typer.Option(min=0, help="Torch threads; 0: one per core. Small models are faster with 1.")] = 0
+    site: Annotated[str | None, typer.Option(help="Use this site's model.", shell_complete=sites_of_run)] = None
+    direction: Annotated[str | None, typer.Option(help="Or the run's model for this direction, which need not be a site's.")] = (
+        None
+    )
 
-    def set_threads(self) -> None:
-        """Set torch's number of threads; torch is imported here, since that takes seconds."""
-        if self.threads:
-            import torch
+    def of(self, run: Path, command: str) -> "TrainedModel":
+        """Open the run and return the chosen model; raise ConfigError unless exactly one is chosen."""
+        from fedlingua.desk.models import RunModels
 
-            torch.set_num_threads(self.threads)
-
-
-@dataclass(frozen=True)
-class SearchOptions(Threads, Search):
-    """Options for translating with the model alone, without memory or glossary."""
-
-
-@dataclass(frozen=True)
-class DecodingOptions(Threads, Decoding):
-    """Options for translating with the model, a site's memory and a glossary."""
+        wanted = parse_direction(self.direction, "--direction") if self.direction else None
+        models = RunModels(run)
+        if (self.site is None) == (self.direction is None):
+            raise ConfigError(f"{command} needs either --site or --direction; the run's sites are {', '.join(models.sites)}")
+        return models.of_direction(wanted) if wanted else models.of_site(self.site or "")
 
 
 @dataclass(frozen=True)
-class TranslateOptions(DecodingOptions):
+class TranslateOptions(Decoding):
     """What is translated, and where it goes. text: None is standard input; to: None is standard output."""
 
     text: Annotated[

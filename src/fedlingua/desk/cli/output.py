@@ -177,11 +177,15 @@ def progress_bar(description: str = "", **options: Any) -> Iterator[Callable[[st
         yield lambda what, done, total: progress.update(bar, description=what, completed=done, total=total)
 
 
-def plain_table(*headers: str, title: str = "", left: Collection[str] = (), **options: Any) -> Table:
+def plain_table(
+    *headers: str, rows: Iterable[Iterable[str | Text]] = (), title: str = "", left: Collection[str] = (), **options: Any
+) -> Table:
     """Return a table without an outer border. Columns after the first are aligned right, except those of text in `left`."""
     table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **options)
     for place, header in enumerate(headers):
         table.add_column(Text(header), justify="right" if place and header not in left else "left", no_wrap=not place)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -18,16 +18,12 @@ TABLE = "personalization"
 @commands.command(epilog=example("fedlingua personalize --run runs/demo-adapter-families-2022 --site hospital --epochs 2"))
 def personalize(
     run: options.RunOption,
+    how: Personalizing,
     data: options.Data = None,
     site: options.SitesOption = None,
     round_: Annotated[int | None, typer.Option("--round", help="Round to start from; default: the best round.")] = None,
-    epochs: Annotated[int, typer.Option(help="Most passes of training; 0: as many as in the run's last phase.")] = 0,
-    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the own model; default: the run's.")] = None,
-    alpha_rate: Annotated[float, typer.Option(help="Learning rate of alpha.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Random seed; default: the run's.")] = None,
 ) -> Answer:
     """Repeat the last phase of a run: each site trains on from a round's model and chooses how much of its own model to use."""
-    how = Personalizing(epochs, learning_rate, alpha_rate, seed)
     how.check()
     start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")
     # These import torch, so they come after all that can be refused without it.

@@ -89,9 +89,8 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
     for direction, account in text.accounts.items():
         dropped = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items()) or "none"
         used = len(text.train.get(direction, []))
-        console().print(
-            f"{direction}: read {account.read}, kept {account.kept} (dropped: {dropped}); trains the backbone: {used}"
-        )
+        kept = f"read {account.read}, kept {account.kept} (dropped: {dropped})"
+        console().print(f"{direction}: {kept}; trains the backbone: {used}")
 
     def report(progress: Progress) -> None:
         left = progress.seconds / progress.done - progress.seconds if progress.done else 0.0
@@ -111,11 +110,11 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
     around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, note)
     outcome = loop.pretrain(_material(recipe, text), recipe.training, directory, report, around)
     if outcome.chosen.bleu:
-        table = plain_table("direction", "sentences", "BLEU", title=f"dev, greedy, step {outcome.chosen.step}")
-        for direction, pairs in dev.items():
-            table.add_row(str(direction), str(len(pairs)), f"{outcome.chosen.bleu[str(direction)]:.1f}")
-        table.add_row("mean", "", f"{fmean(outcome.chosen.bleu.values()):.2f}")
-        console().print(table)
+        bleu = outcome.chosen.bleu
+        rows = [(str(direction), str(len(pairs)), f"{bleu[str(direction)]:.1f}") for direction, pairs in dev.items()]
+        rows.append(("mean", "", f"{fmean(bleu.values()):.2f}"))
+        title = f"dev, greedy, step {outcome.chosen.step}"
+        console().print(plain_table("direction", "sentences", "BLEU", rows=rows, title=title))
         console().print(signatures(next(iter(text.dev)).target)[0])
     say(f"backbone: {directory}")
     return directory

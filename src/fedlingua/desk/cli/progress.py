@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from fedlingua.common import units
 from fedlingua.common.terminal import one_line
 from fedlingua.desk.cli.engine import RunStatus
-from fedlingua.desk.json_lines import json_object
+from fedlingua.desk.json_values import json_object
 
 PROGRESS_FILE = "progress.jsonl"
 
@@ -80,42 +80,39 @@ class Tally:
     def add(self, event: Event) -> bool:
         """Add an event; return False if its kind is unknown or it is malformed, as from another version's server."""
         with suppress(KeyError, TypeError, ValueError):
-            return self._add(event)
+            match event.get("event"):
+                case "phase":
+                    self.phase, self.asked, self.answered = str(event["phase"]), int(event["sites"]), 0
+                    self.rounds = int(event.get("rounds") or self.rounds)
+                case "reply":
+                    number, phase, sent = int(event["round"]), str(event["phase"]), int(event.get("uplink_bytes") or 0)
+                    site = self.sites.setdefault(str(event["site"]), SiteStatus())
+                    site.round, site.phase, site.seen, site.trouble = number, phase, float(event["time"]), ""
+                    site.uplink_bytes += sent
+                    self.answered, self.sent = self.answered + 1, self.sent + sent
+                    if event.get("loss") is not None:
+                        self.loss = float(event["loss"])
+                case "failure":
+                    number, phase, kind = int(event["round"]), str(event["phase"]), event.get("kind", "")
+                    trouble, site = f"{kind}: {event['reason']}", self.sites.setdefault(str(event["site"]), SiteStatus())
+                    site.round, site.phase, site.trouble = number, phase, trouble
+                    site.failures, self.answered = site.failures + 1, self.answered + 1
+                case "round":
+                    dev_loss, seconds, _ = event.get("dev_loss"), float(event["seconds"]), int(event["uplink_bytes"])
+                    self.round, self.rounds = int(event["round"]), int(event["rounds"])
+                    self.dev_loss = self.dev_loss if dev_loss is None else float(dev_loss)
+                    self.seconds.append(seconds)
+                case "measured":  # of an earlier round, measured during the current one
+                    self.dev_loss = float(event["dev_loss"])
+                    return isinstance(event["round"], int)
+                case "site":
+                    self.working = f"{event['site']}: {event['text']}"
+                case "note":
+                    return isinstance(event.get("text"), str)
+                case other:
+                    return other == "end"
+            return True
         return False
-
-    def _add(self, event: Event) -> bool:
-        match event.get("event"):
-            case "phase":
-                self.phase, self.asked, self.answered = str(event["phase"]), int(event["sites"]), 0
-                self.rounds = int(event.get("rounds") or self.rounds)
-            case "reply":
-                number, phase, sent = int(event["round"]), str(event["phase"]), int(event.get("uplink_bytes") or 0)
-                site = self.sites.setdefault(str(event["site"]), SiteStatus())
-                site.round, site.phase, site.seen, site.trouble = number, phase, float(event["time"]), ""
-                site.uplink_bytes += sent
-                self.answered, self.sent = self.answered + 1, self.sent + sent
-                if event.get("loss") is not None:
-                    self.loss = float(event["loss"])
-            case "failure":
-                number, phase, trouble = int(event["round"]), str(event["phase"]), f"{event.get('kind', '')}: {event['reason']}"
-                site = self.sites.setdefault(str(event["site"]), SiteStatus())
-                site.round, site.phase, site.trouble = number, phase, trouble
-                site.failures, self.answered = site.failures + 1, self.answered + 1
-            case "round":
-                dev_loss, seconds, _ = event.get("dev_loss"), float(event["seconds"]), int(event["uplink_bytes"])
-                self.round, self.rounds = int(event["round"]), int(event["rounds"])
-                self.dev_loss = self.dev_loss if dev_loss is None else float(dev_loss)
-                self.seconds.append(seconds)
-            case "measured":  # of an earlier round, measured during the current one
-                self.dev_loss = float(event["dev_loss"])
-                return isinstance(event["round"], int)
-            case "site":
-                self.working = f"{event['site']}: {event['text']}"
-            case "note":
-                return isinstance(event.get("text"), str)
-            case other:
-                return other == "end"
-        return True
 
     @property
     def left_s(self) -> float | None:

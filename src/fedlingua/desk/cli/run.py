@@ -96,11 +96,7 @@ def run(
 def carry_out(
     settings: Settings, federation: Federation, folder: RunFolder, profile: str, nodes: int | None, server: ServerFile | None
 ) -> None:
-    """Start an engine, follow the run to its end, and write its report.
-
-    Raises:
-        RunError: the run failed, or its engine did.
-    """
+    """Start an engine, follow the run to its end, and write its report; raise RunError if the run or its engine failed."""
     from fedlingua.desk.pretraining.demo import make_built_in
     from fedlingua.desk.report import score_table, write_report
 
@@ -188,12 +184,8 @@ def check_experiment(
 
 
 def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
-    """Return the settings of an interrupted run, with the permitted changes.
-
-    Raises:
-        ConfigError: a change to a setting that a resumed run must keep. RunError: there is nothing to resume.
-    """
-    from fedlingua.desk.completed import settings_of
+    """Return the settings of an interrupted run with the changes that it may have; refuse others, and runs that cannot go on."""
+    from fedlingua.desk.completed import stored_settings
     from fedlingua.settings.checks import settings_from
 
     folder = RunFolder(run.resolve())
@@ -202,11 +194,8 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
     assert content is not None
     if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
         raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
-    try:
-        before = settings_of(content["config"])
-    except ConfigError as error:
-        raise ConfigError(f"{run}: its run.json was written by another version of fedlingua, or changed: {error}") from error
-    return _at_home_anywhere(settings_from({**before.flat(), **given, "resume": True, "run-dir": str(folder.directory)}))
+    before = stored_settings(run, content).flat()
+    return _at_home_anywhere(settings_from({**before, **given, "resume": True, "run-dir": str(folder.directory)}))
 
 
 def _at_home_anywhere(settings: Settings) -> Settings:

@@ -24,10 +24,7 @@ from fedlingua.settings.metrics import OF_TEXT, Metric, metric_names
 
 commands = Commands()
 Json = dict[str, Any]
-MACRO, POOLED = "macro", "pooled"
-DEFAULT_METRICS = tuple(name for name in TEXT_METRICS)
-"""All metrics that need neither a model nor a further library."""
-AVERAGES = (MACRO, POOLED, "micro", "base_")
+AVERAGES = ("macro", "pooled", "micro", "base_")
 SIDES = ("base_", "")
 """Prefixes in scores.json: before and after."""
 
@@ -60,7 +57,7 @@ def score(
     files = (source, hypothesis, reference)
     if (run is None) == (None in files) and (run is None or any(files)):
         raise typer.BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")
-    names = metric_names(",".join(metric or DEFAULT_METRICS))
+    names = metric_names(",".join(metric or TEXT_METRICS))
     if COMET in names:
         checked_model(model)
     if run is not None:
@@ -114,9 +111,9 @@ def _enter(
     for metric in next(iter(of_run.values())):
         key = OF_TEXT[metric].key
         for prefix, of_sites in zip(SIDES, (of_base, of_run), strict=True):
-            scores[f"{prefix}{MACRO}_{key}"] = fmean(results[metric].corpus for results in of_sites.values())
+            scores[f"{prefix}macro_{key}"] = fmean(results[metric].corpus for results in of_sites.values())
         counts = [results[metric].counts.sum(axis=0) for results in of_run.values()]
-        scores[f"{POOLED}_{key}"] = score_of(metric, np.sum(counts, axis=0))
+        scores[f"pooled_{key}"] = score_of(metric, np.sum(counts, axis=0))
 
 
 def _table(sites: Collection[str], scores: Json, names: Sequence[str]) -> Table:
@@ -127,8 +124,8 @@ def _table(sites: Collection[str], scores: Json, names: Sequence[str]) -> Table:
         table.add_row(name, *_cells(scores["sites"][name], metrics, ""))
     if len(sites) == len(scores["sites"]):
         table.add_section()
-        table.add_row(MACRO, *_cells(scores, metrics, f"{MACRO}_"), style="bold")
-        table.add_row("before", *_cells(scores, metrics, f"base_{MACRO}_"))
+        table.add_row("macro", *_cells(scores, metrics, "macro_"), style="bold")
+        table.add_row("before", *_cells(scores, metrics, "base_macro_"))
     return table
 
 

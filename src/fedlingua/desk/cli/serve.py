@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 import uvicorn
 
-from fedlingua.desk.cli.options import DecodingOptions, RunOption
+from fedlingua.desk.cli.options import RunOption
 from fedlingua.desk.cli.output import INTERRUPTED, Commands, asks_json, example, print_json, warn
+from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving.api import application
 from fedlingua.desk.serving.batching import is_translating
@@ -27,7 +28,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @commands.command(epilog=example("fedlingua serve --run runs/demo-adapter-families-2022 --port 8000"))
 def serve(
     run: RunOption,
-    how: DecodingOptions,
+    how: Decoding,
     limits: Limits,
     host: Annotated[
         str, typer.Option(help="Address to listen on. Beyond loopback, everybody on the network can translate.")
@@ -48,8 +49,7 @@ def serve(
                 f"warning: {host} can be reached from other machines. Anybody who reaches it can translate, without a login, and text "
                 "crosses the network unencrypted; put a proxy with TLS and accounts in front"
             )
-        how.set_threads()  # imports torch, so it comes after all checks
-        models = Models(run_models, how)
+        models = Models(run_models, how)  # imports torch, so it comes after all checks
         app = Guard(
             application(models, limits),
             limits.body_bytes,

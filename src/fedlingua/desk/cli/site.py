@@ -25,8 +25,9 @@ from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import SiteText, read_text
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.memory import MostKeys, say_made
-from fedlingua.desk.cli.options import ExportOptions, SearchOptions, TranslateOptions
+from fedlingua.desk.cli.options import ExportOptions, TranslateOptions
 from fedlingua.desk.cli.output import Answer, Commands, example, say, show_result
+from fedlingua.desk.decoding import Search
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, refused_bundles, supernode_command
@@ -293,7 +294,7 @@ def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name:
 
 @commands.command("memory", epilog=example("fedlingua site memory --site site --federation federation.toml"))
 def site_memory(
-    how: SearchOptions,
+    how: Search,
     federation: Annotated[Path, typer.Option(help="The server's federation file, which holds the split rules.")],
     file: SiteOption = Path("site"),
     name: NodeSite = None,
@@ -318,7 +319,6 @@ def site_memory(
         if site.overlap_key is None:
             raise ConfigError(f"{site.path}: names no overlap-key, under which the run has left out what other sites hold, too")
         texts = load_without_leaks(texts, folder, read_overlap_key(site.overlap_key))
-    how.set_threads()
     return say_made(remember(model, texts[str(model.site)], how, most_keys))
 
 

@@ -28,10 +28,8 @@ def status(run: options.RunArgument) -> Answer:
     trouble = ("last trouble",) if any(site.trouble for site in sites.values()) else ()
     table = plain_table(*headers, *trouble, left=("phase", "last trouble"))
     for name, site in sites.items():
-        sent = units.data(site.uplink_bytes)
-        cells = (name, site.round, site.phase, last_seen(site, time.time()), sent, site.failures, site.trouble)[
-            : len(table.columns)
-        ]
+        sent, seen = units.data(site.uplink_bytes), last_seen(site, time.time())
+        cells = (name, site.round, site.phase, seen, sent, site.failures, *([site.trouble] if trouble else []))
         table.add_row(*(Text(one_line(cell)) for cell in cells))  # a site's own words are not read as markup
     console().print(table)
     keys = ("name", "status", "rounds", "attempt", "best_round", "reason")

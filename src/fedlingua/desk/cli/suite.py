@@ -98,16 +98,16 @@ def suite(
 
 def _answer(result: Path) -> Answer:
     """Return the table for programs, a row a method, with the numbers of table.csv."""
+
+    def number(value: str) -> float | str | None:
+        try:
+            return float(value)
+        except ValueError:
+            return value or None
+
     with (result / "table.csv").open(encoding="utf-8", newline="") as file:
-        rows = [{key: _number(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        rows = [{key: number(value) for key, value in row.items()} for row in csv.DictReader(file)]
     return {"result": result, "table": rows}
-
-
-def _number(value: str) -> float | str | None:
-    try:
-        return float(value)
-    except ValueError:
-        return value or None
 
 
 def _show_result(result: Path) -> None:
@@ -118,10 +118,9 @@ def _show_result(result: Path) -> None:
     rows = made.score_rows(lambda text: f"{text}*")
     if sum(max(len(row[column]) for row in rows) + 3 for column in range(len(rows[0]))) > console().width:
         rows = [[row[0], *row[-3:]] for row in rows]
-    table = plain_table(*rows[0], title=made.suite["title"], caption=f"{made.metric.name}; * the best of a column")
-    for row in rows[1:]:
-        table.add_row(*map(Text, row))
-    console().print(table)
+    texts = [[*map(Text, row)] for row in rows[1:]]
+    caption = f"{made.metric.name}; * the best of a column"
+    console().print(plain_table(*rows[0], rows=texts, title=made.suite["title"], caption=caption))
     for name in ("table.md", "table.csv"):
         say(f"{name}: {result / name}")
 
@@ -219,11 +218,7 @@ def _seconds(folders: Iterable[Path]) -> list[float]:
 
 
 def _result_folder(suite: Suite, to: Path | None) -> Path:
-    """Return --to; or, for an unchanged suite of the app, its folder among the other results; or ./runs/<suite>.
-
-    Raises:
-        ConfigError: the folder holds something else.
-    """
+    """Return --to; or, for an unchanged suite of the app, its folder among the other results; or ./runs/<suite>."""
     folder = to or Path("runs") / suite.name
     above = suite.file.resolve().parent
     if to is None and not suite.overrides and above.parent == RESULTS.parent:

@@ -7,10 +7,9 @@ import typer
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, example, say
-from fedlingua.desk.tracking.feed import state_file
-from fedlingua.desk.tracking.start import Tracking
-from fedlingua.desk.tracking.values import read_object
-from fedlingua.runs.folder import RunFolder
+from fedlingua.desk.json_values import stored_object
+from fedlingua.desk.tracking.feed import Tracking, state_file
+from fedlingua.runs.folder import RunFolder, run_about
 from fedlingua.settings.trackers import TRACKERS, check_trackers, tracker_names
 
 commands = Commands()
@@ -24,10 +23,7 @@ def track(
     to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, separated by commas; default: the run's.")] = "",
 ) -> Answer:
     """Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable."""
-    folder = RunFolder(run.resolve())
-    about = folder.read("run.json")
-    if about is None:
-        raise RunError(f"{run} is not a run folder: it has no run.json; give a folder that a run has made")
+    folder, about = RunFolder(run.resolve()), run_about(run)
     if not about.get("id"):
         raise RunError(
             f"{run}: its run.json has no id, so the run ended before it began; there is nothing to send, start it again"
@@ -38,7 +34,7 @@ def track(
     check_trackers(names)
     lines: list[str] = []
     done = Tracking(folder.directory, names, lines.append, END_S).close()
-    states = {name: read_object(state_file(folder.directory, name)) for name in names}
+    states = {name: stored_object(state_file(folder.directory, name)) for name in names}
     answer = {name: {"run": of.get("known"), "told": of.get("told"), "ended": of.get("ended")} for name, of in states.items()}
     if not done:
         raise RunError("; ".join(lines) or f"{run}: not all trackers could be told", answer=answer)

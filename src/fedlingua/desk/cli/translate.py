@@ -1,27 +1,24 @@
 """`fedlingua translate`: translate a file or standard input line by line, or a translation memory unit by unit."""
 
 import json
-import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
 
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
 from fedlingua.common.files import check_absent
-from fedlingua.common.languages import parse_direction
 from fedlingua.corpora.read import Pair, lines_of, read_lines
 from fedlingua.corpora.tmx import read_tmx_side
-from fedlingua.desk.cli.completion import run_folders, sites_of_run
-from fedlingua.desk.cli.options import TranslateOptions
+from fedlingua.desk.cli.completion import run_folders
+from fedlingua.desk.cli.options import ModelChoice, TranslateOptions
 from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_json, example, warn
-from fedlingua.desk.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
-from fedlingua.desk.models import RunModels
+from fedlingua.desk.corpora.write import FORMS, Form, Target, not_in_xml, write_pairs
 from fedlingua.desk.translator import Translator
 from fedlingua.evaluation.scores import below_base
 from fedlingua.exchange.delivery import SCORES
@@ -36,23 +33,20 @@ QUIET_S = 10.0
 @commands.command(epilog=example("fedlingua translate --run runs/demo-adapter-families-2022 --site hospital letter.txt"))
 def translate(
     how: TranslateOptions,
+    whose: ModelChoice,
     run: Annotated[
         Path | None, typer.Option("--run", help="Run folder, unless --adapter is given.", shell_complete=run_folders)
     ] = None,
     adapter: Annotated[Path | None, typer.Option(help="Folder that `fedlingua export --form adapter` wrote.")] = None,
     backbone: Annotated[str, typer.Option(help="With --adapter: path of the backbone, if its name does not lead to it.")] = "",
-    site: Annotated[str | None, typer.Option(help="Use this site's model.", shell_complete=sites_of_run)] = None,
-    direction: Annotated[str | None, typer.Option(help="Or translate in this direction, which need not be a site's.")] = None,
 ) -> Answer:
     """Translate text line by line with the model of a run."""
     if (run is None) == (adapter is None):
         raise typer.BadParameter("give --run with a run's folder, or --adapter with an exported one")
-    if adapter is not None and (site or direction):
+    if adapter is not None and whose != ModelChoice():
         raise typer.BadParameter("an exported adapter has its own direction; leave --site and --direction out")
     if backbone and run is not None:
         raise typer.BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
-    if run is not None and (site is None) == (direction is None):
-        raise ConfigError("translate needs either --site or --direction; the run's sites are in its sites.json")
     check_text(how)
     how.check()
     if adapter is not None:
@@ -60,18 +54,11 @@ def translate(
 
         return translate_with(Translator(read_adapter(adapter), how, backbone), how, sys.stdout)
     assert run is not None
-    wanted = parse_direction(direction, "--direction") if direction else None
-    models = RunModels(run)
-    model = models.of_direction(wanted) if wanted else models.of_site(site or "")
-    return translate_with(Translator(model, how), how, sys.stdout)
+    return translate_with(Translator(whose.of(run, "translate"), how), how, sys.stdout)
 
 
 def check_text(how: TranslateOptions) -> None:
-    """Check that the text can be read and that the file to write can be made.
-
-    Raises:
-        ConfigError: the file to write exists, or is not in a folder. CorpusError: the file to read does not exist.
-    """
+    """Refuse, before a model loads, a text that is not there, and a file to write that is, or that no folder can hold."""
     if how.text is not None and not how.text.is_file():
         raise CorpusError(
             f"{how.text}: there is no such file; give a text with a sentence a line, or none to read standard input"
@@ -93,7 +80,6 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
         CorpusError: the input is malformed; the file of --to is then not written.
     """
     model = translator.model
-    how.set_threads()
     warn(translator.answering, style="")
     scores = model.memory and model.memory.with_name(f"{SCORES}{model.site}.json")
     for text in below_base(json.loads(scores.read_text(encoding="utf-8"))) if scores and scores.is_file() else ():
@@ -101,7 +87,10 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     work = _Work(translator, how, AnsweringConsole(stderr=True) if how.to or not output.isatty() else None)
     started, answered = time.monotonic(), list[str]()
     if how.to is not None:
-        _write(work.pairs(), translator, how.to)
+        try:
+            write_pairs(work.pairs(), Target(_form(how.to), how.to, translator.direction))
+        except OSError as error:
+            raise RunError(f"{how.to} cannot be written ({error.strerror}); give --to another place") from error
     elif asks_json():
         answered = [translation for _, translation in work.pairs()]
     else:
@@ -182,27 +171,7 @@ class _Work:
             yield f"{self.cut:,} of {self.lines:,} lines are longer than {self.translator.max_tokens} tokens; the rest of them was not read"
 
 
-def _form(to: Path) -> Any:
-    """Return the format of pairs that a file's ending names; None: translations alone, a line each."""
+def _form(to: Path) -> Form:
+    """Return the format of pairs that a file's ending names; by default translations alone, a line each."""
     ending = to.name.removesuffix(".gz").rpartition(".")[2]
-    return next((form for form in FORMS if form == ending and form != "moses"), None)
-
-
-def _write(pairs: Iterable[Pair], translator: Translator, to: Path) -> None:
-    """Write all translations to the file, or nothing."""
-    form = _form(to)
-    try:
-        if form is not None:
-            write_pairs(pairs, Target(form, to, translator.direction))
-            return
-        to.parent.mkdir(parents=True, exist_ok=True)
-        aside = to.with_name(f".{to.name}.{os.getpid()}")
-        try:
-            with text_file(aside, to) as stream:
-                for _, translation in pairs:
-                    stream.write(f"{translation}\n")
-            os.replace(aside, to)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise RunError(f"{to} cannot be written ({error.strerror}); give --to another place") from error
+    return next((form for form in FORMS if form == ending and form != "moses"), "translations")

@@ -124,11 +124,7 @@ class Snapshot:
 
 
 def look(run_dir: Path) -> Snapshot:
-    """Read the folder.
-
-    Raises:
-        RunError: it is not a run folder.
-    """
+    """Read the folder; raise RunError if it is no run folder."""
     if not (run_dir / "run.json").is_file():
         raise RunError(f"{run_dir} is not a run folder: it has no run.json; give a folder that a run has made, or --wait for one")
     read = read_run(run_dir)
@@ -163,9 +159,6 @@ def _stamp(run_dir: Path) -> list[tuple[int, int]]:
     """Return time and size of the run's files, which change once something has been written."""
     files = [run_dir / name for name in FILES]
     return [(file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else (0, 0) for file in files]
-
-
-# --- A frame ---------------------------------------------------------------------------------------------------------------------
 
 
 def frame(snapshot: Snapshot, screen: Console, now: float, silent_s: float) -> RenderableType:

@@ -61,7 +61,7 @@ class OverSeeds:
 @dataclass(frozen=True)
 class Comparison:
     """Runs in the given order, the others compared with the first. scores: site -> one score for each run. samples: number of
-    bootstrap samples.
+    bootstrap samples. significant: a difference with a smaller p is marked.
     """
 
     metric: Metric
@@ -72,6 +72,7 @@ class Comparison:
     over_seeds: Sequence[OverSeeds]
     sentences: Sequence[DifferingSentence]
     samples: int
+    significant: float = 0.05
 
 
 def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentences: int) -> Comparison:
@@ -92,16 +93,9 @@ def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentenc
     scores = {site: [float(run.scores["sites"][site][metric.key]) for run in runs] for site in sites}
     alone = {run.seed: run for run in runs if run.method in LOCAL_METHODS}
     fair = [fairness(run, None if run.method in LOCAL_METHODS else alone.get(run.seed), metric) for run in runs]
-    return Comparison(
-        metric,
-        runs,
-        scores,
-        [_beside(runs[0], run, metric, sites, samples) for run in runs[1:]],
-        fair,
-        _over_seeds(runs, fair, metric),
-        differing_sentences(runs[0], runs[1], sites, sentences) if len(runs) > 1 else [],
-        samples,
-    )
+    beside = [_beside(runs[0], run, metric, sites, samples) for run in runs[1:]]
+    differing = differing_sentences(runs[0], runs[1], sites, sentences) if len(runs) > 1 else []
+    return Comparison(metric, runs, scores, beside, fair, _over_seeds(runs, fair, metric), differing, samples)
 
 
 def _metric(runs: Sequence[ComparedRun], name: str) -> Metric:
@@ -143,23 +137,19 @@ def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: M
     of_method: dict[str, list[tuple[ComparedRun, Fairness]]] = defaultdict(list)
     for variant, run, fairness_of_it in zip(variants(runs), runs, fair, strict=True):
         of_method[variant].append((run, fairness_of_it))
-    repeated = {method: pairs for method, pairs in of_method.items() if len(pairs) > 1}
-    return [
-        OverSeeds(
-            method,
-            tuple(run.seed for run, _ in pairs),
-            _mean_and_sd([fmean(run.values(metric.key).values()) for run, _ in pairs]),
-            _mean_and_sd([fares.worst for _, fares in pairs]),
-            _mean_and_sd([fares.spread for _, fares in pairs]),
-            _mean_and_sd(gains) if len(gains) == len(pairs) else None,
-        )
-        for method, pairs in repeated.items()
-        for gains in [[fares.gain for _, fares in pairs if fares.gain is not None]]
-    ]
 
+    def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
+        return fmean(values), stdev(values)
 
-def _mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-    return fmean(values), stdev(values)
+    rows = []
+    for method, pairs in of_method.items():
+        if len(pairs) > 1:
+            macro = mean_and_sd([fmean(run.values(metric.key).values()) for run, _ in pairs])
+            worst, spread = (mean_and_sd([getattr(fares, name) for _, fares in pairs]) for name in ("worst", "spread"))
+            gains = [fares.gain for _, fares in pairs if fares.gain is not None]
+            gain = mean_and_sd(gains) if len(gains) == len(pairs) else None
+            rows.append(OverSeeds(method, tuple(run.seed for run, _ in pairs), macro, worst, spread, gain))
+    return rows
 
 
 def differing_sentences(first: ComparedRun, second: ComparedRun, sites: Sequence[str], most: int) -> list[DifferingSentence]:

@@ -45,21 +45,11 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
     return [_translated(run, folder, texts, names, model, report) for run, folder in zip(runs, folders, strict=True)]
 
 
-def translator_for(run_dir: Path, direction: Direction) -> Translator:
-    """Return a run's translator for a direction, with its site's own tensors if they are here, else the nearest clusters'.
-
-    Raises:
-        RunError: neither is here.
-    """
-    models = RunModels(run_dir)
-    holder = next((site for site, held in models.sites.items() if held == direction), None)
-    return Translator(models.of_site(holder) if holder else models.of_direction(direction))
-
-
 def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[str], model: str, report: Report) -> ComparedRun:
-    made: dict[str, Translated] = {}
+    made, models = dict[str, Translated](), RunModels(folder)
     for direction, pairs in texts.items():
-        translator = translator_for(folder, direction)
+        holder = next((site for site, held in models.sites.items() if held == direction), None)
+        translator = Translator(models.of_site(holder) if holder else models.of_direction(direction))
         sources, written = [pair.source for pair in pairs], list[str]()
         for first in range(0, len(sources), AT_ONCE):
             report(f"{run.name}, {direction}", first, len(sources))

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.common.errors import RunError
+from fedlingua.desk.completed import check_completed
 from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.desk.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import Translated
@@ -75,11 +76,7 @@ class ComparedRun:
 
 
 def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Read runs with comparable scores, in the given order.
-
-    Raises:
-        RunError: a folder is no completed run with scores, or two were scored on different text; with site and reason.
-    """
+    """Read runs in the given order; raise RunError, with site and reason, if two were scored on different text."""
     runs = read_completed(folders)
     for run in runs[1:]:
         check_same_test(runs[0], run)
@@ -87,11 +84,7 @@ def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Read runs in the given order; a run's name is its folder's, with a number if two are alike.
-
-    Raises:
-        RunError: a folder is no completed run with scores.
-    """
+    """Read completed runs with scores, in the given order; a run's name is its folder's, with a number if two are alike."""
     names: list[str] = []
     for folder in folders:
         name = folder.resolve().name
@@ -103,11 +96,7 @@ def _read(folder: Path, name: str) -> ComparedRun:
     # A run folder, or a run kept in a result: experiments/results/<folder>/<suite>/<method>-<seed>.
     line = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
     about, scores = (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
-    if about.get("status") != "completed":
-        raise RunError(
-            f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or resume it: "
-            f"fedlingua run --resume {folder}"
-        )
+    check_completed(folder, about)
     if scores is None:
         raise no_scores(folder)
     try:
@@ -139,9 +128,7 @@ def variants(runs: Sequence[ComparedRun]) -> list[str]:
         alike = [other for other in runs if other.method == run.method]
         place = next(place for place, other in enumerate(alike) if other is run)
         own = {key: values[place] for key, values in differing_settings(alike).items() if values[place] not in (None, "")}
-        names.append(
-            "+".join([run.method, *(value if isinstance(value, str) else f"{key} {value}" for key, value in own.items())])
-        )
+        names.append("+".join([run.method, *(v if isinstance(v, str) else f"{key} {v}" for key, v in own.items())]))
     return names
 
 

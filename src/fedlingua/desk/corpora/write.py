@@ -23,8 +23,9 @@ from fedlingua.corpora.clean import stripped
 from fedlingua.corpora.read import Pair, side_paths
 from fedlingua.desk.corpora.prepared import without_tabs
 
-Form = Literal["tsv", "moses", "jsonl", "parquet", "tmx"]
-FORMS: tuple[Form, ...] = get_args(Form)
+Form = Literal["tsv", "moses", "jsonl", "parquet", "tmx", "translations"]
+FORMS: tuple[Form, ...] = get_args(Form)[:-1]
+"""Forms of pairs; `translations` are their targets alone, a line each."""
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ROWS = 10_000
 
@@ -68,7 +69,7 @@ def write_pairs(pairs: Iterable[Pair], target: Target, check: Callable[[], None]
         nonlocal number
         for pair in pairs:
             number += 1
-            yield stripped(pair)
+            yield pair if target.form == "translations" else stripped(pair)
 
     try:
         _WRITERS[target.form](counted(), target, asides)
@@ -95,8 +96,12 @@ def text_file(aside: Path, path: Path) -> Iterator[TextIO]:
 
 def _write_tsv(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
     with text_file(asides[0], target.path) as stream:
-        for pair in map(without_tabs, pairs):
-            stream.write(f"{pair.source}\t{pair.target}\n")
+        stream.writelines("\t".join(without_tabs(pair)) + "\n" for pair in pairs)
+
+
+def _write_translations(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
+    with text_file(asides[0], target.path) as stream:
+        stream.writelines(f"{pair.target}\n" for pair in pairs)
 
 
 def _write_moses(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
@@ -108,11 +113,9 @@ def _write_moses(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> N
 
 
 def _write_jsonl(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
-    direction = target.direction
+    codes = (target.direction.source, target.direction.target)
     with text_file(asides[0], target.path) as stream:
-        for pair in pairs:
-            record = {direction.source: pair.source, direction.target: pair.target}
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+        stream.writelines(json.dumps(dict(zip(codes, pair, strict=True)), ensure_ascii=False) + "\n" for pair in pairs)
 
 
 def _write_parquet(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
@@ -164,4 +167,5 @@ _WRITERS: dict[Form, Callable[[Iterable[Pair], Target, list[Path]], None]] = {
     "jsonl": _write_jsonl,
     "parquet": _write_parquet,
     "tmx": _write_tmx,
+    "translations": _write_translations,
 }

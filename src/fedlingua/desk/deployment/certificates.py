@@ -10,7 +10,6 @@ import re
 import socket
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -82,11 +81,7 @@ def make_certificates(directory: Path, hosts: Sequence[str]) -> None:
 
 
 def subject_alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    """Hosts as a certificate names them, each once, DNS names in lower case.
-
-    Raises:
-        ConfigError: a host that is neither a DNS name nor an IP address.
-    """
+    """Hosts as a certificate names them, each once, DNS names in lower case; ConfigError for one that is no host."""
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys(host.lower() for host in hosts):
         name = _general_name(host)
@@ -184,17 +179,11 @@ def _write_pair(file: Path, certificate: x509.Certificate, key: ec.EllipticCurve
 # --- Looking at them --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CertificateFacts:
-    """What a server presented, and the TLS version agreed on ("TLSv1.3"); times in UTC."""
-
-    hosts: tuple[str, ...]
-    not_after: datetime
-    tls_version: str
-
-
-def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S) -> CertificateFacts:
+def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S) -> str:
     """Connect to "host:port" by TLS, as a site would, and check certificate and host name against the authority's file.
+
+    Returns:
+        The TLS version agreed on, the hosts that the certificate names, and its last day in UTC.
 
     Raises:
         ConfigError: an address without host or port, or no authority in the file.
@@ -218,7 +207,7 @@ def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S
         leaf = x509.load_pem_x509_certificate(ssl.get_server_certificate((host, port), timeout=timeout_s).encode("ascii"))
         raise DeploymentError(f"{address}: {_refusal(host, leaf, authority, authorities, error)}") from error
     leaf = x509.load_der_x509_certificate(presented)
-    return CertificateFacts(_hosts(leaf), leaf.not_valid_after_utc, tls_version)
+    return f"{address} speaks {tls_version}; for {', '.join(_hosts(leaf))}; valid until {leaf.not_valid_after_utc:%Y-%m-%d}"
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -230,6 +219,12 @@ def host_and_port(address: str) -> tuple[str, int]:
     if not is_host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"address = {address!r}; wanted host:port, such as 'fl.example.org:9092' or '[2001:db8::7]:9092'")
     return host, int(port)
+
+
+def check_reachable(address: str) -> str:
+    """Connect to "host:port" for a moment."""
+    with connect(*host_and_port(address)):
+        return "reachable"
 
 
 def connect(host: str, port: int, timeout_s: float = ANSWER_S) -> socket.socket:

@@ -24,11 +24,11 @@ from fedlingua.corpora.formats import SplitFiles
 from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import Federation, Site, check_corpora
+from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import SiteText, list_failures, read_text
 from fedlingua.desk.check_result import CheckResult, Remark, run_check
-from fedlingua.desk.deployment.certificates import check_certificate, connect, host_and_port
+from fedlingua.desk.deployment.certificates import check_certificate, check_reachable
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.evaluation.measuring import check_measuring
@@ -82,19 +82,19 @@ def check_site(
     if built:
         yield run_check("knowledge", lambda: _knowledge(texts, settings, built[0], measure))
         yield run_check("memory", lambda: _memory(settings, built[0]))
-        yield run_check("disk", lambda: _disk(site, settings, built[0]))
+        yield run_check("disk", lambda: _disk(site, built[0]))
     if built and federation and settings.how.travels:
         yield run_check("partners", lambda: _partners(site, settings, federation, built[0]))
     if settings.device == "cuda":
         yield run_check("GPU", lambda: look_at_gpus(settings, built))
-    reached = run_check("server", lambda: _reach(site.address))
+    reached = run_check("server", lambda: check_reachable(site.address))
     if not reached.good and (knock or not site.insecure):
         yield reached
         return
     if site.insecure:
         yield CheckResult("certificate", True, "none: insecure = true, so anybody between may read and change what is sent")
     else:
-        yield run_check("certificate", lambda: _certificate(site))
+        yield run_check("certificate", lambda: check_certificate(site.address, site.authority))
     if knock:
         yield run_check("server", lambda: _knock(site))
 
@@ -116,17 +116,13 @@ def _corpora(
             site.limits.check_text({name: text.splits}, settings)
         except ExchangeError as error:
             raise DeploymentError(f"{texts[-1]}; {error}") from error
-    looked = [check_columns(read[each.name].splits["train"], each.direction, _files_of(each)) for each in site.sites]
-    if words := [
-        *filter(None, looked),
-        *([] if federation else ["split without the server's rules: give --federation, its file"]),
-    ]:
-        return Remark("; ".join([*texts, *words]))
-    return "; ".join(texts)
-
-
-def _files_of(site: Site) -> str:
-    return f"site {site.name} ({', '.join(str(path) for path in site.corpus.paths())})" if site.corpus else f"site {site.name}"
+    words = []
+    for each in site.sites:
+        files = f" ({', '.join(map(str, each.corpus.paths()))})" if each.corpus else ""
+        words.append(check_columns(read[each.name].splits["train"], each.direction, f"site {each.name}{files}"))
+    words.append("" if federation else "split without the server's rules: give --federation, its file")
+    account = "; ".join(filter(None, [*texts, *words]))
+    return Remark(account) if any(words) else account
 
 
 def _scores(site: SiteFile, settings: Settings) -> str:
@@ -289,7 +285,7 @@ def _memory(settings: Settings, outline: Outline) -> str:
     return f"{estimate}; {units.data(free)} are free"
 
 
-def _disk(site: SiteFile, settings: Settings, outline: Outline) -> str:
+def _disk(site: SiteFile, outline: Outline) -> str:
     # Four rounds of tensors of its own at most, the delivered ones, and Flower's copy of what comes and goes.
     wanted = int(MARGIN * (8 * 4 * outline.trained.num_parameters + 100 * 2**20))
     place = next(folder for folder in (site.state, *site.state.parents) if folder.exists())
@@ -302,11 +298,7 @@ def _disk(site: SiteFile, settings: Settings, outline: Outline) -> str:
 
 
 def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
-    """What the GPUs have and what is wanted of each.
-
-    Raises:
-        DeploymentError: none is there, or its memory does not suffice. ConfigError: fewer than the processes.
-    """
+    """What the GPUs have and what is wanted of each; an error where that does not suffice, or there are too few of them."""
     import torch
 
     from fedlingua.training.parallel import check_processes
@@ -321,16 +313,6 @@ def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
     if wanted > free:
         raise DeploymentError(f"{memory}; {LESS_MEMORY}")
     return memory
-
-
-def _reach(address: str) -> str:
-    with connect(*host_and_port(address)):
-        return "reachable"
-
-
-def _certificate(site: SiteFile) -> str:
-    facts = check_certificate(site.address, site.authority)
-    return f"{site.address} speaks {facts.tls_version}; for {', '.join(facts.hosts)}; valid until {facts.not_after:%Y-%m-%d}"
 
 
 def _knock(site: SiteFile) -> str:

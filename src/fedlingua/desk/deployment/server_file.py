@@ -80,11 +80,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
 
 
 def read_server_file(path: Path) -> ServerFile:
-    """Parse and check a server's file.
-
-    Raises:
-        ConfigError: an unknown key, a wrong type, an address that is none.
-    """
+    """Parse and check a server's file; ConfigError for an unknown key, a wrong type, an address that is none."""
     if not path.exists():
         raise ConfigError(f"{path}: there is no such server; give its folder or server.toml, which `fedlingua server init` makes")
     path = path / FILE if path.is_dir() else path

@@ -116,11 +116,7 @@ class Service:
             raise DeploymentError(f"{self.name} has ended (exit status {code}); its last lines above say why")
 
     def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float = math.inf) -> None:
-        """Return when `ready`.
-
-        Raises:
-            DeploymentError: the program ended, or did not get there in time.
-        """
+        """Return when `ready`; raise DeploymentError if the program ends first, or does not get there in time."""
         ends = time.monotonic() + timeout_s
         with Pace(to_stderr(self.name), before=f"waiting for {what}"):
             while not ready() and not self.stopped.wait(0.2):

@@ -48,11 +48,7 @@ class Call:
 
     @classmethod
     def receive(cls, connection: socket.socket) -> "Call":
-        """Read a call: its length in four bytes with the three files, then JSON.
-
-        Raises:
-            ValueError: it is cut off, too long, or no JSON of this form.
-        """
+        """Read a call: its length in four bytes with the three files, then JSON; raise ValueError if it is none or cut off."""
         head, files, _, _ = socket.recv_fds(connection, 4, 3)
         length = int.from_bytes(head, "big")
         try:

@@ -7,7 +7,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,7 @@ def check_cores() -> str:
 
 
 def check_memory() -> str:
-    """Check how much of the main memory is free.
-
-    Raises:
-        DeploymentError: too little for any run.
-    """
+    """Check how much of the main memory is free; raise DeploymentError if it is too little for any run."""
     memory = psutil.virtual_memory()
     text = f"{units.data(memory.available)} of {units.data(memory.total)} are free"
     if memory.available < LEAST_MEMORY:
@@ -73,11 +69,7 @@ def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
 
 
 def check_disk(place: Path) -> str:
-    """Check that a folder, or the one that it will be made in, is writable, and how much is free there.
-
-    Raises:
-        DeploymentError: it is not writable, or almost nothing is free.
-    """
+    """Check that a folder, or the one that it will be made in, is writable, and that enough is free there."""
     folder = next(each for each in (place, *place.parents) if each.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise DeploymentError(f"{folder} cannot be written to; choose another folder, or change its permissions")
@@ -100,11 +92,7 @@ def places() -> dict[str, Path]:
 
 
 def check_loopback() -> str:
-    """Check that a port can be opened, as a simulation's own server takes any free one.
-
-    Raises:
-        DeploymentError: none can be opened.
-    """
+    """Check that a port can be opened, as a simulation's own server takes any free one; raise DeploymentError if none can."""
     try:
         free_port()
     except OSError as error:
@@ -150,18 +138,10 @@ def torch_devices() -> list[str]:
     return devices
 
 
-def check_gpu(
-    build: Callable[[], tuple[str, str]] = torch_build,
-    devices: Callable[[], list[str]] = torch_devices,
-    drivers: Sequence[str] = DRIVERS,
-) -> str:
-    """Report which GPUs device = "cuda" would use; having none is no error.
-
-    Raises:
-        ConfigError: torch is not installed. DeploymentError: it cannot be imported, or cannot ask for GPUs.
-    """
-    version, platform = build()
-    driver = next((each for each in drivers if Path(each).exists()), "")
+def check_gpu() -> str:
+    """Report which GPUs device = "cuda" would use; having none is no error, a torch that cannot ask for them is."""
+    version, platform = torch_build()
+    driver = next((each for each in DRIVERS if Path(each).exists()), "")
     text = f"torch {version} is built for {platform or 'CPUs alone'}"
     if not platform:
         if driver:
@@ -170,7 +150,7 @@ def check_gpu(
             )
         return f"none; {text}: device = 'cpu'"
     try:
-        seen = devices()
+        seen = torch_devices()
     except (ImportError, RuntimeError) as error:  # a missing CUDA library; a busy or lost device
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise DeploymentError(

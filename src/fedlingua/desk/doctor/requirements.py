@@ -48,11 +48,7 @@ class Wanted:
 
     @classmethod
     def of_checkout(cls, app: Path) -> Self:
-        """Read a checkout's files or, if the project was installed without them, its package's metadata.
-
-        Raises:
-            ConfigError: there is neither.
-        """
+        """Read a checkout's files or, if the project was installed without them, its package's metadata."""
         file, pinned = app / "pyproject.toml", app / "constraints.txt"
         if not file.is_file():
             try:
@@ -73,11 +69,7 @@ class Wanted:
 
 
 def check_python(wanted: Wanted) -> str:
-    """Check the version of the running Python.
-
-    Raises:
-        ConfigError: the project does not support it.
-    """
+    """Check that the project supports the running Python; raise ConfigError if it does not."""
     version = ".".join(map(str, sys.version_info[:3]))
     if not wanted.python.contains(version, prereleases=True):
         raise ConfigError(f"{version}; wanted {wanted.python}: recreate .venv with another, as in `make PYTHON=python3.11`")
@@ -85,11 +77,7 @@ def check_python(wanted: Wanted) -> str:
 
 
 def check_packages(wanted: Wanted) -> str:
-    """Check the packages that the project needs to run.
-
-    Raises:
-        ConfigError: names each package that is missing or out of its range.
-    """
+    """Check the packages that the project needs; raise ConfigError, which names each that is missing or out of its range."""
     wrong = [problem for each in wanted.packages for problem in unmet(each)]
     if wrong:
         raise ConfigError(f"{'; '.join(wrong)}; {INSTALL.format(extra='')}")

@@ -43,11 +43,7 @@ def write_adapter(directory: Path, settings: Settings, tensors: Tensors, backbon
 
 
 def read_adapter(directory: Path) -> TrainedModel:
-    """Read what `write_adapter` wrote.
-
-    Raises:
-        RunError: no such export, or it is damaged. ConfigError: this version does not accept its settings.
-    """
+    """Read what `write_adapter` wrote; raise RunError if it is no such export, or damaged."""
     try:
         about = RunFolder(directory).read(FILE) or {}
     except RunError as error:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.files import check_folder_to_write
 from fedlingua.common.languages import nearest
 from fedlingua.settings.config import Settings
 from fedlingua.settings.methods import SMALL_SETS
@@ -35,11 +36,7 @@ DEFAULTS = {"adapters": "adapter", **dict.fromkeys(_OF_PEFT, "peft"), "full": "t
 
 
 def check_form(form: str, quantization: str) -> None:
-    """Refuse an unknown form or quantization. form: "" takes the tensor set's default.
-
-    Raises:
-        ConfigError: an unknown form or quantization, a quantization without the form ctranslate2, or CTranslate2 is missing.
-    """
+    """Refuse an unknown form, and a quantization that does not go with it. form: "" takes the tensor set's default."""
     if form and form not in FORMS:
         raise ConfigError(f"--form {form!r} is not known{nearest(form, FORMS)}; choose one of {', '.join(FORMS)}")
     if quantization and quantization not in QUANTIZATIONS:
@@ -54,11 +51,7 @@ def check_form(form: str, quantization: str) -> None:
 
 
 def chosen_form(form: str, settings: Settings) -> str:
-    """Return the form that a run's model is exported in.
-
-    Raises:
-        RunError: the form cannot hold what the run has trained; with the reason, and what can be done instead.
-    """
+    """Return the form that a run's model is exported in; RunError, which says what can be done instead, if none can hold it."""
     if not settings.how.trains:
         raise RunError(
             f"method {settings.method} trains nothing, so there is nothing to export but its backbone {settings.backbone!r} itself"
@@ -104,13 +97,9 @@ def _others(settings: Settings) -> str:
 
 
 def check_place(to: Path, force: bool) -> Path:
-    """Check the folder to export to, and return its absolute path.
-
-    Raises:
-        ConfigError: it is a file, holds something that must not be replaced, or cannot be written.
-    """
+    """Return the absolute path of the folder to export to; refuse a file, what must not be replaced or cannot be written."""
     final = Path(os.path.abspath(to.expanduser()))
-    if final.is_symlink() or (final.exists() and not final.is_dir()):
+    if final.is_symlink() or final.is_file():
         raise ConfigError(f"--to {to}: there is a file or a link of this name; give a new folder")
     if final.is_dir() and any(final.iterdir()):
         if not force:
@@ -119,7 +108,5 @@ def check_place(to: Path, force: bool) -> Path:
             raise ConfigError(
                 f"--to {to} was not exported by fedlingua (it has no {FILE}), so --force does not remove it; give another folder"
             )
-    parent = next(above for above in final.parents if above.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"--to {to}: {parent} is not a folder that you may write to; give another")
+    check_folder_to_write(final, "--to")
     return final

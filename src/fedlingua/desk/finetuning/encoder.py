@@ -64,10 +64,8 @@ class Encoder:
         if not words:
             return []
         # Text that spells a special token is text: "[SEP]" in a note ends nothing.
-        all_ids: Any = self.tokenizer(list(words), add_special_tokens=False, split_special_tokens=True, verbose=False)[
-            "input_ids"
-        ]
-        return [ids or [self.tokenizer.unk_token_id] for ids in all_ids]
+        encoded: Any = self.tokenizer(list(words), add_special_tokens=False, split_special_tokens=True, verbose=False)
+        return [ids or [self.tokenizer.unk_token_id] for ids in encoded["input_ids"]]
 
 
 def load_encoder(

@@ -27,11 +27,7 @@ from fedlingua.settings.config import Settings
 
 
 def encoder_directory(run: Path, site: str | None = None) -> Path:
-    """The folder, made in the run folder if missing. site: needed if sites end with different encoders.
-
-    Raises:
-        RunError: as `encoder_run`; a backbone that has changed since.
-    """
+    """Return the folder, made in the run folder if missing. site: needed if sites end with different encoders."""
     completed, name = encoder_run(run, site)
     folder, settings = completed.folder, completed.settings
     left = folder.directory / "sites" / name

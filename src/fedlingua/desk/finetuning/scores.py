@@ -36,11 +36,6 @@ class Scores:
     overall: dict[str, float]
     by_label: dict[str, Score]
 
-    @property
-    def micro_f1(self) -> float:
-        """By which the best epoch is chosen."""
-        return self.overall["micro_f1"]
-
     def as_json(self) -> dict[str, Any]:
         return {**self.overall, "by_label": {label: asdict(score) for label, score in self.by_label.items()}}
 

@@ -45,10 +45,10 @@ MOST_POINTS = 200
 
 
 def phase_settings(how: Personalizing, settings: Settings) -> Settings:
-    """Return a run's settings, changed for this repetition of its last phase."""
+    """Return a run's settings, changed for this repetition of its last phase. Seed and site decide order, masks and dropout."""
     rate = settings.step_learning_rate if how.learning_rate is None else how.learning_rate
-    passes = how.epochs or settings.keep_passes
-    return replace(settings, keep_choose=True, keep_passes=passes, learning_rate=rate, seed=how.seed_of(settings))
+    seed = settings.seed if how.seed is None else how.seed
+    return replace(settings, keep_choose=True, keep_passes=how.epochs or settings.keep_passes, learning_rate=rate, seed=seed)
 
 
 def personalize(start: Start, site: str, trainable: Trainable, how: Personalizing) -> tuple[dict[str, Tensors], dict[str, Any]]:
@@ -119,7 +119,8 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
     models |= {"kept": chosen.tensors, **({} if chosen.alone is None else {"alone": chosen.alone})}
     judged: dict[str, Any] = {}
     for name, tensors in models.items():
-        same = next((other for other in judged if _alike(models[other], tensors)), None)
+        alike = (other for other in judged if all(np.array_equal(models[other][key], array) for key, array in tensors.items()))
+        same = next(alike, None)
         if same is None:
             write_tensors(model, tensors)
         judged[name] = scorer.sums(model, codec, texts[site], "test", settings) if same is None else judged[same]
@@ -148,10 +149,6 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
         "seconds": round(time.monotonic() - started, 3),
     }
     return {"personal": personal, "interpolated": mixed, "kept": chosen.tensors}, about
-
-
-def _alike(first: Tensors, second: Tensors) -> bool:
-    return all(np.array_equal(array, second[name]) for name, array in first.items())
 
 
 def chosen_alpha(sweep: Mapping[float, float]) -> float:

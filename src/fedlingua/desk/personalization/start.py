@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Annotated, Self, cast
+
+import typer
 
 from fedlingua.clustering.clusters import Clusters, cluster_of
 from fedlingua.common.errors import ConfigError, RunError
@@ -25,29 +27,21 @@ if TYPE_CHECKING:  # errors are reported without torch
 
 @dataclass(frozen=True)
 class Personalizing:
-    """How a site continues training. epochs: most passes; alpha_rate: alpha's learning rate; 0 and None: the run's."""
+    """How a site continues training; options of `fedlingua personalize`."""
 
-    epochs: int = 0
-    learning_rate: float | None = None
-    alpha_rate: float = 1.0
-    seed: int | None = None
+    epochs: Annotated[int, typer.Option(help="Most passes of training; 0: as many as in the run's last phase.")] = 0
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the own model; default: the run's.")] = None
+    alpha_rate: Annotated[float, typer.Option(help="Learning rate of alpha.")] = 1.0
+    seed: Annotated[int | None, typer.Option(help="Random seed; default: the run's.")] = None
 
     def check(self) -> None:
-        """Refuse values that train nothing.
-
-        Raises:
-            ConfigError: names the option.
-        """
+        """Raise ConfigError for a value that trains nothing."""
         if self.epochs < 0:
             raise ConfigError(f"--epochs {self.epochs}: wanted at least 1 pass over the site's training text, or 0 for the run's")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"--learning-rate {self.learning_rate:g}: wanted a number above 0; leave it out for the run's")
         if not 0 < self.alpha_rate < math.inf:
             raise ConfigError(f"--alpha-rate {self.alpha_rate:g}: wanted a number above 0, for example 1")
-
-    def seed_of(self, settings: Settings) -> int:
-        """Return the seed, which decides order, masks and dropout together with the site's name."""
-        return settings.seed if self.seed is None else self.seed
 
 
 @dataclass(frozen=True)
@@ -88,21 +82,21 @@ class Start:
         federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
         check_text_is_here(federation, chosen, run_dir)
         tensors = run.folder.checkpoints.load(number).tensors
-        texts = {site: texts_by_site(settings.federation_path, settings.data_dir)[site] for site in chosen}
-        if settings.overlap == "remove":
-            folders = run.folder.directory / "sites"
-            texts = {site: load_without_leaks(held, folders / site, OVERLAP_KEY) for site, held in texts.items()}
+        texts = {site: texts_of_site(run, site, settings.data_dir) for site in chosen}
         clusters = cast(Clusters, run.folder.read("clusters.json"))
         return cls(run, settings, chosen, number, clusters, tensors, texts)
 
     def federated(self, site: str, trainable: "Trainable") -> Tensors:
-        """Return the tensors that a site got in the round: those of its encoder and decoder clusters and the shared part.
-
-        Raises:
-            ExchangeError: the checkpoint's tensors are not those that the run's method trains on this backbone.
-        """
+        """Return the tensors that a site got in the round: those of its encoder and decoder clusters and the shared part."""
         parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
         return check_tensors(of_the_model({name: array for part in parts for name, array in part.items()}), trainable.trained)
+
+
+def texts_of_site(run: CompletedRun, site: str, data_dir: str) -> Mapping[str, SiteText]:
+    """Return the texts that a site held in a run, by the site they came from, without what the run left out as overlap."""
+    held = texts_by_site(run.settings.federation_path, data_dir)[site]
+    removes, folder = run.settings.overlap == "remove", run.folder.directory / "sites" / site
+    return load_without_leaks(held, folder, OVERLAP_KEY) if removes else held
 
 
 def _check_method(settings: Settings) -> None:

@@ -51,11 +51,7 @@ def build_tokenizer(sentences: Iterable[str], languages: Sequence[str], vocab_si
 
 
 def build_text_tokenizer(sentences: Iterable[str], vocab_size: int, directory: Path) -> XLMRobertaTokenizer:
-    """Train a unigram model and wrap it as an XLM-R tokenizer, saved in `directory`.
-
-    Raises:
-        BackboneError: text too small for the vocabulary.
-    """
+    """Train a unigram model and wrap it as an XLM-R tokenizer, saved in `directory`; BackboneError for too little text."""
     # The tokenizer splits at white space alone, and changes no character.
     model = _sentencepiece(sentences, vocab_size, model_type="unigram", normalization_rule_name="identity")
     special = [(token, 0.0) for token in SPECIAL_TOKENS]

@@ -1,11 +1,10 @@
 """Checkpoints of a pre-training, in `.NAME.training` beside the backbone's folder.
 
-lock        held by the process that trains
+.lock       held by the process that trains
 model/      tokenizer and, at the end, weights: renamed to NAME when complete
 00001200/   state after that step, with checksums; the last two are kept
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from typing import Any
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.folders import check_folder, write_folder
+from fedlingua.runs.folder import RunFolder
 
 MadeOf = Mapping[str, Any]
 """What decides a training's bytes, by dotted key, in JSON's types."""
@@ -48,19 +48,10 @@ class Checkpoints:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here. Remove the folder at the end, unless the training failed after a checkpoint.
-
-        Raises:
-            RunError: another process trains here.
+        """Keep other processes from training here, by a RunError. Remove the folder at the end, unless the training failed after a
+        checkpoint.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunError(
-                    f"{self.folder}: another process trains this backbone; wait for it, or train in another folder (--to)"
-                ) from error
+        with RunFolder(self.folder).held("another process trains this backbone; wait for it, or train in another folder (--to)"):
             shutil.rmtree(self.model, ignore_errors=True)
             try:
                 yield

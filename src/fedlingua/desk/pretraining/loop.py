@@ -232,9 +232,8 @@ class _Training:
             setattr(self, name, state[name])
         device = self.model.device
         _swap(self.parameters, state["weights"])
-        self.average, self.best = (
-            {name: value.to(device) for name, value in state[part].items()} for part in ("average", "best")
-        )
+        for part in ("average", "best"):
+            setattr(self, part, {name: value.to(device) for name, value in state[part].items()})
         self.optimizer.load_state_dict(state["optimizer"])
         self.rng.setstate(state["random"]["python"])
         torch.set_rng_state(state["random"]["cpu"])

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
+from fedlingua.desk.json_values import mapping, number
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import RunFolder
-from fedlingua.desk.report.values import mapping, number
 
 BANDWIDTH_MBPS = 1000.0
 """Bandwidth of the paper's server in Mbit/s, shared by all sites."""
@@ -99,11 +99,7 @@ def training_seconds(rounds: Sequence[Mapping[str, float]]) -> float | None:
 
 
 def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float]:
-    """Return a tenth of the bandwidth, the bandwidth itself, and ten times it, in Mbit/s.
-
-    Raises:
-        ConfigError: the bandwidth is not a positive number.
-    """
+    """Return a tenth of a bandwidth, itself, and ten times it, in Mbit/s; raise ConfigError unless it is a positive number."""
     if not 0 < middle_mbps < math.inf:
         raise ConfigError(
             f"bandwidth = {middle_mbps:g} is not a positive number; give the server's bandwidth in Mbit/s, such as 1000"
@@ -112,11 +108,7 @@ def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float
 
 
 def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> RunCommunication | None:
-    """Return the communication of a run and of the full model; None as long as the bytes of no round are known.
-
-    Raises:
-        ConfigError: the bandwidth is not a positive number.
-    """
+    """Return the communication of a run and of the full model; None as long as the bytes of no round are known."""
     lines = bandwidths(bandwidth_mbps)
     uplink, downlink = mean_bytes(folder, "uplink"), mean_bytes(folder, "downlink")
     if uplink is None or downlink is None:
@@ -157,9 +149,8 @@ def cost_plot(
     places = list(range(len(rows)))
     for index, (name, costs) in enumerate(series.items()):
         color = COLOURS[index % len(COLOURS)]
-        said = [
-            f"{escape(row)}, {escape(name)}<br>{cost.in_words}" if cost else "" for row, cost in zip(rows, costs, strict=True)
-        ]
+        pairs = zip(rows, costs, strict=True)
+        said = [f"{escape(row)}, {escape(name)}<br>{cost.in_words}" if cost else "" for row, cost in pairs]
         style: canvas.Look = {"name": escape(name), "hover": "%{hovertext}", "hovertext": said, "legendgroup": name, "row": 1}
         times = [cost.transfer_s if cost and (cost.transfer_s or not log) else None for cost in costs]
         shown: canvas.Look = {

@@ -14,28 +14,21 @@ from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.comparison.compare import Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
+from fedlingua.desk.json_values import mapping, text
 from fedlingua.desk.report.canvas import MARKS, PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.pareto import Point, pareto_plot
-from fedlingua.desk.report.publish import heading, make_folder, put_page, render_page, sites_by_signature
-from fedlingua.desk.report.values import mapping, text
+from fedlingua.desk.report.publish import heading, put_page, render_page, sites_by_signature
 from fedlingua.evaluation.bootstrap import Difference
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
-MACRO, POOLED = "macro", "pooled"
-SIGNIFICANT = 0.05
-"""A difference with a smaller p counts as significant."""
 LONGEST_RUN = 40
 STEP = 0.6
 """Share of a row's height over which its marks are spread."""
 
 
 def check_page(target: Path) -> None:
-    """Check the page's path before anything is computed.
-
-    Raises:
-        ConfigError: it is a folder, or its name ends in neither .html nor .htm.
-    """
+    """Raise ConfigError, before anything is computed, if a page's path is a folder or ends in neither .html nor .htm."""
     if target.is_dir() or target.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(
             f"--to {target}: a page is one file; give its name, such as {target.with_suffix('') / 'comparison.html'}"
@@ -43,13 +36,8 @@ def check_page(target: Path) -> None:
 
 
 def write_comparison(comparison: Comparison, target: Path) -> Path:
-    """Write the page, with the folders above it, and return its path.
-
-    Raises:
-        ConfigError: `target` is not the name of a page. RunError: it cannot be written there.
-    """
+    """Write the page, with the folders above it, and return its path; raises what `check_page` and `put_page` do."""
     check_page(target)
-    make_folder(target.parent, "the page")
     return put_page(render_comparison(comparison), target)
 
 
@@ -69,7 +57,7 @@ def render_comparison(comparison: Comparison) -> str:
         first=first,
         split=first.scores.get("split", "test"),
         sampled=any(beside.macro.p is not None for beside in comparison.beside),
-        significant=SIGNIFICANT,
+        significant=comparison.significant,
         with_pooled=all(beside.pooled for beside in comparison.beside),
         macros={run.name: macro_of(comparison, run) for run in comparison.runs},
         in_all=bytes_of(comparison.runs),
@@ -164,13 +152,13 @@ def difference_plot(comparison: Comparison) -> go.Figure:
 
     A hollow mark is a difference that is not significant.
     """
-    rows = [*comparison.scores, MACRO, *([POOLED] if any(beside.pooled for beside in comparison.beside) else [])]
+    rows = [*comparison.scores, "macro", *(["pooled"] if any(beside.pooled for beside in comparison.beside) else [])]
     figure = go.Figure()
     for place, beside in enumerate(comparison.beside):
         offset = _offset(place, len(comparison.beside))
-        differences = [beside.sites.get(row, beside.macro if row == MACRO else beside.pooled) for row in rows]
+        differences = [beside.sites.get(row, beside.macro if row == "macro" else beside.pooled) for row in rows]
         known = [(row + offset, rows[row], each) for row, each in enumerate(differences) if each]
-        _add_differences(figure, beside.run, place + 1, known, comparison.metric.scale)
+        _add_differences(figure, beside.run, place + 1, known, comparison)
     _frame_rows(
         figure, rows, len(comparison.beside), f"{comparison.metric.name} above {short(comparison.runs[0].name, LONGEST_RUN)}"
     )
@@ -179,10 +167,10 @@ def difference_plot(comparison: Comparison) -> go.Figure:
 
 
 def _add_differences(
-    figure: go.Figure, name: str, index: int, known: Sequence[tuple[float, str, Difference]], scale: float
+    figure: go.Figure, name: str, index: int, known: Sequence[tuple[float, str, Difference]], comparison: Comparison
 ) -> None:
     """Add one run's differences from the first. known: position, row and difference."""
-    differences = [each for *_, each in known]
+    scale, differences = comparison.metric.scale, [each for *_, each in known]
     values = [scale * each.value for each in differences]
     color, mark = colour(index), _mark(index)
     error: dict[str, Any] | None = None
@@ -193,7 +181,7 @@ def _add_differences(
         error = {"color": color, "thickness": 2, "width": 4, "symmetric": False}
         error["array"] = [scale * high - value for (_, high), value in zip(ends, values, strict=True)]
         error["arrayminus"] = [value - scale * low for (low, _), value in zip(ends, values, strict=True)]
-    by_chance = [each.p is not None and each.p >= SIGNIFICANT for each in differences]
+    by_chance = [each.p is not None and each.p >= comparison.significant for each in differences]
     look: Look = {"size": 9, "color": color, "symbol": [f"{mark}-open" if hollow else mark for hollow in by_chance]}
     look |= {"marker": {"line": {"width": 2, "color": color}}, "error_x": error}
     said = [_in_words(row, each, scale) for _, row, each in known]

@@ -21,11 +21,7 @@ NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
 
 
 def keep_run(run_dir: Path, to: Path) -> None:
-    """Write the run's line to `runs.jsonl` and its table to `report.md`; the entries of other runs stay.
-
-    Raises:
-        RunError: `run_dir` holds no run.
-    """
+    """Write the run's line to `runs.jsonl` and its table to `report.md`; the entries of other runs stay."""
     line = run_line(run_dir)
     run = line["run"]
     write_kept_runs(to, (read_kept_runs(to) | {run_name(line): line}).values())
@@ -42,11 +38,7 @@ def keep_run(run_dir: Path, to: Path) -> None:
 
 
 def run_line(run_dir: Path, row: str | None = None) -> dict[str, Any]:
-    """Return a run's line of `runs.jsonl`. row: the name of its method in a suite; default: the run's own.
-
-    Raises:
-        RunError: `run_dir` holds no run.
-    """
+    """Return a run's line of `runs.jsonl`. row: the name of its method in a suite; default: the run's own."""
     run, scores = kept_run(run_dir), RunFolder(run_dir).read("scores.json")
     return {"method": row or run["method"], "seed": run["seed"], "run": run, "scores": scores}
 
@@ -57,11 +49,7 @@ def run_name(line: Mapping[str, Any]) -> str:
 
 
 def read_kept_runs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return name -> line of the runs in `runs.jsonl`; empty if there is no such file.
-
-    Raises:
-        RunError: the file is broken.
-    """
+    """Return name -> line of the runs in `runs.jsonl`; empty without such a file; raise RunError if it is broken."""
     file = folder / RUNS_FILE
     try:
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
@@ -80,11 +68,7 @@ def write_kept_runs(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 
 
 def kept_run(run_dir: Path) -> dict[str, Any]:
-    """Return a run's run.json for committing: without anything about where files lay on one machine.
-
-    Raises:
-        RunError: `run_dir` holds no run.
-    """
+    """Return a run's run.json for committing: without anything about where files lay on one machine."""
     run = dict(read_run(run_dir).run)
     run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
     run["backbone"] = {key: without_place(value) for key, value in (run.get("backbone") or {}).items()}

@@ -7,9 +7,9 @@ from statistics import mean
 import plotly.graph_objects as go
 
 from fedlingua.common.errors import FedlinguaError
+from fedlingua.desk.json_values import mapping, number, sequence
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import RunFolder, read_object
-from fedlingua.desk.report.values import mapping, number, sequence
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import config_of_run
 
@@ -55,18 +55,14 @@ def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
     files = {file.parent.parent.name: file for file in folder.path.glob("sites/*/choice/choice.json")}
     for site in folder.round_sites:
         candidates = mapping(read_object(files[site], {}).get("candidates")) if site in files else {}
-        alone, own = (_losses(mapping(candidates.get(name)).get("dev_losses")) for name in ("alone", "own"))
+        stored = (sequence(mapping(candidates.get(name)).get("dev_losses")) for name in ("alone", "own"))
+        alone, own = ({float(i): loss for i, loss in enumerate(map(number, losses)) if loss is not None} for losses in stored)
         rounds = {each.number: each.sites[site].dev_loss for each in folder.rounds if site in each.sites and each.number <= best}
         federated = {of * a_round: loss for of, loss in rounds.items() if loss is not None}
         if alone and federated:
             joined = federated | {best * a_round + passes: loss for passes, loss in own.items() if passes}
             curves[site] = (alone, joined)
     return curves
-
-
-def _losses(stored: object) -> dict[float, float]:
-    """Return a stored list of losses by pass, counted from 0; entries that are not numbers are left out."""
-    return {float(passes): loss for passes, loss in enumerate(map(number, sequence(stored))) if loss is not None}
 
 
 def mean_of_least(curves: Sequence[Curve]) -> Curve:

@@ -16,10 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
+from fedlingua.desk.json_values import text
 from fedlingua.desk.report.canvas import BEFORE, DOWN, INK, UP, Look, frame, frame_stacked, line, marks, stacked
 from fedlingua.desk.report.publish import put_page, render_page
 from fedlingua.desk.report.tables import plain_table
-from fedlingua.desk.report.values import text
 from fedlingua.desk.templates import markdown_table
 from fedlingua.settings.metrics import METRICS, Metric
 
@@ -37,7 +37,6 @@ _BRIEF = {"federated": "fed.", "personal": "own", "apfl": "APFL", "chosen": "dev
 """Shorter names, for a terminal of 80 characters."""
 LEARNED, CHOSEN = UP, DOWN
 """Colours of the learned alpha and of the one chosen on dev."""
-MACRO = "macro"
 DECIMALS = 6
 _SHOWN_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction", "choice"}
 
@@ -80,7 +79,7 @@ def personal_lines(results: Sequence[Mapping[str, Any]]) -> list[PersonalLine]:
         return lines
     means = {key: {model: fmean(line.values[key][model] for line in lines) for model in models_of(results)} for key in keys}
     own, chosen = zip(*(line.alphas for line in lines), strict=True)
-    return [*lines, PersonalLine(MACRO, (fmean(own), fmean(chosen)), means)]
+    return [*lines, PersonalLine("macro", (fmean(own), fmean(chosen)), means)]
 
 
 def models_of(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -143,11 +142,7 @@ def _title(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_personal_page(about: Mapping[str, Any], folder: Path) -> Path:
-    """Write personalization.html into the folder of the personalization.json with the content `about`, and return its path.
-
-    Raises:
-        RunError: the folder cannot be written to.
-    """
+    """Write personalization.html into the folder of the personalization.json with the content `about`, and return its path."""
     return put_page(render_personal_page(about), folder / PAGE)
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +16,7 @@ from jinja2 import Undefined
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
 from fedlingua.common.languages import right_to_left, written_sides
-from fedlingua.desk.report.values import number, text
+from fedlingua.desk.json_values import number, text
 from fedlingua.desk.templates import environment
 
 PAGES = Path(__file__).parent / "pages"
@@ -57,24 +58,10 @@ def heading(config: Mapping[str, Any]) -> str:
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # control characters, other than tab and line ends
 
 
-def make_folder(folder: Path, what: str) -> Path:
-    """Make the folder of a page, with those above it, and return it. what: the page, for the error message.
-
-    Raises:
-        RunError: the folder cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"The folder for {what} cannot be made: {folder}: {error}; name another one") from error
-    return folder
-
-
 def put_page(page: str, target: Path) -> Path:
-    """Write the page to `target`, with the plot library where the page looks for it, and return `target`.
+    """Write the page to `target`, with the plot library where the page looks for it, and return `target`; or raise RunError.
 
-    Raises:
-        RunError: the folder cannot be written to.
+    Folders above it are made.
     """
     above = [folder for folder in target.resolve().parents[:5] if folder.name == SHARED]
     library = (above[0] if above else target.resolve().parent) / LIBRARY
@@ -89,10 +76,12 @@ def _put(content: str, target: Path) -> Path:
     # Written to another file and renamed, so that a browser that reloads during a run never sees half a page.
     aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         aside.write_bytes(content.encode("utf-8", "backslashreplace"))  # a lone surrogate is escaped
         os.replace(aside, target)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
         raise RunError(
             f"The report cannot be written: {target}\n"
             f"  got:    {error}\n"

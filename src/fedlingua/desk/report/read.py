@@ -9,28 +9,11 @@ from typing import Any, TypeVar
 from pydantic.dataclasses import dataclass as read_dataclass
 
 from fedlingua.common import units
-from fedlingua.common.errors import RunError
-from fedlingua.desk.json_lines import by_round, json_object
+from fedlingua.desk.json_values import by_round, integers, json_object, mapping, number, objects, sequence, text, whole
 from fedlingua.desk.report import signatures
 from fedlingua.desk.report.signatures import SiteSignatures
-from fedlingua.desk.report.values import (
-    Amount,
-    Integers,
-    Number,
-    Numbers,
-    Share,
-    Text,
-    Texts,
-    Whole,
-    integers,
-    mapping,
-    number,
-    objects,
-    read_as,
-    sequence,
-    text,
-    whole,
-)
+from fedlingua.desk.report.values import Amount, Integers, Number, Numbers, Share, Text, Texts, Whole, read_as
+from fedlingua.runs.folder import run_about
 from fedlingua.settings.metrics import METRICS, Metric, metrics_of
 
 Clusters = dict[str, dict[str, list[str]]]
@@ -256,48 +239,28 @@ class RunFolder:
 
 
 def read_run(run_dir: Path) -> RunFolder:
-    """Read the folder; only run.json has to exist.
-
-    Raises:
-        RunError: run.json is missing or holds no JSON object.
-    """
-    run_dir = Path(run_dir)
+    """Read the folder; only run.json has to exist, or RunError is raised."""
     notes: dict[str, str] = {}
-    run = _read_run_file(run_dir / "run.json")
     summary = read_object(run_dir / "scores.json", notes)
     overlap = read_object(run_dir / "overlap.json", notes)
+    site_signatures: list[SiteSignatures] = []
+    try:
+        site_signatures += signatures.read_site_signatures(run_dir / signatures.FILE)
+    except (OSError, ValueError) as error:
+        notes[signatures.FILE] = _why_not(run_dir / signatures.FILE, error)
     return RunFolder(
         path=run_dir,
-        run=run,
+        run=mapping(run_about(run_dir)),
         sites=_sites(read_object(run_dir / "sites.json", notes)),
         clusters=_clusters(read_object(run_dir / "clusters.json", notes)),
         rounds=_rounds(run_dir / "rounds.jsonl", notes),
         summary=summary,
         scores=[_score(key, each, metrics_of(summary)) for key, each in objects(summary.get("sites")).items()],
-        site_signatures=_site_signatures(run_dir / signatures.FILE, notes),
+        site_signatures=site_signatures,
         traffic=_traffic(read_object(run_dir / "traffic.json", notes)),
         overlap={name: _site_overlap(each) for name, each in objects(overlap.get("sites")).items()},
         overlap_removed=overlap.get("removed") is True,
         notes=notes,
-    )
-
-
-def _read_run_file(path: Path) -> dict[str, Any]:
-    """Return the content of run.json; raise a RunError that says what to do if it cannot be read."""
-    try:
-        content = json.loads(path.read_bytes())
-        got = f"a JSON {type(content).__name__}"
-    except FileNotFoundError:
-        content, got = None, "no such file" if path.parent.is_dir() else f"no folder {path.parent}"
-    except (OSError, ValueError) as error:
-        content, got = None, str(error)
-    if isinstance(content, dict):
-        return mapping(content)
-    raise RunError(
-        f"The run folder has no readable run.json: {path}\n"
-        f"  got:    {got}\n"
-        "  wanted: a JSON object, as every run writes it at its start\n"
-        "  to do:  name a folder that a run has made (runs/<name>), or start the run again"
     )
 
 
@@ -332,15 +295,6 @@ def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tup
     return [each for each in read if each is not None], note
 
 
-def _site_signatures(path: Path, notes: dict[str, str]) -> list[SiteSignatures]:
-    """Return the signatures of a run that clusters by gradients, one entry a part; any other run has none."""
-    try:
-        return signatures.read_site_signatures(path)
-    except (OSError, ValueError) as error:
-        notes[path.name] = _why_not(path, error)
-        return []
-
-
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
     """Return the rounds in order."""
     try:
@@ -348,16 +302,15 @@ def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
     except OSError as error:
         notes[path.name] = _why_not(path, error)
         return []
-    rounds = [_round(number, line) for number, line in by_round(lines).items()]
+    rounds = []
+    for index, content in by_round(lines).items():
+        failures = [read_as(Failure, mapping(each), round=index) for each in sequence(content.get("failures"))]
+        threshold = mapping(content.get("threshold")) or None
+        sites = objects(content.get("sites"))
+        rounds.append(read_as(Round, content, number=index, sites=sites, failures=failures, threshold=threshold))
     if note or not rounds:
         notes[path.name] = note or f"{path.name} holds no finished round yet."
     return rounds
-
-
-def _round(index: int, content: dict[str, Any]) -> Round:
-    failures = [read_as(Failure, mapping(each), round=index) for each in sequence(content.get("failures"))]
-    threshold = mapping(content.get("threshold")) or None
-    return read_as(Round, content, number=index, sites=objects(content.get("sites")), failures=failures, threshold=threshold)
 
 
 def _sites(content: dict[str, Any]) -> list[Site]:

@@ -4,24 +4,18 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
+from fedlingua.desk.json_values import mapping, number, sequence, text, whole
 from fedlingua.desk.report import run_plots
 from fedlingua.desk.report.canvas import colour
-from fedlingua.desk.report.communication import (
-    BANDWIDTH_MBPS,
-    RunCommunication,
-    communication_plot,
-    mean_bytes,
-    run_communication,
-)
+from fedlingua.desk.report.communication import BANDWIDTH_MBPS, communication_plot, mean_bytes, run_communication
 from fedlingua.desk.report.passes import passes_plot
 from fedlingua.desk.report.publish import heading, put_page, render_page, sites_by_signature
 from fedlingua.desk.report.read import RunFolder, Score, change, read_run
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
-from fedlingua.desk.report.sent import Sent, deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
+from fedlingua.desk.report.sent import deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
 from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
 from fedlingua.desk.report.tables import averages, better_off, choice_headers, choice_rows, headers, verdict
 from fedlingua.desk.report.translations import MODELS, SHOWN_SENTENCES, read_examples, read_translations, shown_lines
-from fedlingua.desk.report.values import mapping, number, sequence, text, whole
 
 
 def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
@@ -41,12 +35,23 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     colours, sent, config = _cluster_colours(folder), what_was_sent(folder), mapping(folder.run.get("config"))
     accounts = [account for site in folder.sites for account in site.accounts]
     still = " The run is still going." if folder.status == "running" else ""
-    trees = {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
+    figures: dict[str, go.Figure | None] = {  # None where there is nothing to draw
+        "scores": run_plots.score_plot(folder) if folder.scores else None,
+        "loss": run_plots.loss_plot(folder) if folder.round_sites else None,
+        "passes": passes_plot(folder) if better_off(folder) else None,
+        "bytes": run_plots.bytes_plot(folder),
+        "time": run_plots.time_plot(folder) if folder.round_sites else None,
+        "communication": communication_plot(communication) if communication and mean_bytes(folder, "uplink") else None,
+        "shares": share_plot(folder.rounds, sent) if sent and (sent.tensors or sent.numbers) else None,
+        "threshold": threshold_plot(folder.rounds, sent) if sent and (sent.thresholds or sent.own_thresholds) else None,
+        "deviations": deviation_plot(sent) if sent and shown_rounds(sent.deviations) else None,
+        **{f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures},
+    }
     translations, lost_translations = read_translations(folder.path, [site.name for site in folder.sites])
     return render_page(
         "run.html",
         folder.name,
-        _figures(folder, communication, sent) | trees,
+        figures,
         heading=heading(config),
         verdict=verdict(folder),
         folder=folder,
@@ -86,21 +91,6 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         config=config,
         versions=mapping(folder.run.get("versions")),
     )
-
-
-def _figures(folder: RunFolder, communication: RunCommunication | None, sent: Sent | None) -> dict[str, go.Figure | None]:
-    """Return the plots by name, None where there is nothing to draw; the last three are for runs that select what is sent."""
-    return {
-        "scores": run_plots.score_plot(folder) if folder.scores else None,
-        "loss": run_plots.loss_plot(folder) if folder.round_sites else None,
-        "passes": passes_plot(folder) if better_off(folder) else None,
-        "bytes": run_plots.bytes_plot(folder),
-        "time": run_plots.time_plot(folder) if folder.round_sites else None,
-        "communication": communication_plot(communication) if communication and mean_bytes(folder, "uplink") else None,
-        "shares": share_plot(folder.rounds, sent) if sent and (sent.tensors or sent.numbers) else None,
-        "threshold": threshold_plot(folder.rounds, sent) if sent and (sent.thresholds or sent.own_thresholds) else None,
-        "deviations": deviation_plot(sent) if sent and shown_rounds(sent.deviations) else None,
-    }
 
 
 def _cluster_members(folder: RunFolder) -> list[str]:

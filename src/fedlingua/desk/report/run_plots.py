@@ -1,7 +1,5 @@
 """The plots of a run's page, each made from the run folder alone."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 from typing import Any
@@ -13,24 +11,6 @@ from fedlingua.desk.report import canvas
 from fedlingua.desk.report.convergence import perplexity
 from fedlingua.desk.report.read import RunFolder, Score
 from fedlingua.settings.metrics import PERPLEXITY
-
-
-@dataclass(frozen=True)
-class ShownLoss:
-    """How a loss, in nats a token, is shown. value: converts a loss; None for a missing one and for one too high to convert."""
-
-    name: str
-    unit: str
-    value: Callable[[float | None], float | None]
-
-    def hover(self, of: str, kind: str) -> str:
-        """Return the template of a point's text. kind: dev or train."""
-        # A brace in a site's name would be read as a placeholder.
-        return f"{of.replace('%{', '% {')}<br>round %{{x}}<br>{kind} {self.name} %{{y:.4f}}"
-
-
-LOSS = ShownLoss("loss", ", nats a token", lambda loss: loss)
-AS_PERPLEXITY = ShownLoss("perplexity", "", lambda loss: None if loss is None else perplexity(loss, 1))
 
 
 def score_plot(folder: RunFolder) -> go.Figure:
@@ -77,28 +57,37 @@ def loss_plot(folder: RunFolder) -> go.Figure:
         site: [(each.number, each.sites[site]) for each in folder.rounds if site in each.sites] for site in folder.round_sites
     }
     trained = any(each.train_loss is not None for rounds in sites.values() for _, each in rounds)
-    shown = AS_PERPLEXITY if folder.metrics[0] is PERPLEXITY else LOSS
-    figure = canvas.stacked([f"{kind} {shown.name}{shown.unit}" for kind in ("dev", "train")][: 1 + trained], 0.09)
+    of_masked = folder.metrics[0] is PERPLEXITY
+    what, unit = ("perplexity", "") if of_masked else ("loss", ", nats a token")
+
+    def shown(loss: float | None) -> float | None:
+        return loss if loss is None or not of_masked else perplexity(loss, 1)
+
+    def hover(of: str, kind: str) -> str:
+        # A brace in a site's name would be read as a placeholder.
+        return f"{of.replace('%{', '% {')}<br>round %{{x}}<br>{kind} {what} %{{y:.4f}}"
+
+    figure = canvas.stacked([f"{kind} {what}{unit}" for kind in ("dev", "train")][: 1 + trained], 0.09)
     for index, (site, rounds) in enumerate(sites.items()):
         name = escape(site)
         look: dict[str, Any] = {"width": 1.6, **canvas.look_of_line(index), "legendgroup": name}
         look |= {"connectgaps": True, "marker": {"size": 5}}
-        dev = {number: shown.value(each.dev_loss) for number, each in rounds}
-        canvas.line(figure, dev, name, shown.hover(name, "dev"), 1, **look)
+        dev = {number: shown(each.dev_loss) for number, each in rounds}
+        canvas.line(figure, dev, name, hover(name, "dev"), 1, **look)
         if trained:
-            train = {number: shown.value(each.train_loss) for number, each in rounds}
-            canvas.line(figure, train, name, shown.hover(name, "train"), 2, showlegend=False, **look)
-    means = {each.number: shown.value(each.dev_loss) for each in folder.rounds}
+            train = {number: shown(each.train_loss) for number, each in rounds}
+            canvas.line(figure, train, name, hover(name, "train"), 2, showlegend=False, **look)
+    means = {each.number: shown(each.dev_loss) for each in folder.rounds}
     thick = {"connectgaps": True, "width": 4, "color": canvas.INK, "marker": {"size": 7}}
-    canvas.line(figure, means, "dev mean", shown.hover("all sites", "dev"), 1, **thick)
+    canvas.line(figure, means, "dev mean", hover("all sites", "dev"), 1, **thick)
     # A star on the best round: on the mean, or on each site's own line where each chose its own.
     best = [(number, loss) for number, loss in means.items() if number == folder.best_round]
     for site, chosen in folder.best_rounds.items():
-        best += [(number, shown.value(each.dev_loss)) for number, each in sites.get(site, []) if number == chosen]
+        best += [(number, shown(each.dev_loss)) for number, each in sites.get(site, []) if number == chosen]
     if best:
         x, y = zip(*best, strict=True)
         star = {"size": 17, "symbol": "star", "color": "#E69F00", "line": {"width": 1.5, "color": canvas.INK}}
-        canvas.marks(figure, x, y, "best round", f"best round %{{x}}<br>dev {shown.name} %{{y:.4f}}", 1, marker=star)
+        canvas.marks(figure, x, y, "best round", f"best round %{{x}}<br>dev {what} %{{y:.4f}}", 1, marker=star)
     canvas.frame_stacked(figure, 90 + 260 * (1 + trained) + 20 * ((len(sites) + 2) // 2), "round")
     canvas.round_axis(figure, means)
     return figure

@@ -12,9 +12,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedlingua.common import units
+from fedlingua.desk.json_values import number, sequence, whole
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import Round, RoundThreshold, RunFolder, read_lines
-from fedlingua.desk.report.values import number, sequence, whole
 
 FILE = "deviations.jsonl"
 BINS = 40
@@ -83,18 +83,10 @@ def what_was_sent(folder: RunFolder) -> Sent | None:
     if not (tensors or numbers or thresholds or deviations or note):
         return None
     of_deviations = [site for of_round in deviations.values() for site in of_round]
-    return Sent(
-        sites=list(dict.fromkeys([*folder.round_sites, *of_deviations])),
-        tensors=tensors,
-        numbers=numbers,
-        thresholds=thresholds,
-        own_thresholds=_by_round(folder, "theta"),
-        medians=_by_round(folder, "deviation"),
-        deviations=deviations,
-        deviations_note=note,
-        tensor_saving=_saving(folder, "tensor_saving", "tensors_share"),
-        number_saving=_saving(folder, "number_saving", "numbers_share"),
-    )
+    sites = list(dict.fromkeys([*folder.round_sites, *of_deviations]))
+    own, medians = _by_round(folder, "theta"), _by_round(folder, "deviation")
+    savings = (_saving(folder, f"{what}_saving", f"{what}s_share") for what in ("tensor", "number"))
+    return Sent(sites, tensors, numbers, thresholds, own, medians, deviations, note, *savings)
 
 
 def read_deviations(path: Path) -> tuple[Deviations, str]:

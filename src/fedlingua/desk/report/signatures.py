@@ -14,8 +14,9 @@ from pydantic import PlainValidator
 from pydantic.dataclasses import dataclass
 
 from fedlingua.common.units import NOTHING
+from fedlingua.desk.json_values import mapping, number, numbers, sequence, text, whole
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.values import Number, Text, Texts, Whole, mapping, number, numbers, read_as, sequence, text, whole
+from fedlingua.desk.report.values import Number, Text, Texts, Whole, read_as
 
 FILE = "signatures.json"
 LEAF_STEP = 10
@@ -65,11 +66,7 @@ class SiteSignatures:
 
 
 def read_site_signatures(path: Path) -> list[SiteSignatures]:
-    """Return the signatures of a run, one entry a part.
-
-    Raises:
-        FileNotFoundError: there are none. ValueError: the content cannot be drawn; the message says why.
-    """
+    """Return the signatures of a run, one entry a part; ValueError, which says why, if they cannot be drawn."""
     content = json.loads(path.read_bytes())
     if not isinstance(content, dict):
         raise ValueError(f"it holds a JSON {type(content).__name__}, not an object")

@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 
 from fedlingua.common import units
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, cost_plot, full_model, round_cost
+from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, cost_plot, full_model, round_cost
 from fedlingua.desk.report.convergence import ALL
 from fedlingua.desk.report.pareto import Point, heights, pareto_plot
-from fedlingua.desk.report.publish import heading, make_folder, put_page, render_page
+from fedlingua.desk.report.publish import heading, put_page, render_page
 from fedlingua.desk.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, SIDES, Figure, Line, SuiteTable, known_mean
 from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua.settings.table import OPTIONS
@@ -25,27 +25,24 @@ LOST = [[0.0, "rgba(213, 94, 0, 0.75)"], [0.5, "rgba(213, 94, 0, 0.03)"]]
 GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
 
 
-def write_suite_report(result_dir: Path, runs_dir: Path | None = None, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
+def write_suite_report(result_dir: Path, runs_dir: Path | None = None) -> Path:
     """Write `report.html` of the suite in `result_dir` to `runs_dir`, `./runs/<suite>` by default, and return its path.
 
-    The page is several MB, too large for the committed `result_dir`. `bandwidth_mbps`: of the server's line.
+    The page is several MB, too large for the committed `result_dir`.
 
     Raises:
-        RunError: no result there, or the page cannot be written. ConfigError: the bandwidth is not a positive number.
+        RunError: no result there, or the page cannot be written.
     """
-    result_dir = Path(result_dir)
-    page = render_suite(SuiteTable.of(result_dir), bandwidth_mbps)
-    folder = Path(runs_dir) if runs_dir else Path("runs") / result_dir.resolve().name
-    return put_page(page, make_folder(folder, "the suite's report") / "report.html")
+    folder = runs_dir or Path("runs") / result_dir.resolve().name
+    return put_page(render_suite(SuiteTable.of(result_dir)), folder / "report.html")
 
 
-def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
-    _, bandwidth, _ = bandwidths(bandwidth_mbps)
+def render_suite(result: SuiteTable) -> str:
     traffic, paper = row_traffic(result), result.suite.get("paper") or {"rows": {}}
     training = {line.name: line.train_seconds for line in result.lines}
     # The full model was not trained, so its training time is taken to be the mean of all rows.
     training[FULL] = known_mean(training.values())
-    costs = {row: round_cost(each, result.num_sites, bandwidth, training[row]) for row, each in traffic.items()}
+    costs = {row: round_cost(each, result.num_sites, BANDWIDTH_MBPS, training[row]) for row, each in traffic.items()}
     columns = dict.fromkeys(column for scores in paper["rows"].values() for column in scores)
     methods = [scores for row, scores in paper["rows"].items() if row != BASE]
     return render_page(
@@ -66,7 +63,7 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
         paper_best={column: max((scores[column] for scores in methods if column in scores), default=None) for column in columns},
         traffic=traffic,
         costs=costs,
-        bandwidth_mbps=bandwidth,
+        bandwidth_mbps=BANDWIDTH_MBPS,
         base_in_view=base_in_view(result),
     )
 
@@ -83,15 +80,17 @@ def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
 def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure | None]:
     """Return the plots by name; None where there is nothing to draw."""
     base, own = result.base, result.own_models
+    macro, saving, (uplink, unit) = base.get("macro"), saving_points(result), uplink_points(result)
+    saved, sent = "numbers of an update not sent, %", f"uplink of a site and round, {unit}"
     return {
         "macro": macro_plot(result) if result.scores else None,
         "gains": gain_plot(result, base, BASE) if base and result.best_line else None,
         "own": gain_plot(result, own, SILO) if own and result.best_line else None,
         "convergence": convergence_plot(result),
-        "saving": saving_plot(result) if saving_points(result) else None,
-        "uplink": uplink_plot(result) if uplink_points(result)[0] and not total_points(result) else None,
-        "bytes": total_plot(result) if total_points(result) else None,
-        "bytes-federated": total_plot(result, FEDERATED) if total_points(result, FEDERATED) else None,
+        "saving": pareto_plot(saving, result.metric, True, saved, macro) if saving else None,
+        "uplink": pareto_plot(uplink, result.metric, False, sent, macro) if uplink and not total_points(result) else None,
+        "bytes": total_plot(result),
+        "bytes-federated": total_plot(result, FEDERATED),
         "cost": cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW)
         if any(cost.transfer_s for cost in costs.values())
         else None,
@@ -226,18 +225,19 @@ def total_points(result: SuiteTable, model: str = "") -> list[Point]:
         score = Figure.of(values) if values else None if model else line.scores["macro"]
         if score and line.total_bytes and not line.name.startswith((CENTRALIZED, SILO)):
             own = next(row.get("keys", {}) for row in result.suite["rows"] if row["name"] == line.name)
-            hover = f"{escape(line.name)}<br>{units.score(score.mean)}" + (
-                f" ± {units.score(score.sd)}" if line.seeds[1:] else ""
-            )
+            spread = f" ± {units.score(score.sd)}" if line.seeds[1:] else ""
+            hover = f"{escape(line.name)}<br>{units.score(score.mean)}{spread}"
             hover += f"<br>up {units.data(line.totals['up'])}, down {units.data(line.totals['down'])}"
             hover += "".join(f"<br>{escape(f'{name} = {value}')}" for name, value in own.items() if name != "method")
             points.append(Point(line.name, math.log10(line.total_bytes), score.mean, score.sd, hover))
     return points if len(points) > 1 else []
 
 
-def total_plot(result: SuiteTable, model: str = "") -> go.Figure:
-    """Plot macro score against all bytes of a run, on a logarithmic axis: fewer bytes are further left."""
+def total_plot(result: SuiteTable, model: str = "") -> go.Figure | None:
+    """Plot macro score against all bytes of a run, on a logarithmic axis: fewer bytes are further left. None without points."""
     points = total_points(result, model)
+    if not points:
+        return None
     figure = pareto_plot(points, result.metric, False, "up and down of a site in the whole run", result.base.get("macro"))
     places = [place for place in range(3, 13) for _ in range(3)]
     ticks = [factor * 10**place for place, factor in zip(places, 10 * (1, 2, 5), strict=True)]
@@ -261,17 +261,6 @@ def _point(line: Line, x: float) -> Point:
         hover += f"<br>not sent: {units.share(line.saving('tensor_saving'))} of tensors, {units.share(numbers)} of numbers"
     hover += f"<br>uplink {units.data(line.costs['uplink_bytes'])}"
     return Point(line.name, x, macro.mean, macro.sd, hover)
-
-
-def saving_plot(result: SuiteTable) -> go.Figure:
-    """Plot macro score against the share of numbers not sent: fewer bytes are further right."""
-    return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base.get("macro"))
-
-
-def uplink_plot(result: SuiteTable) -> go.Figure:
-    """Plot macro score against uplink bytes: fewer bytes are further left."""
-    points, unit = uplink_points(result)
-    return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base.get("macro"))
 
 
 def base_in_view(result: SuiteTable) -> bool:

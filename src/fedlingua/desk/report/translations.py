@@ -10,9 +10,8 @@ import regex
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.languages import without_spaces, written_sides
-from fedlingua.desk.json_lines import json_object
+from fedlingua.desk.json_values import json_object, mapping, text, whole
 from fedlingua.desk.report.read import Score
-from fedlingua.desk.report.values import mapping, text, whole
 from fedlingua.desk.site_translations import site_translations
 
 FOLDER = "translations-by-round"

@@ -66,11 +66,7 @@ class Batcher:
         return self._thread.is_alive() and not self._closed
 
     def ask(self, variant: TrainedModel, sentences: Sequence[str]) -> Future[list[str]]:
-        """Queue a request and return a future of its translations; cancelled before its turn it costs nothing.
-
-        Raises:
-            FullError: the queue is full. ClosedError: the server is shutting down.
-        """
+        """Queue a request and return a future of its translations; FullError or ClosedError if it is not taken."""
         asked = _Waiting(variant, list(sentences))
         with self._changed:
             if self._closed:
@@ -118,9 +114,8 @@ class Batcher:
         if not batch:
             return True
         try:
-            translations = iter(
-                self._translate(batch[0].variant, [sentence for request in batch for sentence in request.sentences])
-            )
+            sentences = [sentence for request in batch for sentence in request.sentences]
+            translations = iter(self._translate(batch[0].variant, sentences))
         except Exception as error:
             if len(batch) > 1:
                 return False

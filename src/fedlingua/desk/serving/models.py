@@ -44,11 +44,7 @@ class Models:
         self.of_direction = lru_cache(maxsize=None)(self._of_direction)
 
     def _of_direction(self, direction: Direction) -> TrainedModel:
-        """Return the model of the clusters that answer for a direction.
-
-        Raises:
-            RunError, ConfigError, BackboneError: no clusters do.
-        """
+        """Return the model of the clusters that answer for a direction; raise a FedlinguaError if none do."""
         self.translator.trainable.backbone.codec.check([direction])
         return self.run.of_direction(direction)
 
@@ -90,9 +86,8 @@ class Models:
             assert variant.load is not None
             self._loaded[variant.key] = variant.load()
         self._loaded.move_to_end(variant.key)
-        while (
-            len(self._loaded) > 1
-            and sum(array.nbytes for tensors in self._loaded.values() for array in tensors.values()) > self._kept_bytes
-        ):
+        sizes = [sum(array.nbytes for array in tensors.values()) for tensors in self._loaded.values()]
+        while len(sizes) > 1 and sum(sizes) > self._kept_bytes:
             self._loaded.popitem(last=False)
+            del sizes[0]
         return self._loaded[variant.key]

@@ -117,7 +117,7 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
             settings = settings_from({**default_run_config(), **shared, **keys, **overrides, **first})
             plain[name] = settings_from({**default_run_config(), **shared, **keys, **first}) if "paper" in raw else settings
         rows.append(Row(name, keys, settings, own_seeds))
-    paper = _paper(raw["paper"], plain, where) if "paper" in raw else None
+    paper = _paper(table(raw, "paper", where), plain, where) if "paper" in raw else None
     title = raw.get("title", file.stem)
     if not isinstance(title, str) or not title.strip():
         raise ConfigError(f"{where}: title = {title!r}; wanted a line of text")
@@ -191,7 +191,9 @@ def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
         raise ConfigError(f"{where}: row = {raw!r}; write [[row]] for each row")
     entries: dict[str, dict[str, Scalar]] = {}
     for number, entry in enumerate(raw, start=1):
-        keys = flat_keys(_table(entry, f"{where}, row {number}", "[[row]] with keys below it"))
+        if not isinstance(entry, Mapping):
+            raise ConfigError(f"{where}, row {number} = {entry!r}; wanted a table, [[row]] with keys below it")
+        keys = flat_keys(entry)
         name = keys.pop("name", keys.get("method"))
         if "method" not in keys:
             raise ConfigError(f"{where}, row {name or number}: method is missing; choose one of {METHOD_NAMES}")
@@ -204,25 +206,20 @@ def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
     return entries
 
 
-def _table(raw: Any, what: str, wanted: str) -> Mapping[str, Any]:
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"{what} = {raw!r}; wanted a table, {wanted}")
-    return raw
-
-
-def _paper(raw: Any, rows: Mapping[str, Settings], where: str) -> PaperTable:
+def _paper(raw: Mapping[str, Any], rows: Mapping[str, Settings], where: str) -> PaperTable:
     here = f"{where} [paper]"
-    refuse_unknown(_table(raw, f"{where}: paper", "[paper] with table and rows"), {"table", "of", "rows"}, here)
+    refuse_unknown(raw, {"table", "of", "rows"}, here)
     if not isinstance(raw.get("table"), str):
         raise ConfigError(f"{here}: table = {raw.get('table')!r}; wanted which table of the paper it is, such as 'table 2'")
     if raw.get("of", "fed-mnmt") not in PAPERS:
         raise ConfigError(f"{here}: of = {raw['of']!r}; wanted one of {', '.join(PAPERS)}")
     paper = PAPERS[raw.get("of", "fed-mnmt")]
     figures = {}
-    for name, entry in _table(raw.get("rows", {}), f"{here}: rows", "[paper.rows.NAME] for each row").items():
+    of_rows = table(raw, "rows", here)
+    for name in of_rows:
         if name not in rows:
             raise ConfigError(f"{here}: rows.{name}: there is no such row{nearest(name, rows)}; rows: {', '.join(rows)}")
-        figures[name] = _figures(entry, f"{here}: rows.{name}")
+        figures[name] = _figures(table(of_rows, name, f"{here}: rows"), f"{here}: rows.{name}")
     for name, settings in rows.items():
         for key, (got, wanted) in unlike_the_paper(settings, paper).items():
             raise ConfigError(
@@ -232,9 +229,9 @@ def _paper(raw: Any, rows: Mapping[str, Settings], where: str) -> PaperTable:
     return PaperTable(raw["table"], paper.by, figures)
 
 
-def _figures(raw: Any, where: str) -> dict[str, float]:
+def _figures(raw: Mapping[str, Any], where: str) -> dict[str, float]:
     figures = {}
-    for column, figure in _table(raw, where, "figures of BLEU by site").items():
+    for column, figure in raw.items():
         if type(figure) not in (int, float) or not 0 <= figure <= 100:
             raise ConfigError(f"{where}: {column} = {figure!r}; wanted BLEU, a number from 0 to 100")
         figures[column] = float(figure)
@@ -242,11 +239,7 @@ def _figures(raw: Any, where: str) -> dict[str, float]:
 
 
 def check_figures(suite: Suite, sites: Sequence[str]) -> None:
-    """Refuse figures of the paper for a site that the federation does not have.
-
-    Raises:
-        ConfigError: names the figure, and the nearest site.
-    """
+    """Raise ConfigError for figures of the paper for a site that the federation does not have."""
     known = [*sites, "macro", "micro"]
     for name, figures in (suite.paper.rows if suite.paper else {}).items():
         for column in figures:

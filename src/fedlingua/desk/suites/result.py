@@ -35,22 +35,14 @@ def write_result(to: Path, suite: Suite, runs: Sequence[Run], seconds: float) ->
 
 
 def write_tables(to: Path) -> None:
-    """Rewrite table.csv and table.md of a result folder.
-
-    Raises:
-        RunError: no suite's result there.
-    """
+    """Rewrite table.csv and table.md of a result folder."""
     plain, markdown = rebuild(to)
     replace_text(to / "table.csv", plain)
     replace_text(to / "table.md", markdown)
 
 
 def rebuild(result_dir: Path) -> tuple[str, str]:
-    """table.csv and table.md, from `suite.json` and `runs.jsonl` alone.
-
-    Raises:
-        RunError: no suite's result there.
-    """
+    """Return table.csv and table.md, from `suite.json` and `runs.jsonl` alone; raise RunError if they are not there."""
     table = SuiteTable.of(result_dir)
     return table.csv(), table.markdown()
 

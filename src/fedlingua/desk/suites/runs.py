@@ -53,12 +53,11 @@ class Run:
 
 
 def plan(suite: Suite, runs_dir: Path) -> list[Run]:
-    """Every run of a suite, row by row. What can be refused of them is refused here.
-
-    Raises:
-        ConfigError, CorpusError: a federation, a corpus file or a figure of the paper that is not there.
-    """
-    federations = {row.name: _federation(suite, row) for row in suite.rows}
+    """Return every run of a suite, row by row; what can be refused of them is refused here, by `check_rows`."""
+    federations = {}
+    for row in suite.rows:
+        with naming_row(suite.file.name, row.name):
+            federations[row.name] = read_federation(row.settings.federation_path, Path(row.settings.data_dir))
     check_rows(suite, federations)
     planned = []
     for row in suite.rows:
@@ -73,11 +72,7 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
 
 
 def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
-    """Refuse rows that could not be run to their end, or not compared; federations: by row.
-
-    Raises:
-        ConfigError, CorpusError: names the row's file, site or figure.
-    """
+    """Refuse rows that could not be run to their end, or not compared, by what is wrong with which. federations: by row."""
     for row in suite.rows:
         federation, settings = federations[row.name], row.settings
         check_corpora(federation.sites)
@@ -94,11 +89,7 @@ def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
 def check_settings(
     settings: Settings, federation: Federation, deployed: bool = False, say: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Refuse what can be seen to be wrong without loading anything. deployed: each site sees to its own device and metrics.
-
-    Raises:
-        ConfigError, BackboneError: names the key.
-    """
+    """Refuse what can be seen to be wrong without loading anything. deployed: each site sees to its own device and metrics."""
     planned_clusters(settings, federation)  # refuses what cannot be clustered
     check_task(settings.task, federation.directions)
     check_backbone(settings)
@@ -111,11 +102,6 @@ def check_settings(
 def site_names(federations: dict[str, Federation]) -> list[str]:
     """The sites of all rows, in the order of their federation files."""
     return list(dict.fromkeys(name for federation in federations.values() for name in federation.site_names))
-
-
-def _federation(suite: Suite, row: Row) -> Federation:
-    with naming_row(suite.file.name, row.name):
-        return read_federation(row.settings.federation_path, Path(row.settings.data_dir))
 
 
 def content_hash(settings: Settings, federation: Federation) -> str:

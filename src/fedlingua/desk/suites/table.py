@@ -131,11 +131,7 @@ class SuiteTable:
 
     @classmethod
     def of(cls, result_dir: Path) -> Self:
-        """Of a result folder, from its `suite.json` and `runs.jsonl` alone.
-
-        Raises:
-            RunError: no suite's result there.
-        """
+        """Read a result folder, its `suite.json` and `runs.jsonl` alone; raise RunError if it holds no result."""
         suite = RunFolder(result_dir).read("suite.json")
         if suite is None:
             raise RunError(

@@ -1,4 +1,4 @@
-"""The process that reports one run to one tracker: `python -m fedlingua.desk.tracking.feed RUN TRACKER SECONDS`.
+"""The process that reports one run to one tracker, `python -m fedlingua.desk.tracking.feed RUN TRACKER SECONDS`, and its start.
 
 It reads the run folder as it grows, until its standard input ends; then it has SECONDS for the rest. Its messages are lines on
 standard output; what the tracker prints goes to standard error. Each round is reported once, over all attempts of a run and of
@@ -10,23 +10,29 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
 from fedlingua.common.files import replace_text
 from fedlingua.common.terminal import one_line
+from fedlingua.desk.json_values import stored_object
 from fedlingua.desk.tracking.trackers import TRACKERS, About, Open, Status, Tracker
-from fedlingua.desk.tracking.values import parameters, read_object, read_rounds, round_values, score_values
+from fedlingua.desk.tracking.values import parameters, read_rounds, round_values, score_values
 
 LOOK_S, AGAIN_S, AGAIN_MOST_S = 1.0, 10.0, 300.0
 """Pauses between two looks at the run folder, after a first failure, and the longest one after failures."""
 NICE = 5
 """Lowers this process's priority: the sites of a simulation train on the same cores, and come first."""
 FOLDER = "tracking"
+END_S = 30
+"""Time to report the rest to a tracker once a run has ended."""
+KILL_S = 5.0
 
 
 class Feed:
@@ -36,13 +42,13 @@ class Feed:
         self.folder, self.name = folder, name
         self._open = open_run
         self._file = state_file(folder, name)
-        self._state = read_object(self._file)
+        self._state = stored_object(self._file)
         self._tracker: Tracker | None = None
         self._seen: object = None
 
     def look(self, at_end: bool = False) -> None:
         """Report the rounds not reported yet; errors of the tracker are not caught. at_end: as in `read_rounds`."""
-        run = read_object(self.folder / "run.json")
+        run = stored_object(self.folder / "run.json")
         rounds = self.folder / "rounds.jsonl"
         if not run.get("id") or not rounds.is_file():
             return
@@ -58,7 +64,7 @@ class Feed:
 
     def finish(self) -> None:
         """Report the remaining rounds and, of an ended run, status and scores; all of it again if the tracker lost it."""
-        run = read_object(self.folder / "run.json")
+        run = stored_object(self.folder / "run.json")
         if run.get("id"):
             self._same_run(run)
             tracker = self._opened(run)  # even if all was reported: it may have fewer rounds than were recorded
@@ -66,7 +72,7 @@ class Feed:
             self.look(at_end=True)
             status = next((known for known in get_args(Status) if known == run.get("status")), None)
             if status and self._state.get("ended") != status:
-                scores = read_object(self.folder / "scores.json") if status == "completed" else {}
+                scores = stored_object(self.folder / "scores.json") if status == "completed" else {}
                 tracker.end(status, max(self.last_round, 0), score_values(scores))
                 self._keep(ended=status)
         self.drop()
@@ -168,6 +174,62 @@ def main() -> int:
         done = follow(Feed(folder, name, TRACKERS[name]), waits, say)
         channel.flush()
         os._exit(0 if done else 1)  # trackers leave threads and exit handlers, which may hang
+
+
+class Tracking:
+    """The tracker processes of one run. say: takes each line of their messages; called from other threads."""
+
+    def __init__(self, folder: Path, names: Sequence[str], say: Callable[[str], None], end_s: int = END_S) -> None:
+        self._say, self._folder, self._end_s = say, folder, end_s
+        self._feeds = {name: self._start(name) for name in names}
+        self._listeners = [threading.Thread(target=self._listen, args=(name,), daemon=True) for name in names]
+        for listener in self._listeners:
+            listener.start()
+
+    def close(self) -> bool:
+        """Let each process report the rest within its time, once the run has ended or is left; return whether all succeeded."""
+        for feed in self._feeds.values():
+            if feed.stdin and not feed.stdin.closed:
+                feed.stdin.close()
+        try:
+            for listener in self._listeners:
+                listener.join(self._end_s + KILL_S)
+        finally:
+            for feed in self._feeds.values():
+                feed.kill()  # does nothing if it has ended
+                feed.wait()
+        for listener in self._listeners:
+            listener.join()
+        return not any(feed.returncode for feed in self._feeds.values())
+
+    def _start(self, name: str) -> subprocess.Popen[str]:
+        folder = self._folder / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "fedlingua.desk.tracking.feed", str(self._folder), name, str(self._end_s)],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # to run this command's code
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,  # Ctrl-C ends its parent alone; it then sees its input end
+            )
+
+    def _listen(self, name: str) -> None:
+        feed, said = self._feeds[name], False
+        assert feed.stdout
+        for line in feed.stdout:
+            said = True
+            self._say(f"track: {line.rstrip()}")
+        # A process ended by a signal has not reported its end, whatever it reported before.
+        if feed.wait() < 0 or (feed.returncode and not said):
+            how = f"ended with {feed.returncode}" if feed.returncode > 0 else f"was ended by signal {-feed.returncode}"
+            self._say(
+                f"track: the process that feeds {name} {how}; {self._folder / FOLDER / f'{name}.log'} has what it printed, and "
+                f"`fedlingua track {self._folder} --to {name}` sends the rest"
+            )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """What a tracker gets of a run: named numbers, and the settings. The only words are names of sites, methods and settings."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedlingua.desk.json_lines import by_round, json_object, object_of
+from fedlingua.desk.json_values import by_round, json_object, mapping, numbers
 
 PLACES = ("data-dir", "run-dir", "resume", "track")
 """Settings that say where and how a run is carried out; they are not reported as parameters."""
@@ -18,19 +17,19 @@ def round_values(line: Mapping[str, Any]) -> Values:
     seconds/*: of the round, its phases and the server's work; bytes/*: all that the round exchanged, up and down.
     """
     values = _numbers("", {"dev_loss": line.get("dev_loss")})
-    values |= _numbers("seconds/", {"round": line.get("seconds"), **object_of(line.get("phase_s"))})
-    values |= _numbers("seconds/server ", object_of(line.get("server_s")))
-    values |= _numbers("threshold/", object_of(line.get("threshold")))
+    values |= _numbers("seconds/", {"round": line.get("seconds"), **mapping(line.get("phase_s"))})
+    values |= _numbers("seconds/server ", mapping(line.get("server_s")))
+    values |= _numbers("threshold/", mapping(line.get("threshold")))
     # A line from before all kinds of message were counted has only those of training.
-    messages = [message for site in object_of(line.get("bytes")).values() for message in object_of(site).values()]
-    counts = [object_of(each) for each in messages or object_of(line.get("sites")).values()]
+    messages = [message for site in mapping(line.get("bytes")).values() for message in mapping(site).values()]
+    counts = [mapping(each) for each in messages or mapping(line.get("sites")).values()]
     for way in ("up", "down"):
         values[f"bytes/{way}"] = float(sum(int(each.get(f"{way}link_bytes") or 0) for each in counts))
     failures = line.get("failures")
     values["failures"] = float(len(failures)) if isinstance(failures, list) else 0.0
-    for site, content in object_of(line.get("sites")).items():
-        about = object_of(content)
-        seconds = {f"seconds {part}": value for part, value in object_of(about.get("seconds")).items()}
+    for site, content in mapping(line.get("sites")).items():
+        about = mapping(content)
+        seconds = {f"seconds {part}": value for part, value in mapping(about.get("seconds")).items()}
         values |= {f"{what}/{site}": value for what, value in _numbers("", {**about, **seconds}).items()}
     return values
 
@@ -38,25 +37,17 @@ def round_values(line: Mapping[str, Any]) -> Values:
 def score_values(scores: Mapping[str, Any]) -> Values:
     """Return the numbers of a scores.json: averages as "scores/<what>", those of a site as "scores <what>/<site>"."""
     values = _numbers("scores/", {key: value for key, value in scores.items() if key != "seed"})
-    for site, content in object_of(scores.get("sites")).items():
-        values |= {f"scores {what}/{site}": value for what, value in _numbers("", object_of(content)).items()}
+    for site, content in mapping(scores.get("sites")).items():
+        values |= {f"scores {what}/{site}": value for what, value in _numbers("", mapping(content)).items()}
     return values
 
 
 def parameters(run: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
     """Return a run.json's settings, their hash, and the versions of code and libraries."""
-    settings = {key: value for key, value in object_of(run.get("config")).items() if key not in PLACES}
-    versions = {f"version {name}": value for name, value in object_of(run.get("versions")).items()}
+    settings = {key: value for key, value in mapping(run.get("config")).items() if key not in PLACES}
+    versions = {f"version {name}": value for name, value in mapping(run.get("versions")).items()}
     about = {key: run.get(key) for key in ("config_hash", "git_revision", "exchanged_parameters")}
     return {key: value for key, value in {**settings, **about, **versions}.items() if isinstance(value, str | int | float)}
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """Read a JSON object from a file; return an empty one if the file is missing or incomplete."""
-    try:
-        return json_object(file.read_bytes()) or {}
-    except OSError:
-        return {}
 
 
 def read_rounds(file: Path, after: int, at_end: bool = True) -> dict[int, dict[str, Any]]:
@@ -69,10 +60,6 @@ def read_rounds(file: Path, after: int, at_end: bool = True) -> dict[int, dict[s
     return {n: line for n, line in ripe.items() if n > after}
 
 
-def _numbers(prefix: str, values: Mapping[str, Any]) -> Values:
+def _numbers(prefix: str, values: Any) -> Values:
     """Return the values that are finite numbers, without booleans, under prefixed keys."""
-    return {
-        prefix + key: float(value)
-        for key, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    }
+    return {prefix + key: value for key, value in numbers(values).items()}

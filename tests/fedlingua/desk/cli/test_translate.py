@@ -19,7 +19,7 @@ from fedlingua.corpora.tmx import TmxFile
 from fedlingua.desk.cli import translate
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.options import TranslateOptions
-from fedlingua.desk.translator import Translator
+from tests.translated_runs import translator_of_site
 
 TMX_14 = """
 <!ELEMENT tmx (header, body)> <!ATTLIST tmx version CDATA #FIXED "1.4">
@@ -40,7 +40,7 @@ def asked(run: Path, *arguments: object, text: str | bytes = b"") -> Result:
 @pytest.fixture(scope="module")
 def wanted(finished_run: Path) -> list[str]:
     """What the hospital makes of every line."""
-    translator = Translator.of_site(finished_run, "hospital")
+    translator = translator_of_site(finished_run, "hospital")
     return [translator.translate([line])[0] for line in LINES]
 
 
@@ -262,7 +262,7 @@ def test_memory_stays_where_it_is_however_long_the_text(finished_run: Path, monk
 
     asked_for = TranslateOptions()
     monkeypatch.setattr(translate.sys, "stdin", type("In", (), {"buffer": Endless(), "isatty": lambda self: False})())
-    pairs = translate._Work(Translator.of_site(finished_run, "hospital"), asked_for, None).pairs()
+    pairs = translate._Work(translator_of_site(finished_run, "hospital"), asked_for, None).pairs()
     assert [next(pairs).source for _ in range(100)] == ["Ja"] * 100
     assert read == 2 * translate.AT_ONCE
 

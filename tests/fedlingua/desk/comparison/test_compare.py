@@ -116,7 +116,7 @@ def test_what_is_no_finished_run_is_refused(tmp_path, runs):
     with pytest.raises(RunError, match="is not a run folder"):
         read_runs([runs[0], tmp_path / "nowhere"])
     half = make_run(tmp_path / "half", "adapter-fed", {"a": 0}, status="running")
-    with pytest.raises(RunError, match=r"the run is running, and it is scored at its end; .* fedlingua run --resume"):
+    with pytest.raises(RunError, match=r"the run is running, not completed; it is scored at its end: .* fedlingua run --resume"):
         read_runs([runs[0], half])
     with pytest.raises(ConfigError, match=r"there is no metric 'blue'; did you mean 'bleu'"):
         compare(read_runs(runs), "blue", 40, 0)

@@ -13,9 +13,9 @@ from fedlingua.corpora.read import Pair
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.public import on_public_text
-from fedlingua.desk.translator import Translator
 from fedlingua.evaluation.scores import bleu_score, score_sums
 from fedlingua.runs.folder import RunFolder
+from tests.translated_runs import translator_of_direction, translator_of_site
 
 PUBLIC = {
     Direction("cs", "de"): [Pair("Lékař čte.", "Der Arzt liest."), Pair("Dobré ráno.", "Guten Morgen."), Pair("Ano.", "Ja.")],
@@ -33,9 +33,9 @@ def test_each_run_translates_as_its_site_does_and_else_as_the_nearest_clusters(f
         assert list(one.scores["sites"]) == ["cs-de", "cs-sv"]
         for direction, pairs in PUBLIC.items():
             translator = (
-                Translator.of_site(folder, "bank")
+                translator_of_site(folder, "bank")
                 if direction == Direction("cs", "de")
-                else Translator.of_direction(folder, direction)
+                else translator_of_direction(folder, direction)
             )
             written = translator.translate([pair.source for pair in pairs])
             assert one.texts[str(direction)].hypotheses == written

@@ -161,10 +161,10 @@ def test_a_renewed_server_certificate_is_of_the_same_authority_and_does_not_outl
     make_certificates(tmp_path, ["b.org"])
     assert (tmp_path / "ca.crt").read_bytes() == (made / "ca.crt").read_bytes()
     with listening(tls_server(tmp_path)) as port:
-        facts = check_certificate(f"localhost:{port}", made / "ca.crt")
+        seen = check_certificate(f"localhost:{port}", made / "ca.crt")
     authority = x509.load_pem_x509_certificate((made / "ca.crt").read_bytes())
-    assert "b.org" in facts.hosts
-    assert facts.not_after == authority.not_valid_after_utc
+    assert "for b.org, localhost" in seen
+    assert seen.endswith(f"valid until {authority.not_valid_after_utc:%Y-%m-%d}")
 
 
 # --- Handshakes -------------------------------------------------------------------------------------------------------------------
@@ -173,10 +173,9 @@ def test_a_renewed_server_certificate_is_of_the_same_authority_and_does_not_outl
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_a_server_with_the_certificate_is_accepted_by_name_and_by_address(made: Path, host: str) -> None:
     with listening(tls_server(made)) as port:
-        facts = check_certificate(f"{host}:{port}", made / "ca.crt")
-    assert facts.hosts == ("fl.example.org", "localhost", "192.0.2.7", "2001:db8::7", "127.0.0.1")
-    assert facts.not_after > datetime.now(UTC)
-    assert facts.tls_version == "TLSv1.3"
+        seen = check_certificate(f"{host}:{port}", made / "ca.crt")
+    assert "speaks TLSv1.3; for fl.example.org, localhost, 192.0.2.7, 2001:db8::7, 127.0.0.1; valid until " in seen
+    assert seen[-10:] > f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 @contextmanager
@@ -198,7 +197,7 @@ def grpc_server(credentials: grpc.ServerCredentials | None) -> Iterator[int]:
 def test_grpc_accepts_both_ends(made: Path) -> None:
     pair = ((made / "server.key").read_bytes(), (made / "server.crt").read_bytes())
     with grpc_server(grpc.ssl_server_credentials([pair])) as port:
-        assert check_certificate(f"localhost:{port}", made / "ca.crt").tls_version == "TLSv1.3"
+        assert "speaks TLSv1.3" in check_certificate(f"localhost:{port}", made / "ca.crt")
         trusted = grpc.ssl_channel_credentials((made / "ca.crt").read_bytes())
         with grpc.secure_channel(f"localhost:{port}", trusted) as channel:
             assert channel.unary_unary("/test.Echo/Say")(b"hello", timeout=20) == b"hello"

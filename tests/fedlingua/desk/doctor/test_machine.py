@@ -48,7 +48,11 @@ def test_the_line_of_the_processors_says_whether_they_have_bf16(monkeypatch: pyt
 
 
 def gpu(build: tuple[str, str], *devices: str, drivers: tuple[str, ...] = ()) -> str:
-    return check_gpu(lambda: build, lambda: list(devices), drivers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "torch_build", lambda: build)
+        patch.setattr(machine, "torch_devices", lambda: list(devices))
+        patch.setattr(machine, "DRIVERS", drivers)
+        return check_gpu()
 
 
 def test_a_machine_without_a_gpu_is_good() -> None:
@@ -77,7 +81,8 @@ def test_gpus_are_told_with_their_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(torch.cuda, name, answer)
     memory = "70.00 GB of 80.00 GB free"
     devices = f"NVIDIA H100, {memory}, bf16; old, {memory}, no bf16, so precision = fp32"
-    assert check_gpu(lambda: CUDA, drivers=()) == f"{devices}; torch 2.13.0 is built for CUDA 13.0"
+    monkeypatch.setattr(machine, "torch_build", lambda: CUDA)
+    assert check_gpu() == f"{devices}; torch 2.13.0 is built for CUDA 13.0"
     assert gpu(ROCM, "old") == "old; torch 2.13.0 is built for ROCm 7.0"
 
 
@@ -90,11 +95,13 @@ def test_a_build_for_gpus_that_sees_none_is_noted() -> None:
 @pytest.mark.parametrize(
     "error", [ImportError("libcudnn.so.9: cannot open"), RuntimeError("CUDA error: unknown error\nCompile with")]
 )
-def test_gpus_that_cannot_be_asked_are_wrong(error: Exception) -> None:
+def test_gpus_that_cannot_be_asked_are_wrong(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def devices() -> list[str]:
         raise error
 
-    found = run_check("gpu", lambda: check_gpu(lambda: CUDA, devices, ()))
+    monkeypatch.setattr(machine, "torch_build", lambda: CUDA)
+    monkeypatch.setattr(machine, "torch_devices", devices)
+    found = run_check("gpu", check_gpu)
     assert not found.good
     assert found.text.startswith("torch 2.13.0 is built for CUDA 13.0, and cannot ask for GPUs (")
     assert str(error).splitlines()[0] in found.text

@@ -7,8 +7,8 @@ from transformers import AutoTokenizer
 
 from fedlingua.desk.export.model import export_model
 from fedlingua.desk.models import RunModels
-from fedlingua.desk.translator import Translator
 from tests.fedlingua.conftest import RunOf
+from tests.translated_runs import translator_of_site
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
 SENTENCES = ["Guten Morgen.", "Der Arzt liest ein Buch.", "Die Frau kauft heute das Haus.", "Das Kind sieht den Hund im Garten."]
@@ -32,7 +32,7 @@ def translated(folder: Path, target: str, beam: int, longest: int) -> list[str]:
 )
 def test_it_translates_as_the_site_does(run_of: RunOf, tmp_path: Path, kind: str, target: str, beam: int, longest: int) -> None:
     run = run_of(kind)
-    own = Translator.of_site(run, "hospital")
+    own = translator_of_site(run, "hospital")
     done = export_model(RunModels(run).of_site("hospital"), tmp_path / "out", "ctranslate2", run).directory
     assert translated(done, target, beam, longest) == [own.translate([sentence])[0] for sentence in SENTENCES]
     assert f'[["{target}"]]' in (done / "README.md").read_text()

@@ -21,6 +21,7 @@ from fedlingua.desk.translator import Translator
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua_demo import phrasebook
 from tests.fedlingua.conftest import RunOf
+from tests.translated_runs import translator_of_direction, translator_of_site
 
 SENTENCES = ["Guten Morgen.", "Der Arzt liest ein Buch.", "Die Frau kauft heute das Haus.", "Das Kind sieht den Hund im Garten."]
 TOKENIZER = {"sentencepiece.bpe.model", "tokenizer_config.json", "vocab.json"}
@@ -63,7 +64,7 @@ def one_by_one(translator: Translator) -> list[str]:
 def test_others_libraries_load_what_the_site_uses(run_of: RunOf, tmp_path: Path, kind: str, form: str) -> None:
     run = run_of(kind)
     done = export_model(RunModels(run).of_site("hospital"), tmp_path / "out", form, run)
-    own = Translator.of_site(run, "hospital")
+    own = translator_of_site(run, "hospital")
     codec = own.trainable.backbone.codec
     plain = AutoModelForSeq2SeqLM.from_pretrained(own.settings.backbone)
     base = logits(plain, codec)
@@ -118,7 +119,7 @@ def test_an_adapter_is_loaded_again_as_what_the_site_uses(run_of: RunOf, loud_ba
     assert again.settings.backbone == "loud", "a path of this machine is told to nobody"
     assert (again.direction, again.site, again.round) == (Direction("de", "fr"), "hospital", 2)
     translator = Translator(again, backbone=str(loud_backbone))
-    own = Translator.of_site(run, "hospital")
+    own = translator_of_site(run, "hospital")
     assert torch.equal(
         logits(translator.trainable.model, own.trainable.backbone.codec),
         logits(own.trainable.model, own.trainable.backbone.codec),
@@ -182,7 +183,7 @@ def test_a_direction_that_no_site_holds_is_taken_from_the_clusters(run_of: RunOf
     direction = Direction("de", "es")
     done = export_model(RunModels(run).of_direction(direction), tmp_path / "out", "transformers", run)
     model = AutoModelForSeq2SeqLM.from_pretrained(done.directory)
-    assert by_transformers_alone(model, done.directory) == one_by_one(Translator.of_direction(run, direction))
+    assert by_transformers_alone(model, done.directory) == one_by_one(translator_of_direction(run, direction))
     card = (done.directory / "README.md").read_text()
     assert "made of the clusters nearest to its languages" in card
     assert "Nobody scored this direction." in card
@@ -288,7 +289,7 @@ def test_force_removes_nothing_but_exports(tmp_path: Path) -> None:
     for name in ("file", "link"):
         with pytest.raises(ConfigError, match="there is a file or a link of this name"):
             check_place(tmp_path / name, force=True)
-    with pytest.raises(ConfigError, match="is not a folder that you may write to"):
+    with pytest.raises(ConfigError, match="is a file, not a folder; give another path"):
         check_place(tmp_path / "file" / "out", force=False)
     assert check_place(tmp_path / "empty", force=False) == tmp_path / "empty"
 
@@ -314,7 +315,7 @@ def test_every_language_of_the_tokenizer_can_be_asked_of_what_was_exported(run_o
     run = run_of("lora")
     done = export_model(RunModels(run).of_site("court"), tmp_path / "out", "transformers", run).directory
     tokenizer = AutoTokenizer.from_pretrained(done)
-    codec = Translator.of_site(run, "court").trainable.backbone.codec
+    codec = translator_of_site(run, "court").trainable.backbone.codec
     assert tokenizer(SENTENCES)["input_ids"] == codec.encode(SENTENCES, "pl", 64), "the site's own source, where nothing is said"
     for language in phrasebook.LANGUAGES:
         tokenizer.src_lang = language

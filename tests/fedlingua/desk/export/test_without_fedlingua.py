@@ -14,6 +14,7 @@ from fedlingua.desk.translator import Translator
 from fedlingua.settings.experiment import default_run_config
 from tests.federations import TWO_SITES
 from tests.in_process import run
+from tests.translated_runs import translator_of_site
 
 BLOCKED = """
 import importlib.util, sys
@@ -49,7 +50,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def own(demo_run: Path) -> Translator:
-    return Translator.of_site(demo_run, "hospital")
+    return translator_of_site(demo_run, "hospital")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ def test_boundaries_count_under_strict_and_not_under_type() -> None:
     # Strict: 2 of 5 predicted, of 4 in gold: P 2/5, R 2/4.
     assert scores.overall["strict_precision"] == pytest.approx(2 / 5)
     assert scores.overall["strict_recall"] == pytest.approx(2 / 4)
-    assert scores.micro_f1 == scores.overall["strict_f1"] == pytest.approx(2 * 2 / (5 + 4))
+    assert scores.overall["micro_f1"] == scores.overall["strict_f1"] == pytest.approx(2 * 2 / (5 + 4))
     # Type: the one too long counts as well.
     assert scores.overall["type_f1"] == pytest.approx(2 * 3 / (5 + 4))
 
@@ -33,16 +33,16 @@ def test_macro_is_the_plain_mean_over_types_and_weighted_goes_by_support() -> No
     }
     assert scores.overall["macro_f1"] == pytest.approx((2 / 3 + 0) / 2)
     assert scores.overall["weighted_f1"] == pytest.approx((3 * 2 / 3 + 1 * 0) / 4)
-    assert scores.micro_f1 == pytest.approx(2 * 2 / (3 + 4))
+    assert scores.overall["micro_f1"] == pytest.approx(2 * 2 / (3 + 4))
 
 
 def test_with_one_type_micro_macro_and_weighted_are_one_number() -> None:
     scores = tagging_scores([["B-Dis", "I-Dis", "O"]] * 3, [["B-Dis", "I-Dis", "O"], ["B-Dis", "O", "O"], ["O", "O", "B-Dis"]])
-    assert scores.micro_f1 == scores.overall["macro_f1"] == scores.overall["weighted_f1"] == pytest.approx(1 / 3)
+    assert scores.overall["micro_f1"] == scores.overall["macro_f1"] == scores.overall["weighted_f1"] == pytest.approx(1 / 3)
 
 
 def test_an_i_without_a_b_begins_an_entity() -> None:
-    assert tagging_scores([["O", "B-Dis", "I-Dis"]], [["O", "I-Dis", "I-Dis"]]).micro_f1 == 1.0
+    assert tagging_scores([["O", "B-Dis", "I-Dis"]], [["O", "I-Dis", "I-Dis"]]).overall["micro_f1"] == 1.0
 
 
 def test_nothing_found_is_zero_and_not_an_error() -> None:
@@ -76,7 +76,7 @@ def test_strict_counts_are_those_of_equal_spans_in_random_tags() -> None:
     gold, predicted = [row() for _ in range(60)], [row() for _ in range(60)]
     scores = tagging_scores(gold, predicted)
     wanted, got = entities(gold), entities(predicted)
-    assert scores.micro_f1 == pytest.approx(2 * len(wanted & got) / (len(wanted) + len(got)))
+    assert scores.overall["micro_f1"] == pytest.approx(2 * len(wanted & got) / (len(wanted) + len(got)))
     for kind, score in scores.by_label.items():
         of_gold, of_predicted = ({entity for entity in found if entity[3] == kind} for found in (wanted, got))
         assert score.support == len(of_gold)

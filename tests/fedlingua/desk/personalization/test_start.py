@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(folder: Path, *sites: str, number: int | None = None, how: Personalizing | None = None) -> str:
     with pytest.raises(FedlinguaError) as caught:
-        personalize(folder, None, list(sites), number, **asdict(how or Personalizing()))
+        personalize(folder, how or Personalizing(), None, list(sites), number)
     return str(caught.value)
 
 
@@ -102,7 +101,7 @@ def test_a_run_without_a_model_of_the_federations_is_refused(four_sites, tmp_pat
 )
 def test_options_that_train_nothing_are_refused(translating, how, reason):
     with pytest.raises(ConfigError, match=reason):
-        personalize(translating.directory, **asdict(how))
+        personalize(translating.directory, how)
 
 
 @pytest.mark.usefixtures("unloaded")

@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
-from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.errors import RunError
 from fedlingua.desk.report import write_suite_report
 from fedlingua.desk.report.keep import write_kept_runs
 from fedlingua.desk.report.suite_page import (
     FEDERATED,
+    _figures,
     convergence_plot,
     gain_plot,
     macro_plot,
     row_traffic,
-    saving_plot,
     saving_points,
     total_plot,
-    uplink_plot,
 )
 from fedlingua.desk.suites.table import SuiteTable
 from fedlingua.settings.metrics import PERPLEXITY
@@ -177,9 +176,10 @@ def test_gains_are_over_the_base_at_each_site(tmp_path: Path, table: Rows) -> No
     assert result.base["macro"] == 20.0
 
 
-def test_the_cost_of_a_row_is_that_of_all_its_sites(tmp_path: Path) -> None:
+def test_the_cost_of_a_row_is_that_of_all_its_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # 2 sites x 1 MB up and 3 MB down at 16 Mbit/s: 1 s and 3 s, beside 12 s of training.
-    seen = words(write_suite_report(write(tmp_path), tmp_path, bandwidth_mbps=16))
+    monkeypatch.setattr("fedlingua.desk.report.suite_page.BANDWIDTH_MBPS", 16.0)
+    seen = words(write_suite_report(write(tmp_path), tmp_path))
     assert "adapter-fed 250,000 1.00 MB 3.00 MB 1.0 s 3.0 s 4.0 s 12.0 s 25.0 %" in seen
     assert "adapter-local 0 0 B 0 B 0 s 0 s 0 s 12.0 s 0 %" in seen
     assert "full model 5.00 M 20.00 MB 20.00 MB 20 s 20 s 40 s 12.0 s 76.9 %" in seen
@@ -209,11 +209,6 @@ def test_a_suite_of_which_every_run_failed_has_a_page(tmp_path: Path) -> None:
     assert "0 of 2 runs completed" in seen
 
 
-def test_a_bandwidth_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="bandwidth"):
-        write_suite_report(write(tmp_path), tmp_path, bandwidth_mbps=0)
-
-
 def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> None:
     points = saving_points(SuiteTable.of(write(tmp_path, SELECTING)))
     assert [(point.name, point.x, pytest.approx(point.score)) for point in points] == [
@@ -222,7 +217,7 @@ def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> No
 
 
 def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
-    figure = saving_plot(SuiteTable.of(write(tmp_path, SELECTING)))
+    figure = _figures(SuiteTable.of(write(tmp_path, SELECTING)), {})["saving"]
     traces = {trace.name: trace for trace in figure.data}
     assert (list(traces["Pareto front"].x), pytest.approx(list(traces["Pareto front"].y))) == (
         [0.0, 50.0, 75.0],
@@ -240,7 +235,7 @@ def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
 
 def test_fewer_bytes_are_better(tmp_path: Path) -> None:
     # dp-g sends less than the row that beats it in the share of numbers, and more than metasend-g.
-    figure = uplink_plot(SuiteTable.of(write(tmp_path, SELECTING)))
+    figure = _figures(SuiteTable.of(write(tmp_path, SELECTING)), {})["uplink"]
     traces = {trace.name: trace for trace in figure.data}
     assert (list(traces["Pareto front"].x), pytest.approx(list(traces["Pareto front"].y))) == (
         [1.0, 3.0, 4.0],
@@ -276,11 +271,11 @@ def test_the_base_is_a_line_as_far_as_it_leaves_the_rows_their_room(tmp_path: Pa
     page = write_suite_report(write(tmp_path, SELECTING), tmp_path)
     assert "Quality and what was not sent" in words(page)
     assert "beats in both. The dotted line is the base." in words(page)
-    (dotted,) = saving_plot(SuiteTable.of(tmp_path / "small")).layout.shapes
+    (dotted,) = _figures(SuiteTable.of(tmp_path / "small"), {})["saving"].layout.shapes
     assert dotted.y0 == 20.0
     far = write(tmp_path, SELECTING | {"base": selecting(2.0, 0)})
     assert "beats in both. The base is outside the plot, at 2.00." in words(write_suite_report(far, tmp_path))
-    assert not saving_plot(SuiteTable.of(far)).layout.shapes
+    assert not _figures(SuiteTable.of(far), {})["saving"].layout.shapes
 
 
 def test_a_suite_that_selects_nothing_has_no_such_part(tmp_path: Path) -> None:

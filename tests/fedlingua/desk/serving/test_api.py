@@ -16,8 +16,8 @@ from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving import api
 from fedlingua.desk.serving.batching import Batcher
 from fedlingua.desk.serving.models import Models
-from fedlingua.desk.translator import Translator
 from tests.in_process import run
+from tests.translated_runs import translator_of_direction, translator_of_site
 
 SENTENCES = ["Der Arzt liest.", "", "Guten\u2028Morgen & <b>ja</b>", "日本 🙂"]
 
@@ -28,7 +28,7 @@ def asked(client: TestClient, **body: Any) -> Any:
 
 @pytest.mark.parametrize("site", ["hospital", "court", "school", "bank"])
 def test_a_site_answers_as_translate_does(client: TestClient, finished_run: Path, site: str) -> None:
-    translator = Translator.of_site(finished_run, site)
+    translator = translator_of_site(finished_run, site)
     answer = asked(client, site=site, sentences=SENTENCES)
     assert answer.status_code == 200, answer.text
     found = answer.json()
@@ -48,7 +48,7 @@ def test_sites_do_not_sound_alike(client: TestClient) -> None:
 
 def test_a_direction_that_no_site_holds_is_answered_by_the_nearest_clusters(client: TestClient, finished_run: Path) -> None:
     found = asked(client, source="cs", target="fr", sentences=SENTENCES).json()
-    assert found["translations"] == Translator.of_direction(finished_run, Direction("cs", "fr")).translate(SENTENCES)
+    assert found["translations"] == translator_of_direction(finished_run, Direction("cs", "fr")).translate(SENTENCES)
     assert found["answered_by"]["clusters"] == {"encoder": "Slavic", "decoder": "Romance"} | (
         {"shared": "all"} if "shared" in found["answered_by"]["clusters"] else {}
     )
@@ -197,7 +197,7 @@ def test_the_tensors_asked_for_lately_stay_in_memory_within_a_bound(finished_run
     first = run.of_site("bank").load()
     size = sum(tensor.nbytes for tensor in first.values())
     models = Models(run, Decoding(), kept_bytes=2 * size)
-    wanted = {site: Translator.of_site(finished_run, site).translate(SENTENCES) for site in run.sites}
+    wanted = {site: translator_of_site(finished_run, site).translate(SENTENCES) for site in run.sites}
     for site in [*run.sites, *reversed(list(run.sites)), "hospital"]:
         assert models.translate(models.sites[site], SENTENCES) == wanted[site]
         assert len(models._loaded) <= 2
@@ -219,7 +219,7 @@ def test_where_sites_keep_what_they_trained_only_sites_can_be_asked(four_sites: 
         away = asked(client, site="court", sentences=["ja"])
         assert (away.status_code, "lies with the site itself" in away.json()["error"]) == (404, True)
         own = asked(client, site="school", sentences=SENTENCES).json()
-    assert own["translations"] == Translator.of_site(folder.directory, "school").translate(SENTENCES)
+    assert own["translations"] == translator_of_site(folder.directory, "school").translate(SENTENCES)
     assert own["answered_by"]["told"] == "site school"
 
 

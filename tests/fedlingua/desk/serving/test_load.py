@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from fedlingua.desk.translator import Translator
+from tests.translated_runs import translator_of_site
 
 CLIENTS, SECONDS = 16, 4.0
 SENTENCES = ["Der Arzt liest.", "Guten Morgen, Nachbar.", "ja", "Hat der reiche Tourist das Buch gelesen?", "", "Der Hund."]
@@ -32,7 +32,7 @@ def post(made: http.client.HTTPConnection, body: bytes) -> tuple[int, str, dict[
 def test_sixteen_clients_are_answered_as_translate_answers_each_by_itself(address: str, finished_run: Path) -> None:
     wanted = {}
     for site in SITES:
-        translator = Translator.of_site(finished_run, site)
+        translator = translator_of_site(finished_run, site)
         wanted |= {(site, sentence): translator.translate([sentence])[0] for sentence in SENTENCES}
     seen: Counter[int] = Counter()
     wrong: list[object] = []

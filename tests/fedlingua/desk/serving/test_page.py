@@ -10,8 +10,8 @@ import pytest
 
 from fedlingua.common.languages import Direction
 from fedlingua.desk.serving.pages import translation_page
-from fedlingua.desk.translator import Translator
 from tests.browser import DESKTOP, PHONE, Browser
+from tests.translated_runs import translator_of_direction, translator_of_site
 
 TYPED = "Der Arzt liest.\n\nGuten Morgen <b>& ja</b>"
 
@@ -50,7 +50,7 @@ def test_a_sentence_typed_is_translated_with_the_name_of_the_model(browser: Brow
     browser.driver.find_element("id", "go").click()
     answered(browser)
     lines = TYPED.split("\n")
-    wanted = [Translator.of_site(finished_run, "hospital").translate([line])[0] for line in lines]
+    wanted = [translator_of_site(finished_run, "hospital").translate([line])[0] for line in lines]
     assert shown(browser, "translation") == "\n".join(wanted)
     assert shown(browser, "answered").startswith("site hospital · ")
     assert browser.run("const it = document.getElementById('translation'); return [it.lang, it.dir]") == ["fr", "ltr"]
@@ -71,7 +71,7 @@ def test_a_direction_that_no_site_holds_names_its_clusters_and_keys_alone_do(
     text.send_keys("Ano")
     text.send_keys("\ue009\ue007")  # Control and Enter
     answered(browser)
-    assert shown(browser, "translation") == Translator.of_direction(finished_run, Direction("cs", "es")).translate(["Ano"])[0]
+    assert shown(browser, "translation") == translator_of_direction(finished_run, Direction("cs", "es")).translate(["Ano"])[0]
     assert shown(browser, "answered").startswith("encoder cluster Slavic, decoder cluster Romance · ")
     assert browser.overflow() == 0
     assert browser.console_errors() == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedlingua.desk.tracking.start import Tracking
+from fedlingua.desk.tracking.feed import Tracking
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.desk.tracking.feed import state_file
-from fedlingua.desk.tracking.start import Tracking
+from fedlingua.desk.tracking.feed import Tracking, state_file
 from fedlingua.desk.tracking.trackers import mlflow_name
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from

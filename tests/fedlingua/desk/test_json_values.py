@@ -1,6 +1,6 @@
 """Lines of rounds.jsonl, put together by round."""
 
-from fedlingua.desk.json_lines import by_round
+from fedlingua.desk.json_values import by_round
 
 
 def test_dev_losses_of_a_later_line_stand_under_their_own_round() -> None:
