@@ -22,7 +22,7 @@ from fedlingua.privacy.fixed_point import MOST_EXPONENT, Group, encode, pack
 from fedlingua.privacy.masks import context, masked
 from fedlingua.privacy.roster import Roster, members_hash, signed_message
 from fedlingua.privacy.secrets import SEALED_BYTES, Secrets
-from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, counted, sizes_of
+from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, counted
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class SecureSite:
         own = roster.clusters_of(self.site)
         for part, trained in join(update, chosen).items():
             cluster, members = own[part]
-            sizes, group = sizes_of(chosen, part), Group.of(len(members))
+            sizes, group = chosen.sizes_of(part), Group.of(len(members))
             exponents = _exponents(asked.get(part), len(sizes), part)
             draws = generator_of(seed, number, self.site, f"secure {part}")
             levels, cut = encode(trained - started[part], exponents, sizes, group, draws)

@@ -24,7 +24,6 @@ from fedlingua.selection.freezing import apf_start, apf_step, from_arrays, to_ar
 from fedlingua.selection.masks import Selection, pack_selected, part_sizes
 from fedlingua.selection.meta_gradient import projections
 from fedlingua.selection.second_filter import keep_probability
-from fedlingua.selection.top_k import top_k
 
 DEVIATIONS, RECEIVED = "deviations", "came."
 """In the file of an update that waits for its threshold: name of its deviations, prefix of the tensors that were received."""
@@ -81,7 +80,7 @@ class SiteSelection:
         if rule == "rand-send":
             return rules.rand_send(chosen, self._random(task.round), self.settings.send_share)
         if rule == "top-k":
-            return top_k(update, chosen, self.settings.send_share)
+            return rules.top_k(update, chosen, self.settings.send_share)
         if rule == "apf":
             return self._unfrozen(update, received, task)
         assert rule in ("dp-g", "dp-l"), rule
@@ -95,10 +94,10 @@ class SiteSelection:
         return rules.random_threshold(measured, self._random(number), over)
 
     def _unfrozen(self, update: NamedTensors, received: NamedTensors, task: Task) -> Selection:
-        if task.own == (0, 0):
-            state = apf_start(self.chosen, self.settings.apf_window, self.settings.apf_threshold)
+        if stored := self._files.load(task.own):
+            state = from_arrays(stored, self.chosen)
         else:
-            state = from_arrays(self._files.load(task.own), self.chosen)
+            state = apf_start(self.chosen, self.settings.apf_window, self.settings.apf_threshold)
         selection, after = apf_step(state, update, received)
         self._files.save(to_arrays(after), stage_of(task))
         return selection

@@ -130,9 +130,9 @@ def content_of(update: Update, sums: Sums, tensor_set: TensorSet, task: Any) -> 
     return RecordDict({protocol.TASK: task, protocol.ARRAYS: arrays, protocol.METRICS: MetricRecord(metrics)})
 
 
-def site_of(reply: Message) -> str:
-    """Return the site that a checked reply came from."""
-    return str(reply.content.config_records[protocol.TASK]["site"])
+def site_of(message: Message) -> str:
+    """Return the site that a request goes to, or a checked reply came from."""
+    return str(message.content.config_records[protocol.TASK]["site"])
 
 
 def update_of(reply: Message) -> Update:

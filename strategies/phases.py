@@ -16,6 +16,7 @@ from fedlingua.exchange.records import message_bytes
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase, Settings
 from strategies.checks import WITHOUT_TENSORS, check_task
+from strategies.flower_records import site_of
 from strategies.holdings import Holdings
 from strategies.progress import Progress
 from strategies.record import RoundRecord
@@ -47,9 +48,9 @@ class _Unanswered:
 class Phases:
     """The phases of a run, round after round. `record` is the current round's. Remembers which sites have not answered yet."""
 
-    def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, holdings: Holdings | None = None) -> None:
+    def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, progress: Progress, holdings: Holdings) -> None:
         self.settings, self.registry, self.folder = settings, registry, folder
-        self.holdings = holdings or Holdings()
+        self.progress, self.holdings = progress, holdings
         self.begin_round(0, 0)
         self._refused: set[str] = set()
         """Sites whose last reply was bad."""
@@ -72,7 +73,7 @@ class Phases:
 
     # --- Who is asked ----------------------------------------------------------------------------------------------------------
 
-    def available(self, grid: Grid, phase: Phase, progress: Progress) -> list[str]:
+    def available(self, grid: Grid, phase: Phase) -> list[str]:
         """Return the sites to ask now, in federation order; absent, busy and excluded sites are recorded as failures."""
         known = set(self.registry.sites)
         connected, refused = self.registry.refresh(grid, self.settings.deadline_of("join"))
@@ -84,8 +85,8 @@ class Phases:
         self._pull_late_replies(grid)
         available = []
         for site in self.registry.expected:
-            if self._is_aside(site, progress):
-                count = progress.bad_replies[site]
+            if self._is_aside(site):
+                count = self.progress.bad_replies[site]
                 self.record.fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase)
             elif site not in connected:
                 self._unanswered.pop(site, None)  # with its node the message is gone, too
@@ -108,8 +109,8 @@ class Phases:
             if answers or time.monotonic() > request.retry_at:
                 del self._unanswered[site]
 
-    def _is_aside(self, site: str, progress: Progress) -> bool:
-        return 0 < self.settings.max_bad_replies <= progress.bad_replies.get(site, 0)
+    def _is_aside(self, site: str) -> bool:
+        return 0 < self.settings.max_bad_replies <= self.progress.bad_replies.get(site, 0)
 
     # --- Asking ----------------------------------------------------------------------------------------------------------------
 
@@ -119,7 +120,6 @@ class Phases:
         requests: Callable[[], Iterable[Message]],
         phase: Phase,
         parse: Parser[T],
-        progress: Progress,
         most_bytes: int = WITHOUT_TENSORS,
     ) -> list[Reply[T]]:
         """Send the messages of `requests`, one to each site, and return the good replies in federation order, at least a quorum.
@@ -134,17 +134,17 @@ class Phases:
         """Sites that are asked once more; None before that."""
         gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
-            asked = {site: message for message in requests() if (site := str(_task(message)["site"])) not in good}
+            asked = {site: message for message in requests() if (site := site_of(message)) not in good}
             if again:
                 asked = {site: message for site, message in asked.items() if site in again}
             # A run that waits for a quorum, or takes what there is at the end, waits for every reply.
             hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
             needed = 0 if hears_all else self.quorum - len(good)
-            answered, lost = self._ask_once(grid, asked, phase, parse, progress, needed, most_bytes, again is None)
+            answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, again is None)
             good |= answered
             if lost:  # sites that no longer hold what the request named by its hash
-                asked = {site: message for message in requests() if (site := str(_task(message)["site"])) in lost}
-                good |= self._ask_once(grid, asked, phase, parse, progress, needed - len(answered), most_bytes, again is None)[0]
+                asked = {site: message for message in requests() if (site := site_of(message)) in lost}
+                good |= self._ask_once(grid, asked, phase, parse, needed - len(answered), most_bytes, again is None)[0]
             if again is None and len(good) < self.quorum <= len(good) + len(self._refused):
                 again = set(self._refused)
                 self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(again))}")
@@ -165,7 +165,6 @@ class Phases:
         messages: dict[str, Message],
         phase: Phase,
         parse: Parser[T],
-        progress: Progress,
         needed: int,
         most_bytes: int,
         asks_again: bool,
@@ -176,7 +175,7 @@ class Phases:
         failures: list[Failure] = []
         self._refused.clear()
         self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=len(sites))
-        tasks = {site: Task.of(_task(message)) for site, message in messages.items()}
+        tasks = {site: Task.of(message.content.config_records[protocol.TASK]) for site, message in messages.items()}
         whole, types = self.holdings.name(messages), {site: kind_of(message) for site, message in messages.items()}
         for site in tasks:
             self.record.of(site)["downlink_bytes"] += message_bytes(messages[site])
@@ -208,7 +207,7 @@ class Phases:
                 raise  # an error of the server itself
             except Exception as error:  # a reply with arbitrary content may fail anywhere
                 failures.append(bad_reply(site, error))
-                self.refuse(failures[-1], phase, progress)
+                self._refuse(failures[-1], phase)
             else:
                 seconds = round(time.monotonic() - started, 3)
                 about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
@@ -232,20 +231,20 @@ class Phases:
                 retry_at = time.monotonic() + self._pauses[failure.site]
                 self._unanswered[failure.site] = _Unanswered(failure.unanswered, retry_at)
             if failure.kind in ("unreadable", "failed", "not held"):
-                self.refuse(failure, phase, progress)
+                self._refuse(failure, phase)
             elif failure.kind != "refused":  # refused replies were recorded above, as they arrived
                 self.record.fail(failure, phase)
         return good, lost
 
     # --- What went wrong -------------------------------------------------------------------------------------------------------
 
-    def refuse(self, failure: Failure, phase: Phase, progress: Progress) -> None:
+    def _refuse(self, failure: Failure, phase: Phase) -> None:
         """Record a refused reply, and set the site aside once it has sent too many."""
         self.record.fail(failure, phase)
         self._refused.add(failure.site)
-        progress.bad_replies[failure.site] = progress.bad_replies.get(failure.site, 0) + 1
-        if self._is_aside(failure.site, progress):
-            self.note(f"site {failure.site} is set aside: {progress.bad_replies[failure.site]} of its replies were refused")
+        count = self.progress.bad_replies[failure.site] = self.progress.bad_replies.get(failure.site, 0) + 1
+        if self._is_aside(failure.site):
+            self.note(f"site {failure.site} is set aside: {count} of its replies were refused")
 
     @property
     def quorum(self) -> int:
@@ -333,7 +332,3 @@ def ask_every_site(
 def _loss(sums: Any) -> float | None:
     """Of what was trained or measured, nats a token; scores have none."""
     return float(sums["nll_sum"] / sums["num_tokens"]) if "nll_sum" in sums else None
-
-
-def _task(message: Message) -> Mapping[str, Any]:
-    return message.content.config_records[protocol.TASK]

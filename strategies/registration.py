@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
@@ -275,17 +275,16 @@ def _site_json(registry: Registry, site: str, nodes: Sequence[int]) -> dict[str,
     account = {
         "read": about["read"],
         "kept": about["kept"],
-        "dropped": dict(zip(cast(list[str], about["reasons"]), cast(list[int], about["dropped"]), strict=True)),
+        "dropped": dict(zip(about["reasons"], about["dropped"], strict=True)),
     }
     if "failures" in about:
-        failed = zip(cast(list[str], about["failures"]), cast(list[int], about["failed_documents"]), strict=True)
-        account["failed_documents"] = dict(failed)
+        account["failed_documents"] = dict(zip(about["failures"], about["failed_documents"], strict=True))
     directions = [str(direction) for direction in registry.directions[site]]
     return {
         "directions": directions,
         "members": {one.name: str(one.direction) for one in registry.members[site]},
         "node": nodes.index(registry.nodes[site]),
-        **{split: about[split] for split in ("train", "dev", "test")},
+        **{split: about[split] for split in SPLITS},
         "accounts": {directions[0] if len(directions) == 1 else "all": account},
     }
 

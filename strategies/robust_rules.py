@@ -7,7 +7,7 @@ import numpy as np
 
 from fedlingua.exchange.joined import Flat, Numbers
 from fedlingua.exchange.tensors import NamedTensors
-from strategies.aggregation import each_number, equally, weighted_mean
+from strategies.aggregation import each_number, fed_mean
 from strategies.cores import BLOCK, SPAN, in_order
 from strategies.updates import Update
 
@@ -97,4 +97,4 @@ def _by_number(choose: Callable[[Numbers], Numbers], arrays: Sequence[Flat]) -> 
 
 def _mean_of(updates: Sequence[Update], places: Sequence[int]) -> NamedTensors:
     chosen = [updates[place] for place in sorted(places)]
-    return weighted_mean(chosen[0].tensors, chosen, equally)
+    return fed_mean(chosen[0].tensors, chosen)

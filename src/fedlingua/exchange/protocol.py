@@ -120,7 +120,9 @@ def digests_name(split: str, language: str) -> str:
 
 
 Stage = tuple[int, int]
-"""(round, attempt): attempts of one run are counted from 1; (0, 0) is the common start of all sites."""
+"""(round, attempt): attempts of one run are counted from 1."""
+START: Stage = (0, 0)
+"""The common start of all sites."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class Task:
     run: str
     attempt: int
     round: int
-    own: Stage = (0, 0)
+    own: Stage = START
     keep: tuple[Stage, ...] = ()
     proximal_mu: float = 0.0
     shares: tuple[float, ...] = ()

@@ -17,6 +17,7 @@ from typing import Any
 
 from fedlingua.common.errors import RunError
 from fedlingua.common.files import APP_DIR, bundled_files
+from fedlingua.common.files import json_text as json_text
 from fedlingua.common.files import replace_text as replace_text
 from fedlingua.common.hashing import sha256
 from fedlingua.common.languages import nearest
@@ -169,15 +170,11 @@ class RunFolder:
 
     def event(self, event: str, **fields: Any) -> None:
         """Add a line to progress.jsonl, which live views follow."""
-        self._append("progress.jsonl", {"event": event, **fields, "time": time.time()})
+        self.append("progress.jsonl", {"event": event, **fields, "time": time.time()})
 
     def add_round(self, record: Mapping[str, Any]) -> None:
         """Add a finished round to rounds.jsonl."""
-        self._append("rounds.jsonl", record)
-
-    def add_deviations(self, record: Mapping[str, Any]) -> None:
-        """Add to deviations.jsonl how far a site's tensors moved in a round."""
-        self._append("deviations.jsonl", record)
+        self.append("rounds.jsonl", record)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file whole or not at all."""
@@ -200,17 +197,13 @@ class RunFolder:
             raise RunError(f"{file} holds a {type(content).__name__}; wanted a JSON object, as a run writes it")
         return content
 
-    def _append(self, name: str, record: Mapping[str, Any]) -> None:
+    def append(self, name: str, record: Mapping[str, Any]) -> None:
+        """Add a line to one of the folder's .jsonl files."""
         self._append_line(name, json.dumps(record, ensure_ascii=False))
 
     def _append_line(self, name: str, line: str) -> None:
         with (self.directory / name).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
-
-
-def json_text(content: Mapping[str, Any]) -> str:
-    """Format a JSON object as the files of a run folder hold it."""
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def run_about(directory: Path) -> dict[str, Any]:

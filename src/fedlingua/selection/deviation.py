@@ -1,6 +1,5 @@
 """Measures of each tensor in a round: MetaSend's deviation, the difference that DP sorts by, and the mean magnitude."""
 
-import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -45,7 +44,7 @@ def magnitudes(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Numbers:
     Raises:
         ExchangeError: Names the first tensor that is not finite.
     """
-    sizes = np.array([max(1, math.prod(spec.shape)) for spec in chosen.specs], np.float64)
+    sizes = np.array([max(1, spec.size) for spec in chosen.specs], np.float64)
     return (_norms(tensors, tensors, chosen)[1] / sizes).astype(np.float32)
 
 

@@ -1,6 +1,6 @@
-"""Rules that select the tensors of an update to send: MetaSend's, and those that it is compared with.
+"""Rules that select the part of an update to send: MetaSend's, and those that it is compared with.
 
-Top-k and adaptive freezing select single numbers: `top_k.py`, `freezing.py`.
+Top-k selects single numbers, and so does adaptive freezing (`freezing.py`); all others select tensors.
 """
 
 import math
@@ -10,10 +10,11 @@ from typing import Literal
 import numpy as np
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensors import TensorSet
+from fedlingua.exchange.coding.coder import largest
+from fedlingua.exchange.joined import Numbers, runs
+from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.selection.gates import Keep
-from fedlingua.selection.masks import Selection
+from fedlingua.selection.masks import Selection, part_sizes
 
 ZeroNorm = Literal["send", "stay"]
 """Whether a changed tensor that was all zeros, as biases are at the start, is sent: it has no deviation."""
@@ -39,6 +40,20 @@ def dp(differences: Numbers, chosen: TensorSet, keep: Keep) -> Selection:
     moved_most = np.zeros(len(chosen.specs), np.bool_)
     moved_most[np.argsort(-differences, kind="stable")[: rounded(0.5, len(moved_most))]] = True
     return Selection(chosen, moved_most if keep == "g" else ~moved_most)
+
+
+def top_k(new: NamedTensors, chosen: TensorSet, share: float = 0.5) -> Selection:
+    """Select the share of all numbers that is largest in magnitude (top-k in MetaSend's journal, §IV-D and V-A).
+
+    Judges the model's numbers, not their changes. Selects exactly the share, halves rounded up; of numbers with the smallest
+    selected magnitude, the first: encoder, decoder, shared, each in joined order. NaN is sent, and so refused.
+    """
+    sizes = part_sizes(chosen)
+    sent = np.zeros(sum(sizes.values()), np.bool_)
+    pieces = [piece for part, pieces in runs(new, chosen).items() if part in sizes for piece in pieces]
+    sent[largest(pieces, rounded(share, len(sent)))] = True
+    parts = np.split(sent, np.cumsum(list(sizes.values()))[:-1])
+    return Selection(chosen, numbers=dict(zip(sizes, parts, strict=True)))
 
 
 def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Keep, zero_norm: ZeroNorm) -> Selection:

@@ -169,11 +169,15 @@ def train_locally(
                     nll_sum += nll
                     num_tokens += tokens
                     num_examples += examples
-                rate = _set_rate(optimizer, how, _place(number, len(steps), epoch, how.epochs, this_round))
+                place = _place(number, len(steps), epoch, how.epochs, this_round)
+                rate = how.learning_rate * rate_share(how.schedule, *place, how.warmup_steps)
+                for of_group in optimizer.param_groups:
+                    of_group["lr"] = rate
                 if controls:
                     controls.correct(trained)
                 _pull_back(trained, center, how.proximal_mu)
-                _clip(list(trained.values()), how.clip_norm)
+                if how.clip_norm:
+                    nn.utils.clip_grad_norm_(trained.values(), how.clip_norm)
                 movement = movement or (Movement(trained, rate) if rate > 0 else None)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
@@ -193,13 +197,6 @@ def _place(step: int, steps: int, epoch: int, epochs: int, this_round: tuple[int
     return ((number - 1) * epochs + epoch) * steps + step, rounds * epochs * steps
 
 
-def _set_rate(optimizer: torch.optim.Optimizer, how: LocalTraining, place: tuple[int, int]) -> float:
-    rate = how.learning_rate * rate_share(how.schedule, *place, how.warmup_steps)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    return rate
-
-
 def _center(trained: Mapping[str, nn.Parameter], towards: NamedTensors | None) -> dict[str, Tensor]:
     if towards is None:
         return {name: parameter.detach().clone() for name, parameter in trained.items()}
@@ -215,12 +212,6 @@ def _pull_back(trained: Mapping[str, nn.Parameter], center: Mapping[str, Tensor]
         parameter = trained[name]
         away = mu * (parameter.detach() - middle)
         parameter.grad = away if parameter.grad is None else parameter.grad + away
-
-
-def _clip(parameters: Sequence[Tensor], norm: float) -> None:
-    """Scale all gradients by one factor so that their common L2 norm is `norm` at most; 0 leaves them unchanged."""
-    if norm:
-        nn.utils.clip_grad_norm_(parameters, norm)
 
 
 @contextmanager

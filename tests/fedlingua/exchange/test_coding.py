@@ -149,8 +149,8 @@ def test_lossless_gives_every_bit_back() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 499, 500])
 def test_the_largest_are_those_of_a_full_sort_and_of_equal_ones_the_first(count: int) -> None:
     change = np.round(drawn(500), 1)
-    assert largest(change, count).tolist() == sorted(np.argsort(-np.abs(change), kind="stable")[:count].tolist())
-    assert largest(np.full(500, -1e-40, np.float32), count).tolist() == list(range(count))
+    assert largest([change], count).tolist() == sorted(np.argsort(-np.abs(change), kind="stable")[:count].tolist())
+    assert largest([np.full(500, -1e-40, np.float32)], count).tolist() == list(range(count))
 
 
 # --- By formula ----------------------------------------------------------------------------------------------------------------------

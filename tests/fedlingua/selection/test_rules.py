@@ -12,8 +12,7 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step
 from fedlingua.selection.masks import Selection, counted, pack_selected, unpack_selected
-from fedlingua.selection.rules import by_threshold, dp, fixed_threshold, rand_send, random_threshold, second_filter
-from fedlingua.selection.top_k import top_k
+from fedlingua.selection.rules import by_threshold, dp, fixed_threshold, rand_send, random_threshold, second_filter, top_k
 
 Array = np.ndarray[Any, Any]
 
