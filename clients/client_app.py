@@ -369,11 +369,7 @@ def finish(message: Message, node: Node) -> RecordDict:
 
 
 def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
-    """Return a request's task and the client of its site.
-
-    Raises:
-        ExchangeError: The node does not host the site.
-    """
+    """Return a request's task and the client of its site; raise ExchangeError if the node does not host it."""
     task = _hosted_task(records, node)
     texts = node.texts(task.site, rules_of(records))
     if node.settings.overlap == "remove" and not node.settings.how.pooled:

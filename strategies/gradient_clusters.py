@@ -112,11 +112,7 @@ def _announcement(size: int, epsilon: float | None, settings: Settings) -> str:
 
 
 def parse_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Numbers]:
-    """The signatures in a reply, by name: (sizes[name],) float32 each.
-
-    Raises:
-        ExchangeError: anything else.
-    """
+    """Return the signatures in a reply, by name: (sizes[name],) float32 each; raise ExchangeError for anything else."""
     check_records(reply, {protocol.TASK, protocol.ARRAYS})
     arrays: Mapping[str, Numbers] = from_record(reply.content.array_records[protocol.ARRAYS])
     if set(arrays) != set(sizes):

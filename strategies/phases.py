@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -134,9 +135,8 @@ class Phases:
         """Sites that are asked once more; None before that."""
         gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
-            asked = {site: message for message in requests() if (site := site_of(message)) not in good}
-            if again:
-                asked = {site: message for site, message in asked.items() if site in again}
+            sites = again or self.registry.expected
+            asked = {site: each for each in requests() if (site := site_of(each)) not in good and site in sites}
             # A run that waits for a quorum, or takes what there is at the end, waits for every reply.
             hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
             needed = 0 if hears_all else self.quorum - len(good)
@@ -281,8 +281,8 @@ def ask_every_site(
     parse: Parser[T],
     need: str,
     most_bytes: Callable[[str], int],
-    arrays: Mapping[str, ArrayRecord] | None = None,
-    configs: Mapping[str, ConfigRecord] | None = None,
+    record_name: str = "",
+    records: Mapping[str, ArrayRecord | ConfigRecord] = MappingProxyType({}),
 ) -> dict[str, T]:
     """Ask all sites once before the first round, which all of them have to answer: site -> its parsed reply, in federation order.
 
@@ -291,7 +291,7 @@ def ask_every_site(
     Args:
         need: what every site is needed for, in words.
         most_bytes: of a site's reply, before it is looked at.
-        arrays, configs: for each site; the latter as SECURE.
+        record_name, records: site -> a record of its request, and what it is called there.
 
     Raises:
         RunError: a site that is not here, or gave nothing usable; with `need`, the names and what each said.
@@ -303,10 +303,9 @@ def ask_every_site(
 
     ask = list(tasks)
     for _ in range(2):
-        messages = {site: registry.request(message_type, tasks[site], deadline, (arrays or {}).get(site)) for site in ask}
-        for site, config in (configs or {}).items():
-            if site in messages:
-                messages[site].content[protocol.SECURE] = config
+        messages = {site: registry.request(message_type, tasks[site], deadline) for site in ask}
+        for site in messages.keys() & records.keys():
+            messages[site].content[record_name] = records[site]
         folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
         failures: list[Failure] = []
         for site, reply in replies_to(grid, messages, deadline, most_bytes):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedlingua.common.errors import ExchangeError, RunError
@@ -76,11 +76,9 @@ class Registry:
         mixed, everybody = self.federation.rules.split.mixed, self.federation.sites
         return {name: [site.direction for site in (everybody if mixed else sites)] for name, sites in self.members.items()}
 
-    def request(self, message_type: str, task: Task, deadline_s: float, arrays: ArrayRecord | None = None) -> Message:
+    def request(self, message_type: str, task: Task, deadline_s: float) -> Message:
         """Make a request to a registered site. deadline_s: seconds until its reply is due."""
         content = RecordDict({protocol.TASK: ConfigRecord(task.request()), protocol.RULES: self._rules()})
-        if arrays is not None:
-            content[protocol.ARRAYS] = arrays
         # A request that nobody has taken up is not taken up much later; past the deadline, so that a late site is told from a lost one.
         lives = 60.0 + 1.5 * deadline_s
         to = self.nodes[task.site]

@@ -242,7 +242,11 @@ class Rounds(Strategy):
 
     def _finish(self, grid: Grid, num_rounds: int) -> None:
         """Deliver the best round's tensors and collect the scores."""
-        best, state = self._best_rounds(), self.state
+        state, last = self.state, self.progress.round
+        best = {
+            site: self.progress.best_round if self.one_best_round else self._best_up_to(site, last)
+            for site in self.registry.expected
+        }
         self.phases.begin_round(num_rounds, num_rounds)
         if self.travels and self.progress.best_round > 0:
             stored = self.folder.checkpoints.load(self.progress.best_round)
@@ -258,12 +262,6 @@ class Rounds(Strategy):
         texts = [member.name for member in self.registry.members[site]]
         mixed = self.registry.federation.rules.split.mixed
         return parse_scores(reply, self._expected(site), texts, mixed)
-
-    def _best_rounds(self) -> dict[str, int]:
-        """Return site -> the round that it uses: one for all by the federation's dev loss, or each site's own best."""
-        if self.one_best_round:
-            return dict.fromkeys(self.registry.expected, self.progress.best_round)
-        return {site: self._best_up_to(site, self.progress.round) for site in self.registry.expected}
 
     def _best_up_to(self, site: str, last: int) -> int:
         """Return the round that the site would use if the run ended with round `last`."""

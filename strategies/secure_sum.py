@@ -94,7 +94,7 @@ class SecureFedMean(FedMean):
         of_round = SEALED_BYTES * len(names)
         configs = dict.fromkeys(names, ConfigRecord(self.roster.record()))
         parse = partial(_sealed, of_round * num_rounds)
-        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * of_round * num_rounds, configs=configs)
+        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * of_round * num_rounds, protocol.SECURE, configs)
         self.note(
             f"secure sums over {len(names)} sites, {self.roster.threshold} of them open one; roster {self.roster.hash.hex()[:16]}"
         )

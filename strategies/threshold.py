@@ -95,7 +95,7 @@ class ThresholdModel(_Learned):
     """The MLP; the same seed and losses give the same bytes on one CPU type.
 
     sites: all sites in federation order, the order of the MLP's inputs. spread: with the estimator `loss`, sigma of the drawn thetas as
-    a share of mu (`meta_gradient.SPREAD`); 0 with the others. follows: set the scale by every round's deviations, not only by the first
+    a share of mu; 0 with the others. follows: set the scale by every round's deviations, not only by the first
     round's. width: tau as a share of the scale.
     """
 

@@ -45,11 +45,7 @@ def make_key(file: Path) -> str:
 
 
 def public_line(file: Path) -> str:
-    """Return the public key of a private key's file as one OpenSSH line.
-
-    Raises:
-        ConfigError: The file holds no private key in OpenSSH's format.
-    """
+    """Return the public key of a private key's file as one OpenSSH line; raise ConfigError if it holds no private key."""
     try:
         key = load_ssh_private_key(file.read_bytes(), None)
     except (OSError, ValueError, UnsupportedAlgorithm) as error:

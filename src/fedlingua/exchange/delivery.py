@@ -64,11 +64,7 @@ def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
 
 
 def delivered_about(folder: Path) -> dict[str, Any]:
-    """Read the delivered.json of a folder that has one.
-
-    Raises:
-        RunError: the file is damaged.
-    """
+    """Read the delivered.json of a folder that has one; raise RunError if it is damaged."""
     try:
         about: dict[str, Any] = json.loads((folder / _ABOUT).read_bytes())
     except (OSError, ValueError) as error:

@@ -112,11 +112,7 @@ def to_record(tensors: NamedTensors) -> ArrayRecord:
 
 
 def from_record(record: ArrayRecord) -> Tensors:
-    """Copy a record's arrays, each into memory of its own.
-
-    Raises:
-        ExchangeError: An array does not decode; the message names it.
-    """
+    """Copy a record's arrays, each into memory of its own; raise ExchangeError, which names it, for one that does not decode."""
     return {name: array.copy() for name, array in opened(record).items()}
 
 

@@ -181,11 +181,7 @@ class RunFolder:
         replace_text(self.directory / name, json_text(content))
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Read a JSON file of the folder; return None if it does not exist.
-
-        Raises:
-            RunError: The file is not a complete JSON object.
-        """
+        """Read a JSON file of the folder, None if it does not exist; raise RunError if it is not a complete JSON object."""
         file = self.directory / name
         if not file.is_file():
             return None
@@ -207,11 +203,7 @@ class RunFolder:
 
 
 def run_about(directory: Path) -> dict[str, Any]:
-    """Read the run.json of a run folder.
-
-    Raises:
-        RunError: The folder does not exist or is not a run's, or its run.json is damaged.
-    """
+    """Read the run.json of a run folder; raise RunError if it is damaged or missing."""
     about = RunFolder(directory).read("run.json")
     if about is None:
         raise no_run(directory)
@@ -234,11 +226,7 @@ def no_scores(directory: Path) -> RunError:
 
 
 def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
-    """Refuse a run that cannot be resumed.
-
-    Raises:
-        RunError: There is no run.json, it has no attempt or config, or the run is completed.
-    """
+    """Raise RunError if there is no run.json, it has no attempt or config, or the run is completed."""
     if run is None:
         raise no_run(directory)
     if "attempt" not in run or "config" not in run:

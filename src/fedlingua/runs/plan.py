@@ -34,11 +34,7 @@ def sites_needed(settings: Settings) -> int:
 
 
 def check_enough(settings: Settings, clusters: Clusters) -> None:
-    """Refuse clusters with fewer sites than the run's aggregation needs.
-
-    Raises:
-        ConfigError: Names the first such cluster, its sites and how many are needed.
-    """
+    """Raise ConfigError, which names the first, for clusters with fewer sites than the run's aggregation needs."""
     wanted = sites_needed(settings)
     for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
         if len(sites) < wanted:

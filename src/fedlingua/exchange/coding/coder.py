@@ -81,23 +81,6 @@ def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
     return change
 
 
-def encode_with_feedback(
-    change: Numbers, residual: Numbers | None, shapes: Shapes, code: Code, generator: np.random.Generator
-) -> tuple[bytes, Numbers, Numbers]:
-    """(payload, what it decodes to, the residual for the next change, to be stored by who calls). None: there is no residual yet.
-
-    For changes that add up, wanted = change + residual, and residual = wanted - C(wanted): Karimireddy et al. 2019, algorithm 2. Where
-    the other side is to follow a value, give value - held without a residual, and held + C(value - held) is held then: EF21, Richtárik
-    et al. 2021, algorithm 1. Raises ExchangeError as `encode` does, and for a residual of other tensors.
-    """
-    if residual is not None and residual.shape != change.shape:
-        raise ExchangeError(f"the residual has {residual.size} numbers; wanted {change.size}: start from a full copy")
-    wanted = change if residual is None else change + residual
-    payload = encode(wanted, shapes, code, generator)
-    decoded = decode(payload, shapes, code)
-    return payload, decoded, wanted - decoded
-
-
 def factors(matrix: Numbers, rank: int, generator: np.random.Generator) -> list[Numbers]:
     """[(m, rank), (n, rank)] float32, with a product close to the best of that rank: PowerSGD, Vogels et al. 2019, algorithm 1.
 
