@@ -115,7 +115,12 @@ class MetaSend(FedMean):
         """Run one round of algorithm 2; round 0 has no threshold."""
         self.meta = self._probe(state, number, grid) if number > 0 else None
         state = super().round(state, number, grid)
-        return self._learned(state, number) if self.meta else state
+        if self.meta is None:
+            return state
+        if self.learns:
+            with timed(self.phases.record.server_s, "step"):
+                self._learn(number, self.meta)
+        return self._with_networks(state, self.meta.model, self.meta.filter)
 
     def _probe(self, state: State, number: int, grid: Grid) -> MetaRound:
         """Probe the sites and compute the threshold: lines 4 and 5."""
@@ -183,15 +188,8 @@ class MetaSend(FedMean):
         self.meta = replace(self.meta, answers=answers) if self.meta else None
         return replies
 
-    def _learned(self, state: State, number: int) -> State:
-        """Return the state with its networks after one step by the sites' answers."""
-        assert self.meta
-        if self.learns:
-            with timed(self.phases.record.server_s, "step"):
-                self._learn(number, self.meta)
-        return self._with_networks(state, self.meta.model, self.meta.filter)
-
     def _learn(self, number: int, meta: MetaRound) -> None:
+        """Take one step of both networks, by the sites' answers."""
         answers, weights, model = meta.answers, self._site_weights(meta.answers), meta.model
         values = {
             site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else self._slope(meta, site, sums)

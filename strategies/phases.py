@@ -131,27 +131,27 @@ class Phases:
             RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`.
         """
         good: dict[str, Reply[T]] = {}
-        again: set[str] | None = None
-        """Sites that are asked once more; None before that."""
+        sites: Collection[str] = self.registry.expected
+        asks_again = True
+        """Whether sites may still be asked once more after bad replies."""
+        # A run that waits for a quorum, or takes what there is at the end, waits for every reply.
+        hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
         gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
-            sites = again or self.registry.expected
-            asked = {site: each for each in requests() if (site := site_of(each)) not in good and site in sites}
-            # A run that waits for a quorum, or takes what there is at the end, waits for every reply.
-            hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
+            asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
             needed = 0 if hears_all else self.quorum - len(good)
-            answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, again is None)
+            answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
             good |= answered
-            if lost:  # sites that no longer hold what the request named by its hash
-                asked = {site: message for message in requests() if (site := site_of(message)) in lost}
-                good |= self._ask_once(grid, asked, phase, parse, needed - len(answered), most_bytes, again is None)[0]
-            if again is None and len(good) < self.quorum <= len(good) + len(self._refused):
-                again = set(self._refused)
-                self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(again))}")
+            if lost:  # these no longer hold what their request named by its hash, and are sent it whole
+                sites = lost
                 continue
-            again = set()
+            if asks_again and len(good) < self.quorum <= len(good) + len(self._refused):
+                sites, asks_again = set(self._refused), False
+                self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(sites))}")
+                continue
             if len(good) >= self.quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
                 break
+            sites, asks_again = self.registry.expected, False
             if (waiting := f"waiting for sites, {len(good)} of {self.quorum} are good") != waited:
                 self.note(f"round {self.record.number}, {phase}: {waiting}")
             waited = waiting

@@ -100,7 +100,10 @@ class Registry:
             del self._asked[node]
         new = sorted(connected - set(self._asked))
         if new:
-            ids = grid.push_messages([self._describe_request(node, deadline_s) for node in new])
+            about: dict[str, Any] = {"message_type": protocol.DESCRIBE, "group_id": "0", "ttl": max(deadline_s, 60.0)}
+            rules = self._rules()
+            requests = [Message(RecordDict({protocol.RULES: rules}), dst_node_id=node, **about) for node in new]
+            ids = grid.push_messages(requests)
             self._asked |= {node: str(number) for node, number in zip(new, ids, strict=True)}
         failures: list[Failure] = []
         for node, number in sorted(self._asked.items()):
@@ -132,10 +135,6 @@ class Registry:
     @property
     def waits_for_answers(self) -> bool:
         return any(self._asked.values())
-
-    def _describe_request(self, node: int, deadline_s: float) -> Message:
-        content = RecordDict({protocol.RULES: self._rules()})
-        return Message(content, dst_node_id=node, message_type=protocol.DESCRIBE, group_id="0", ttl=max(deadline_s, 60.0))
 
     def _rules(self) -> ConfigRecord:
         return ConfigRecord(self.federation.rules.flat())

@@ -108,7 +108,9 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS, *besides})
     metrics, arrays = reply.content.metric_records[protocol.METRICS], reply.content.array_records[protocol.ARRAYS]
     if probed is None:
-        sums = _training_sums(metrics, (*checks.TRAINING_SUMS, *_of_selection(settings)), expected)
+        of_selection = (protocol.SELECT_S, protocol.THETA) if settings.by_deviation else (protocol.SELECT_S,)
+        besides_sums = () if settings.selected_by == "all" else of_selection
+        sums = _training_sums(metrics, (*checks.TRAINING_SUMS, *besides_sums), expected)
     else:
         seconds = checks.check_numbers(metrics, (protocol.SELECT_S,))
         checks.check_seconds(seconds, expected.most_seconds)
@@ -199,13 +201,6 @@ def _in_an_epoch(examples: int, settings: Settings) -> int:
     if settings.tokens_per_batch or not settings.whole_steps or examples < window:
         return examples
     return examples // window * window
-
-
-def _of_selection(settings: Settings) -> tuple[str, ...]:
-    """What the sums say besides where an update is selected from."""
-    if settings.selected_by == "all":
-        return ()
-    return (protocol.SELECT_S, *((protocol.THETA,) if settings.by_deviation else ()))
 
 
 def parse_evaluation(reply: Message, expected: Expected) -> Sums:
