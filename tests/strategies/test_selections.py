@@ -11,13 +11,14 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, runs
 from fedlingua.exchange.records import message_bytes, opened
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.selection.masks import counted, unpack_selected
+from fedlingua.selection.masks import unpack_selected
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.methods import SELECTIONS
 from strategies.aggregation import State
 from strategies.strategy import SiteStrategy
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, rounds, run
+from tests.selected import counted
 
 
 @pytest.fixture

@@ -145,15 +145,6 @@ def unpack_selected(
     return Joined(parts, chosen), selection
 
 
-def counted(arrays: Mapping[str, Numbers]) -> dict[str, int]:
-    """Count the bytes of a packed selection by purpose: numbers ("payload"), bit masks ("mask") and indices ("indices")."""
-    sizes = {"payload": 0, MASK: 0, INDICES: 0}
-    for name, array in arrays.items():
-        kind = name.partition(".")[0]
-        sizes[kind if kind in sizes else "payload"] += array.nbytes
-    return sizes
-
-
 def _filled(arrays: Tensors) -> Tensors:
     return {name: array for name, array in arrays.items() if array.size}
 

@@ -158,8 +158,8 @@ def train_locally(
     num_tokens, num_examples, num_steps = 0, 0, 0
     model.train()
     with _checkpointing(model, how.gradient_checkpointing):
-        for epoch in range(how.epochs):
-            steps = how.steps(texts, rng, (this_round[0] - 1) * how.epochs + epoch)
+        for epoch in range((this_round[0] - 1) * how.epochs, this_round[0] * how.epochs):  # counted over all rounds
+            steps = how.steps(texts, rng, epoch)
             movement: Movement | None = None
             for number, batches in enumerate(steps):
                 step = [[example.drawn(rng) for example in batch] for batch in batches]
@@ -169,8 +169,8 @@ def train_locally(
                     nll_sum += nll
                     num_tokens += tokens
                     num_examples += examples
-                place = _place(number, len(steps), epoch, how.epochs, this_round)
-                rate = how.learning_rate * rate_share(how.schedule, *place, how.warmup_steps)
+                place, steps_of_run = epoch * len(steps) + number, this_round[1] * how.epochs * len(steps)
+                rate = how.learning_rate * rate_share(how.schedule, place, steps_of_run, how.warmup_steps)
                 for of_group in optimizer.param_groups:
                     of_group["lr"] = rate
                 if controls:
@@ -189,12 +189,6 @@ def train_locally(
     model.eval()
     model.requires_grad_(False)
     return LocalResult(float(nll_sum), num_tokens, num_examples, num_steps, time.monotonic() - started)
-
-
-def _place(step: int, steps: int, epoch: int, epochs: int, this_round: tuple[int, int]) -> tuple[int, int]:
-    """Return the number of a step among those of all rounds, from 0, and how many steps all rounds have."""
-    number, rounds = this_round
-    return ((number - 1) * epochs + epoch) * steps + step, rounds * epochs * steps
 
 
 def _center(trained: Mapping[str, nn.Parameter], towards: NamedTensors | None) -> dict[str, Tensor]:
