@@ -7,7 +7,6 @@ its own after its last good round. The site's part in learning MetaSend's thresh
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -88,10 +87,8 @@ class SiteSelection:
 
     def _threshold(self, measured: Numbers, number: int) -> float:
         if self.settings.selected_by.startswith("fixed-"):
-            value = self.settings.fixed_threshold
-            return rules.fixed_threshold(measured, "median" if value == "median" else float(value))
-        over: Literal["unit", "range"] = "unit" if self.settings.random_threshold == "unit" else "range"
-        return rules.random_threshold(measured, self._random(number), over)
+            return rules.fixed_threshold(measured, self.settings.fixed_threshold)
+        return rules.random_threshold(measured, self._random(number), self.settings.random_threshold)
 
     def _unfrozen(self, update: NamedTensors, received: NamedTensors, task: Task) -> Selection:
         if stored := self._files.load(task.own):
@@ -148,8 +145,7 @@ class SiteSelection:
 
     def by_threshold(self, measured: Numbers, theta: float) -> Selection:
         """Select by eq. 3 of Chu et al. 2024, without the second filter. measured: the deviations, (tensors,)."""
-        zero_norm: rules.ZeroNorm = "send" if self.settings.zero_norm == "send" else "stay"
-        return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, zero_norm)
+        return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, self.settings.zero_norm)
 
     def passes_filter(self, update: NamedTensors, network: Numbers | None) -> set[str]:
         """Return the names of the tensors that the second filter passes, whatever theta is; all, if there is no filter."""

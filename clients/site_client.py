@@ -196,11 +196,7 @@ class SiteClient(NumPyClient):
             write_tensors(model, rests(received, own_tensors, self.trainable.tensor_set, self.shares))
 
     def own_tensors(self, stage: Stage) -> Tensors:
-        """Load the site's own tensors of a stage; START has those that every site starts from.
-
-        Raises:
-            ExchangeError: They are not stored.
-        """
+        """Load the site's own tensors of a stage, of START those that all start from; raise ExchangeError if they are gone."""
         return self.trainable.initial if stage == START else self.own_rounds.load(stage)
 
     def forget(self, keep: Collection[Stage]) -> None:

@@ -98,11 +98,7 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
 
 
 def checked_array(name: str, array: Array, before: Numbers) -> Numbers:
-    """Return a hook's array as float32, in the shape that the tensor had before.
-
-    Raises:
-        RunError: Another shape, or numbers that are not finite.
-    """
+    """Return a hook's array as float32; raise RunError for another shape than before, or numbers that are not finite."""
     if isinstance(array, LazyArray) and getattr(array.numbers, "__array_interface__", None) == before.__array_interface__:
         return before
     numbers = array.numpy().astype(np.float32)

@@ -1,6 +1,5 @@
 """Registration: ask every node once which sites it hosts, refuse those that do not fit, and admit late and returning ones."""
 
-import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -190,9 +189,8 @@ class Registry:
         except ExchangeError as error:
             return "refused", str(error)
         sizes = [site.sizes.before(self.federation.rules.sizes) for site in members]
-        limits = dataclasses.asdict(self.federation.rules.limits)
         for split in () if self.federation.rules.split.mixed else SPLITS:
-            asked, most = sum(one.of(split) for one in sizes), limits[split] * len(members)
+            asked, most = sum(one.of(split) for one in sizes), self.federation.rules.limits.of(split) * len(members)
             if (all(one.of(split) for one in sizes) and record[split] != asked) or 0 < most < record[split]:
                 return "refused", f"says {record[split]} sentences of {split}; the federation file has {asked or most}"
         for split, number in self._left_out.get(site, {}).items():

@@ -112,11 +112,7 @@ def same_key(text: str, stored: bytes) -> bool:
 
 
 def key_fingerprint(text: str) -> str:
-    """Return "SHA256:..." of an OpenSSH line, as `ssh-keygen -l` prints it: short enough to read out on the telephone.
-
-    Raises:
-        ConfigError: As in `read_public_key`.
-    """
+    """Return "SHA256:..." of an OpenSSH line, as `ssh-keygen -l` prints it; raise ConfigError where `read_public_key` does."""
     read_public_key(text, "fingerprint")
     digest = hashlib.sha256(base64.b64decode(text.split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")

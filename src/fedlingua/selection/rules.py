@@ -5,7 +5,6 @@ Top-k selects single numbers, and so does adaptive freezing (`freezing.py`); all
 
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from fedlingua.exchange.joined import Numbers, runs
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.selection.gates import Keep
 from fedlingua.selection.masks import Selection, part_sizes
-
-ZeroNorm = Literal["send", "stay"]
-"""Whether a changed tensor that was all zeros, as biases are at the start, is sent: it has no deviation."""
 
 
 def rounded(share: float, number: int) -> int:
@@ -56,11 +52,11 @@ def top_k(new: NamedTensors, chosen: TensorSet, share: float = 0.5) -> Selection
     return Selection(chosen, numbers=dict(zip(sizes, parts, strict=True)))
 
 
-def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Keep, zero_norm: ZeroNorm) -> Selection:
+def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Keep, zero_norm: str) -> Selection:
     """Select tensors with dev >= theta ("g"), or with dev < theta ("l"), compared in float64: MetaSend (WWW 2024), eq. 3.
 
-    deviations: (n_tensors,), as `deviation.deviations` gives them. For one of inf, which the paper leaves open, `zero_norm`
-    decides, whatever theta and side are.
+    deviations: (n_tensors,), as `deviation.deviations` gives them. A changed tensor that was all zeros, as biases are at the start, has
+    a deviation of inf, which the paper leaves open: it is sent if `zero_norm` is "send", whatever theta and side are.
 
     Raises:
         ExchangeError: theta is NaN.
@@ -71,7 +67,7 @@ def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Kee
     return Selection(chosen, np.where(np.isinf(deviations), zero_norm == "send", above if keep == "g" else ~above))
 
 
-def fixed_threshold(deviations: Numbers, value: float | Literal["median"]) -> float:
+def fixed_threshold(deviations: Numbers, value: float | str) -> float:
     """Return a theta that is not learnt: `value` (0.5 in MetaSend, §5.3.1), or the median of the update's finite deviations."""
     if value != "median":
         return float(value)
@@ -79,7 +75,7 @@ def fixed_threshold(deviations: Numbers, value: float | Literal["median"]) -> fl
     return float(np.median(finite)) if len(finite) else 0.0
 
 
-def random_threshold(deviations: Numbers, rng: np.random.Generator, over: Literal["unit", "range"]) -> float:
+def random_threshold(deviations: Numbers, rng: np.random.Generator, over: str) -> float:
     """Draw theta from 0 to 1 ("unit": MetaSend, §5.3.1), or between the least and greatest finite deviation ("range")."""
     if over == "unit":
         return float(rng.uniform())

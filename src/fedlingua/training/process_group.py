@@ -82,11 +82,7 @@ class DistributedGroup(ProcessGroup):
         return [(nll, int(tokens), int(examples))]
 
     def check_alike(self, digest: int) -> None:
-        """Check that all processes hold the same tensors after training. digest: 48 bits, of this process's tensors.
-
-        Raises:
-            RunError: The digests differ.
-        """
+        """Raise RunError if not all processes hold the same tensors after training. digest: 48 bits, of this process's."""
         digests = torch.zeros(self.size, dtype=torch.int64, device=self.device)
         digests[self.rank] = digest
         digests = self._sum(digests)
