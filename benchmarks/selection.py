@@ -23,7 +23,7 @@ from fedlingua.backbones.parts import Part
 from fedlingua.exchange.joined import Joined, Numbers, join
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.selection.deviation import deviations
-from fedlingua.selection.masks import Selection, counted, pack_selected
+from fedlingua.selection.masks import INDICES, MASK, Selection, pack_selected
 from fedlingua.selection.rules import by_threshold, fixed_threshold
 
 WANTED_RATIO = 1.5
@@ -76,7 +76,10 @@ class Site:
 def measured(chosen: TensorSet, repeats: int) -> dict[str, Any]:
     site = Site(chosen)
     selection = site.decide()
-    sent = counted(site.pack(selection))
+    packed = site.pack(selection)
+    kinds = {name: name.partition(".")[0] for name in packed}
+    sent = {kind: sum(a.nbytes for name, a in packed.items() if kinds[name] == kind) for kind in (MASK, INDICES)}
+    sent = {"payload": sum(a.nbytes for a in packed.values()) - sum(sent.values()), **sent}
     times = turn_about(
         {"pass_over_both": site.pass_over_both, "deciding": site.decide, "packing": lambda: site.pack(selection)}, repeats
     )

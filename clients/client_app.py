@@ -273,24 +273,22 @@ def train(message: Message, node: Node) -> RecordDict:
     if task.measure is not None:
         reply[protocol.MEASURED] = MetricRecord(client.measure(received, replace(task, round=task.measure)))
     update, sums = client.train(received, task)
-    if client.settings.sums_securely:
-        asked, chosen = dict(message.content.config_records[protocol.SECURE]), client.trainable.tensor_set
-        hidden = _secure(task, node).masked(update, received, chosen, sums, asked, client.settings.seed)
-        reply[protocol.ARRAYS] = to_record(hidden)
+    settings, chosen = client.settings, client.trainable.tensor_set
+    if settings.sums_securely:
+        asked = message.content.config_records[protocol.SECURE]
+        reply[protocol.ARRAYS] = to_record(_secure(task, node).masked(update, received, chosen, sums, asked, settings.seed))
         return reply
-    if client.settings.selected_by == "all":
-        whole = client.settings.code_up.method == "none"
-        reply[protocol.ARRAYS] = (
-            pack(update, client.trainable.tensor_set) if whole else to_record(client.coded(update, received, task))
-        )
-        reply[protocol.METRICS] = MetricRecord(cast(Any, sums))
-        return reply
-    from clients.selection import SiteSelection
+    if settings.selected_by != "all":
+        from clients.selection import SiteSelection
 
-    sent, seconds = SiteSelection(client).select(update, received, task)
-    theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
-    reply[protocol.METRICS] = MetricRecord({**sums, **seconds, **theta})
-    return _with_sent(reply, sent)
+        sent, seconds = SiteSelection(client).select(update, received, task)
+        theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
+        reply[protocol.METRICS] = MetricRecord({**sums, **seconds, **theta})
+        return _with_sent(reply, sent)
+    whole = settings.code_up.method == "none"
+    reply[protocol.ARRAYS] = pack(update, chosen) if whole else to_record(client.coded(update, received, task))
+    reply[protocol.METRICS] = MetricRecord(cast(Any, sums))
+    return reply
 
 
 @app.train("probe")
@@ -371,11 +369,7 @@ def finish(message: Message, node: Node) -> RecordDict:
 
 
 def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
-    """Return a request's task and the client of its site.
-
-    Raises:
-        ExchangeError: The node does not host the site.
-    """
+    """Return a request's task and the client of its site; raise ExchangeError if the node does not host it."""
     task = _hosted_task(records, node)
     texts = node.texts(task.site, rules_of(records))
     if node.settings.overlap == "remove" and not node.settings.how.pooled:

@@ -195,11 +195,7 @@ def rules_of(records: Mapping[str, ConfigRecord]) -> TextRules:
 
 
 def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note: Mapping[str, object]) -> None:
-    """Append a message and its reply to the site's audit log.
-
-    Raises:
-        OSError: The log cannot be written.
-    """
+    """Append a message and its reply to the site's audit log; raise OSError if it cannot be written."""
     task, public = message.content.config_records.get(TASK, ConfigRecord()), file.key.with_suffix(".pub")
     key = key_fingerprint(public.read_text(encoding="ascii")) if public.is_file() else ""
     asked = {name: str(task.get(name, ""))[:MOST_WORDS] for name in ("run", "attempt", "round", "site")}

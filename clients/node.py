@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from flwr.app import Context
 
@@ -46,45 +46,7 @@ class Consent:
     noise: Random
 
 
-class Node(Protocol):
-    """A node as the ClientApp sees it."""
-
-    settings: Settings
-    base_results: Path
-    """Folder of the untrained backbone's results on the sites' text, for all runs."""
-
-    @property
-    def guard(self) -> Guard | None:
-        """The checks of messages to a deployed node; None in a simulation."""
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the hosted sites."""
-
-    def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
-        """Read a site's texts, cleaned and split: name of the site that a text is from -> text; several if pooled or mixed."""
-
-    def directory(self, site: str, run: str) -> Path:
-        """Return a site's private folder for a run."""
-
-    def note(self, site: str, line: str, step: bool) -> None:
-        """Report a site's progress after the last round. step: whether the line begins or ends a step."""
-
-    def consent(self, site: str) -> Consent:
-        """Return what the site permits for its signatures."""
-
-    @property
-    def trust(self) -> "Trust | None":
-        """Whom a deployed node trusts in secure sums; None in a simulation, and without node keys."""
-
-    def overlap_key(self) -> bytes:
-        """Return the key under which sentences are hashed, to be compared with other sites'."""
-
-    def signatures(self, site: str, run: str) -> Path:
-        """Return the folder of the signatures that the site has sent."""
-
-
-def node_of(context: Context, settings: Settings) -> Node:
+def node_of(context: Context, settings: Settings) -> "Node":
     """Create the node: deployed if its config names a site file, else a partition of a simulation."""
     if not is_deployed(context):
         return SimulatedNode(settings, context)
@@ -106,20 +68,27 @@ def is_deployed(context: Context) -> bool:
 
 
 class SimulatedNode:
-    """Partition p of n of a simulation: hosts sites p, p+n, ... or the pooled one; their folders lie inside the run folder."""
+    """Partition p of n of a simulation: hosts sites p, p+n, ... or the pooled one; their folders lie inside the run folder.
+
+    guard: the checks of messages, which a deployed node has. trust: whom a deployed node trusts in secure sums. base_results:
+    folder of the untrained backbone's results on the sites' text, for all runs.
+    """
+
+    guard, trust = None, None  # nothing leaves the machine
 
     def __init__(self, settings: Settings, context: Context) -> None:
-        self.settings, self.guard = settings, None  # nothing leaves the machine
+        self.settings, self._run_id, self.base_results = settings, context.run_id, cache.base_results_dir()
         self._partition, self._partitions = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
-        self._run_id, self.base_results = context.run_id, cache.base_results_dir()
 
     @property
     def names(self) -> list[str]:
+        """Names of the hosted sites."""
         federation = read_federation(self.settings.federation_path, Path(self.settings.data_dir).expanduser())
         hosted = [POOLED] if self.settings.how.pooled else federation.site_names
         return hosted[self._partition :: self._partitions]
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
+        """Read a site's texts, cleaned and split: name of the site that a text is from -> text; several if pooled or mixed."""
         where = (self.settings.federation_path, self.settings.data_dir)
         if self.settings.how.pooled:
             federation = read_federation(where[0], Path(where[1]).expanduser())
@@ -129,25 +98,26 @@ class SimulatedNode:
         return texts_by_site(*where)[site]
 
     def directory(self, site: str, run: str) -> Path:
+        """Return a site's private folder for a run."""
         folder = run_directory(self.settings, self._run_id) / "sites" / site
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
     def note(self, site: str, line: str, step: bool) -> None:
+        """Report a site's progress after the last round. step: whether the line begins or ends a step."""
         RunFolder(run_directory(self.settings, self._run_id)).event("site", site=site, text=line, step=step)
 
     def consent(self, site: str) -> Consent:
+        """Return what the site permits for its signatures."""
         # Nothing leaves the machine, and the same seed gives the same bytes.
         return Consent(True, math.inf, Random(f"{self.settings.seed}/{site}/noise"))
 
-    @property
-    def trust(self) -> "Trust | None":
-        return None
-
     def overlap_key(self) -> bytes:
+        """Return the key under which sentences are hashed, to be compared with other sites'."""
         return OVERLAP_KEY
 
     def signatures(self, site: str, run: str) -> Path:
+        """Return the folder of the signatures that the site has sent."""
         return self.directory(site, run) / "signatures"
 
 
@@ -202,3 +172,7 @@ class DeployedNode:
     def signatures(self, site: str, run: str) -> Path:
         # Not one folder a run, whose name the server chooses: signatures and budget are those of all runs.
         return self._file.state / "signatures" / site
+
+
+Node = SimulatedNode | DeployedNode
+"""A node as the ClientApp sees it."""

@@ -47,8 +47,10 @@ class ReceivedFiles:
                 f"a request's state names {', '.join(sorted(state.digests))}; {', '.join(sorted(unknown))} is wrong"
             )
         for part, base in state.bases.items():
+            if part in given and self.code.method == "none":
+                raise ExchangeError(f"part {part!r} comes as a change of what is here; the run has no code for that")
             if part in given:
-                given[part] = self._changed(part, base, given[part])
+                given[part] = decode_change(self._held(part, base), given[part], self.chosen.shapes_of(part), self.code)
         parts = given | {part: self._held(part, digest) for part, digest in state.digests.items() if part not in given}
         check_forms({part: (numbers.dtype, numbers.shape) for part, numbers in parts.items()}, wanted)
         for part, numbers in given.items():
@@ -58,11 +60,6 @@ class ReceivedFiles:
                 raise not_finite(part)
         self._save(parts, state)
         return Joined(parts, self.chosen)
-
-    def _changed(self, part: str, base: str, payload: Numbers) -> Numbers:
-        if self.code.method == "none":
-            raise ExchangeError(f"part {part!r} comes as a change of what is here; the run has no code for that")
-        return decode_change(self._held(part, base), payload, self.chosen.shapes_of(part), self.code)
 
     def last_rounds(self, without: int) -> list[NamedTensors]:
         """Load the tensors of the last `self.last` rounds, in order, except those of round `without`."""

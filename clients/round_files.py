@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.protocol import Stage
+from fedlingua.exchange.protocol import START, Stage
 from fedlingua.exchange.tensors import Tensors, save_tensors
 
 
@@ -22,12 +22,14 @@ class RoundFiles:
         save_tensors(tensors, self._file(stage))
 
     def load(self, stage: Stage) -> Tensors:
-        """Load the tensors of a stage.
+        """Load the tensors of a stage; the common start of all sites has none.
 
         Raises:
             ExchangeError: They are not stored; the message names the stages that are.
         """
         file = self._file(stage)
+        if stage == START:
+            return {}
         if not file.is_file():
             there = ", ".join(sorted(other.stem for other in self.directory.glob("*.safetensors"))) or "none"
             raise ExchangeError(

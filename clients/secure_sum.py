@@ -17,12 +17,11 @@ from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
-from fedlingua.privacy import ledger
 from fedlingua.privacy.fixed_point import MOST_EXPONENT, Group, encode, pack
 from fedlingua.privacy.masks import context, masked
 from fedlingua.privacy.roster import Roster, members_hash, signed_message
 from fedlingua.privacy.secrets import SEALED_BYTES, Secrets
-from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, counted, sizes_of
+from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, counted
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ class SecureSite:
         own = roster.clusters_of(self.site)
         for part, trained in join(update, chosen).items():
             cluster, members = own[part]
-            sizes, group = sizes_of(chosen, part), Group.of(len(members))
+            sizes, group = chosen.sizes_of(part), Group.of(len(members))
             exponents = _exponents(asked.get(part), len(sizes), part)
             draws = generator_of(seed, number, self.site, f"secure {part}")
             levels, cut = encode(trained - started[part], exponents, sizes, group, draws)
@@ -154,7 +153,7 @@ class SecureSite:
             both = sealed[SEALED_BYTES * at : SEALED_BYTES * (at + 1)]
             seed, key = secrets.open_share(both, roster, self.site, sender, number)
             opened += seed if sender in survivors else key
-        ledger.enter(self.folder / "opened", number, survivors)
+        enter(self.folder / "opened", number, survivors)
         return {"shares": opened}
 
     def _check_signed(self, roster: Roster, approved: Set[str]) -> None:
@@ -183,6 +182,23 @@ class SecureSite:
             raise ExchangeError(f"asked about a secure sum, but no roster came before in attempt {self.task.attempt}")
         record = json.loads(file.read_text(encoding="utf-8"))
         return Roster.of({**record, **{key: bytes.fromhex(record[key]) for key in ("channels", "keys")}})
+
+
+def enter(folder: Path, round_number: int, survivors: Sequence[str]) -> None:
+    """Enter the survivors of a round in the site's ledger, on disk before this returns: each round of a run is opened for one list of
+    them, in whatever attempt and however often it is asked.
+
+    A round that is trained again has the same update, so the sums over S and over S without one site would give that one away.
+
+    Raises:
+        ExchangeError: The round was opened for others before; names both lists.
+    """
+    before = json.loads(written_once(folder / f"{round_number:04d}.json", json.dumps(list(survivors))))
+    if before != list(survivors):
+        raise ExchangeError(
+            f"asked to open round {round_number} for {', '.join(survivors)}, but it was opened for {', '.join(before)}; two sums of one "
+            "round give away single sites"
+        )
 
 
 def _exponents(given: Any, count: int, part: str) -> list[int]:

@@ -7,7 +7,6 @@ its own after its last good round. The site's part in learning MetaSend's thresh
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from fedlingua.selection.freezing import apf_start, apf_step, from_arrays, to_ar
 from fedlingua.selection.masks import Selection, pack_selected, part_sizes
 from fedlingua.selection.meta_gradient import projections
 from fedlingua.selection.second_filter import keep_probability
-from fedlingua.selection.top_k import top_k
 
 DEVIATIONS, RECEIVED = "deviations", "came."
 """In the file of an update that waits for its threshold: name of its deviations, prefix of the tensors that were received."""
@@ -81,7 +79,7 @@ class SiteSelection:
         if rule == "rand-send":
             return rules.rand_send(chosen, self._random(task.round), self.settings.send_share)
         if rule == "top-k":
-            return top_k(update, chosen, self.settings.send_share)
+            return rules.top_k(update, chosen, self.settings.send_share)
         if rule == "apf":
             return self._unfrozen(update, received, task)
         assert rule in ("dp-g", "dp-l"), rule
@@ -89,16 +87,14 @@ class SiteSelection:
 
     def _threshold(self, measured: Numbers, number: int) -> float:
         if self.settings.selected_by.startswith("fixed-"):
-            value = self.settings.fixed_threshold
-            return rules.fixed_threshold(measured, "median" if value == "median" else float(value))
-        over: Literal["unit", "range"] = "unit" if self.settings.random_threshold == "unit" else "range"
-        return rules.random_threshold(measured, self._random(number), over)
+            return rules.fixed_threshold(measured, self.settings.fixed_threshold)
+        return rules.random_threshold(measured, self._random(number), self.settings.random_threshold)
 
     def _unfrozen(self, update: NamedTensors, received: NamedTensors, task: Task) -> Selection:
-        if task.own == (0, 0):
-            state = apf_start(self.chosen, self.settings.apf_window, self.settings.apf_threshold)
+        if stored := self._files.load(task.own):
+            state = from_arrays(stored, self.chosen)
         else:
-            state = from_arrays(self._files.load(task.own), self.chosen)
+            state = apf_start(self.chosen, self.settings.apf_window, self.settings.apf_threshold)
         selection, after = apf_step(state, update, received)
         self._files.save(to_arrays(after), stage_of(task))
         return selection
@@ -149,8 +145,7 @@ class SiteSelection:
 
     def by_threshold(self, measured: Numbers, theta: float) -> Selection:
         """Select by eq. 3 of Chu et al. 2024, without the second filter. measured: the deviations, (tensors,)."""
-        zero_norm: rules.ZeroNorm = "send" if self.settings.zero_norm == "send" else "stay"
-        return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, zero_norm)
+        return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, self.settings.zero_norm)
 
     def passes_filter(self, update: NamedTensors, network: Numbers | None) -> set[str]:
         """Return the names of the tensors that the second filter passes, whatever theta is; all, if there is no filter."""

@@ -35,7 +35,7 @@ from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.companions import is_companion, of_the_model, without_companions
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers, join
-from fedlingua.exchange.protocol import PROXIMAL_MU, Stage, Task
+from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet
 from fedlingua.exchange.trainable import Trainable
@@ -106,7 +106,7 @@ class SiteClient(NumPyClient):
         self.forget(task.keep)
         self.start_round(task.round)
         stage = task.round, task.attempt
-        optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
+        optimizer = self.optimizers.load(task.own) if self.settings.optimizer_state == "kept" else None
         controls: Controls | None = None
         if self.settings.companions:
             optimizer, controls = self._beside(optimizer, task.own, received)
@@ -129,7 +129,7 @@ class SiteClient(NumPyClient):
             Part -> the bytes of its payload.
         """
         chosen, code, payloads = self.trainable.tensor_set, self.settings.code_up, dict[str, Numbers]()
-        residuals = {} if code.is_exact or task.own == (0, 0) else self.residuals.load(task.own)
+        residuals = {} if code.is_exact else self.residuals.load(task.own)
         left: Tensors = {}
         started = join(received, chosen)
         for part, trained in join(update, chosen).items():
@@ -196,12 +196,8 @@ class SiteClient(NumPyClient):
             write_tensors(model, rests(received, own_tensors, self.trainable.tensor_set, self.shares))
 
     def own_tensors(self, stage: Stage) -> Tensors:
-        """Load the site's own tensors of a stage; (0, 0) has those that every site starts from.
-
-        Raises:
-            ExchangeError: They are not stored.
-        """
-        return self.trainable.initial if stage == (0, 0) else self.own_rounds.load(stage)
+        """Load the site's own tensors of a stage, of START those that all start from; raise ExchangeError if they are gone."""
+        return self.trainable.initial if stage == START else self.own_rounds.load(stage)
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove the files of all stages not in `keep`: a round is committed once the server begins the next."""
@@ -348,10 +344,6 @@ class SiteClient(NumPyClient):
         train = partial(train_locally, this_round=this_round, towards=towards, controls=controls)
         return train(model, names, texts, codec, how, seed, optimizer)
 
-    def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
-        """Load the optimiser's state at the end of a round; empty before the first."""
-        return {} if stage == (0, 0) else self.optimizers.load(stage)
-
     def _beside(
         self, optimizer: dict[str, Numbers] | None, own: Stage, received: NamedTensors
     ) -> tuple[dict[str, Numbers] | None, Controls | None]:
@@ -359,7 +351,7 @@ class SiteClient(NumPyClient):
         companions = {name: received[name] for name in received if is_companion(name)}
         shared = {name.removesuffix(CONTROL): array for name, array in companions.items() if name.endswith(CONTROL)}
         adams = {name: array for name, array in companions.items() if not name.endswith(CONTROL)}
-        last = self.controls.load(own) if shared and own != (0, 0) else {}
+        last = self.controls.load(own) if shared else {}
         return adams or optimizer, Controls(shared, last) if shared else None
 
     def _dev_nll(self) -> tuple[float, int]:

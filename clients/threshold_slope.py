@@ -83,8 +83,7 @@ def own_terms(
         remaining = selection.by_threshold(measured, threshold.theta).tensors
         reached = remaining & np.array([name in of_tensors for name in chosen.names])
         slopes = [
-            weights[spec.part] * of_tensors[spec.name]
-            + settings.second_filter_weight * int(np.prod(spec.shape)) / chosen.num_parameters
+            weights[spec.part] * of_tensors[spec.name] + settings.second_filter_weight * spec.size / chosen.num_parameters
             for spec, is_reached in zip(chosen.specs, reached, strict=True)
             if is_reached
         ]

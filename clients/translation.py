@@ -8,7 +8,6 @@ import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -137,8 +136,9 @@ class TranslationClient(SiteClient):
         by_model, candidate = dict[str, dict[str, list[str]]](), BASE
         if self.settings.how.trains and number > 0:
             self.load(received, own)
-            translate = partial(self._translate_all, scored)
-            by_model, candidate = self.score_models(number, translate)
+            by_model, candidate = self.score_models(
+                number, lambda: {name: self._translate(each) for name, each in scored.items()}
+            )
         by_model[BASE] = base
         hypotheses = by_model[candidate]
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -160,9 +160,6 @@ class TranslationClient(SiteClient):
             about = {"split": split, "sentences": len(each.pairs), "bleu": now, "base_bleu": base_bleu}
             replace_text(self.folder / f"{SCORES}{name}.json", json.dumps({name: about}) + "\n")
         return result
-
-    def _translate_all(self, scored: Mapping[str, ScoredText]) -> dict[str, list[str]]:
-        return {name: self._translate(each) for name, each in scored.items()}
 
     @staticmethod
     def _with_choice(sums: Scores, scored: ScoredText, by_model: Mapping[str, list[str]], candidate: str) -> Scores:

@@ -11,13 +11,13 @@ import numpy as np
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import Clusters
-from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, join
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, flat, join
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import tempered
 from strategies.cores import BLOCK, SPAN, in_order
-from strategies.updates import Sent, Update, flat_of
+from strategies.updates import Sent, Update
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,13 @@ def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lamb
     return bounded
 
 
+def shares_of(updates: Mapping[str, Update], clusters: Clusters, by: Weights) -> Iterator[tuple[Part, str, dict[str, float]]]:
+    """Yield (part, cluster, site -> its weight there), for clusters of which any site has an update."""
+    for part, cluster, sites in in_clusters(updates, clusters):
+        if sites:
+            yield part, cluster, dict(zip(sites, by([updates[site] for site in sites]), strict=True))
+
+
 # --- The mean ----------------------------------------------------------------------------------------------------------------
 
 
@@ -220,4 +227,4 @@ def each_number(updates: Sequence[Update], rule: Callable[[Sequence[Flat]], Numb
     if len(joined) == len(updates):
         return Joined({part: rule([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)
     names = updates[0].tensors
-    return {name: rule(flat_of(updates, name)).reshape(names[name].shape) for name in names}
+    return {name: rule([flat(each.tensors, name) for each in updates]).reshape(names[name].shape) for name in names}

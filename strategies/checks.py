@@ -1,4 +1,4 @@
-"""Checks that a reply must pass. Each raises an ExchangeError that says what was got and what was wanted."""
+"""Checks that a reply must pass. Each raises an ExchangeError that names what is wrong, and says what was got and what was wanted."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -51,11 +51,7 @@ def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False, proj
 
 
 def check_records(reply: Message, wanted: Collection[str]) -> None:
-    """Refuse a reply with other records than `wanted`.
-
-    Raises:
-        ExchangeError: Names the missing and the unknown records.
-    """
+    """Refuse a reply with other records than `wanted`."""
     missing, extra = set(wanted) - set(reply.content), set(reply.content) - set(wanted)
     if missing or extra:
         wrong = [f"no {name!r}" for name in sorted(missing)] + [f"an unknown {name!r}" for name in sorted(extra)]
@@ -63,11 +59,7 @@ def check_records(reply: Message, wanted: Collection[str]) -> None:
 
 
 def check_task(reply: Message, asked: Task) -> None:
-    """Refuse a reply to another task: another site, run, attempt or round.
-
-    Raises:
-        ExchangeError: Names the first key that differs.
-    """
+    """Refuse a reply to another task: another site, run, attempt or round."""
     answer = reply.content.config_records.get(protocol.TASK, ConfigRecord())
     for key, wanted in asked.reply().items():
         if answer.get(key) != wanted:
@@ -77,11 +69,7 @@ def check_task(reply: Message, asked: Task) -> None:
 
 
 def check_numbers(record: MetricRecord, wanted: Sequence[str]) -> dict[str, float]:
-    """Return the record's numbers; they must be exactly those `wanted`, each finite and 0 or more.
-
-    Raises:
-        ExchangeError: Names the wrong number.
-    """
+    """Return the record's numbers; they must be exactly those `wanted`, each finite and 0 or more."""
     for key in sorted(set(wanted) ^ set(record)):
         raise ExchangeError(f"the sums lack {key!r}" if key in wanted else f"there is an unknown sum {key!r}; wanted {wanted}")
     values: dict[str, float] = {}
@@ -106,11 +94,7 @@ class Possible:
 
 
 def check_sums(record: MetricRecord, wanted: Sequence[str], possible: Possible) -> dict[str, float]:
-    """Return the sums after the checks of `check_numbers` and of the bounds in `possible`.
-
-    Raises:
-        ExchangeError: Names the wrong sum.
-    """
+    """Return the sums after the checks of `check_numbers` and of the bounds in `possible`."""
     values = check_numbers(record, wanted)
     for key in ("num_tokens", "num_examples"):
         if values[key] < 1 or values[key] % 1:
@@ -131,33 +115,21 @@ def check_sums(record: MetricRecord, wanted: Sequence[str], possible: Possible) 
 
 
 def check_loss(nll_sum: float, num_tokens: float, most: float) -> None:
-    """Refuse a loss below LEAST_LOSS or above `most` nats a token.
-
-    Raises:
-        ExchangeError: Says the loss a token and its bounds.
-    """
+    """Refuse a loss below LEAST_LOSS or above `most` nats a token."""
     loss = nll_sum / num_tokens
     if not LEAST_LOSS <= loss <= most:
         raise ExchangeError(f"nll_sum / num_tokens = {loss:.4g} nats a token; wanted {LEAST_LOSS:g} to {most:.4g}")
 
 
 def check_seconds(values: Mapping[str, float], most: float) -> None:
-    """Refuse durations longer than `most`, the seconds since the round began.
-
-    Raises:
-        ExchangeError: Names the duration.
-    """
+    """Refuse durations longer than `most`, the seconds since the round began."""
     for key in {"seconds", protocol.SELECT_S, protocol.BATCHES_S, protocol.SLOPE_S} & set(values):
         if values[key] > most:
             raise ExchangeError(f"{key} = {values[key]:.4g}; the round has not lasted so long")
 
 
 def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
-    """Return every tensor's deviation: (tensors,) float32, 0 or above; infinity is allowed.
-
-    Raises:
-        ExchangeError: The reply carries anything else.
-    """
+    """Return every tensor's deviation: (tensors,) float32, 0 or above; infinity is allowed."""
     deviations = check_array(reply.content.get(protocol.DEVIATIONS), protocol.DEVIATIONS, (len(tensor_set.specs),))
     if not (deviations >= 0).all():
         raise ExchangeError(f"the deviations are {deviations.min()} at the least; wanted 0 or above")
@@ -165,11 +137,7 @@ def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
 
 
 def check_array(record: Any, name: str, shape: tuple[int, ...]) -> Numbers:
-    """Return the only array of a record, float32 of the given shape.
-
-    Raises:
-        ExchangeError: The record holds anything else.
-    """
+    """Return the only array of a record, float32 of the given shape."""
     arrays = opened(record or ArrayRecord())
     if set(arrays) != {name}:
         raise ExchangeError(f"the reply has the {name} {', '.join(sorted(arrays)) or 'none'}; wanted {name}")
@@ -195,7 +163,7 @@ def check_projections(projections: Numbers, change: Change, tensor_set: TensorSe
             f"the projection of {tensor_set.names[worst]} has a length of {lengths[worst]:.4g}; wanted a finite one, and "
             f"{most[worst]:.4g} at most, by what was sent of it"
         )
-    sizes = np.array([max(1, math.prod(spec.shape)) for spec in tensor_set.specs])
+    sizes = np.array([max(1, spec.size) for spec in tensor_set.specs])
     return replace(change, largest=np.where(was_sent, change.largest, lengths / LONGEST_PROJECTION / np.sqrt(sizes)))
 
 
@@ -245,11 +213,7 @@ def _without_more(sums: Any) -> Any:
 
 
 def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
-    """Refuse a site's account of itself at registration if its directions differ from `directions` or its sizes do not add up.
-
-    Raises:
-        ExchangeError: Says what is wrong.
-    """
+    """Refuse a site's account of itself at registration if its directions differ from `directions` or its sizes do not add up."""
     wanted = ACCOUNT_KEYS | (DOCUMENT_KEYS if DOCUMENT_KEYS & set(record) else set())
     missing, extra = wanted - set(record), set(record) - wanted
     if missing or extra:
@@ -258,28 +222,24 @@ def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
         )
     if record["directions"] != list(directions):
         raise ExchangeError(f"has the directions {record['directions']}; the federation file says {list(directions)}")
-    reasons, dropped = record["reasons"], record["dropped"]
-    if not isinstance(reasons, list) or not isinstance(dropped, list) or len(reasons) != len(dropped):
-        raise ExchangeError("its reasons and numbers of what is dropped are not two lists of one length")
+    reasons, dropped = _two_lists(record["reasons"], record["dropped"], "reasons and numbers of what is dropped")
+    failed = record.get("failures", []), record.get("failed_documents", [])
+    kinds, documents = _two_lists(*failed, "types of failure and numbers of documents")
     if not set(reasons) <= set(REASONS):
         raise ExchangeError(f"drops sentences for reasons that are not known; wanted some of {', '.join(REASONS)}")
-    counts = {key: record[key] for key in ("read", "kept", "train", "dev", "test")} | dict(zip(reasons, dropped, strict=True))
-    for key, count in counts.items():
+    if not all(isinstance(kind, str) and KIND.fullmatch(kind) for kind in kinds):  # one word cannot carry text
+        raise ExchangeError("names a type of failure that is not one word of 40 letters at most")
+    sizes = [(key, record[key]) for key in ("read", "kept", "train", "dev", "test")]
+    for key, count in [*sizes, *zip(reasons, dropped, strict=True), *(("failed_documents", number) for number in documents)]:
         if type(count) is not int or not 0 <= count < 2**53:
             raise ExchangeError(f"{key} = {count!r}; wanted a count")
-    _check_failures(record.get("failures", []), record.get("failed_documents", []))
     if record["kept"] + sum(dropped) != record["read"] or record["train"] + record["dev"] + record["test"] > record["kept"]:
         raise ExchangeError(
             "its numbers of sentences do not add up: read = kept + dropped, and the splits are some of what is kept"
         )
 
 
-def _check_failures(kinds: Any, counts: Any) -> None:
-    """Check the counts of a hook's failures by type; a type's name is one word, so it cannot carry text."""
-    if not isinstance(kinds, list) or not isinstance(counts, list) or len(kinds) != len(counts):
-        raise ExchangeError("its types of failure and numbers of documents are not two lists of one length")
-    if not all(isinstance(kind, str) and KIND.fullmatch(kind) for kind in kinds):
-        raise ExchangeError("names a type of failure that is not one word of 40 letters at most")
-    for count in counts:
-        if type(count) is not int or not 0 <= count < 2**53:
-            raise ExchangeError(f"failed_documents = {count!r}; wanted a count")
+def _two_lists(keys: Any, counts: Any, what: str) -> tuple[list[Any], list[Any]]:
+    if not isinstance(keys, list) or not isinstance(counts, list) or len(keys) != len(counts):
+        raise ExchangeError(f"its {what} are not two lists of one length")
+    return keys, counts

@@ -45,7 +45,7 @@ def given(before: State, after: State, tensor_set: TensorSet, settings: Settings
     tensors = {part: dict(clusters) for part, clusters in after.tensors.items()}
     residuals, payloads = Tensors(after.residuals), dict[tuple[str, str], bytes]()
     for part, clusters in tensors.items():
-        of_part = TensorSet(tensor_set.name, tuple(tensor_set.of_part(part)))
+        of_part = tensor_set.in_part(part)
         for cluster in clusters if of_part.specs else ():
             old, new = (join(state.tensors[part][cluster], of_part)[part] for state in (before, after))
             key = f"{part}.{cluster}"
@@ -66,7 +66,7 @@ def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor
     Raises:
         ExchangeError: A part is missing or unknown, or its payload is not what the code makes of such tensors.
     """
-    starts = received.parts if isinstance(received, Joined) else flat_parts(received, tensor_set)
+    starts = flat_parts(received, tensor_set)
     if wrong := sorted(set(starts) ^ set(arrays)):
         raise ExchangeError(
             f"sends changes of {', '.join(arrays) or 'nothing'}; wanted {', '.join(starts)}; {wrong[0]!r} is wrong"

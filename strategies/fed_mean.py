@@ -72,8 +72,7 @@ class FedMean(SiteStrategy):
 
     def _note_small_clusters(self, answered: set[str]) -> None:
         """Announce the clusters that stay unchanged because the rule needs more good updates than they have."""
-        for part, clusters in self.clusters.items() if self.least > 1 else ():
-            for name, sites in clusters.items() if self.tensor_set.of_part(part) else ():
-                if (here := sum(site in answered for site in sites)) < self.least:
-                    why = f"{here} good updates, and aggregation = {self.settings.aggregation!r} needs {self.least}"
-                    self.note(f"the {part} cluster {name} stays as it was: {why}")
+        for part, name, sites in self.averaged_clusters() if self.least > 1 else ():
+            if (here := sum(site in answered for site in sites)) < self.least:
+                why = f"{here} good updates, and aggregation = {self.settings.aggregation!r} needs {self.least}"
+                self.note(f"the {part} cluster {name} stays as it was: {why}")

@@ -98,11 +98,7 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
 
 
 def checked_array(name: str, array: Array, before: Numbers) -> Numbers:
-    """Return a hook's array as float32, in the shape that the tensor had before.
-
-    Raises:
-        RunError: Another shape, or numbers that are not finite.
-    """
+    """Return a hook's array as float32; raise RunError for another shape than before, or numbers that are not finite."""
     if isinstance(array, LazyArray) and getattr(array.numbers, "__array_interface__", None) == before.__array_interface__:
         return before
     numbers = array.numpy().astype(np.float32)
@@ -130,9 +126,9 @@ def content_of(update: Update, sums: Sums, tensor_set: TensorSet, task: Any) -> 
     return RecordDict({protocol.TASK: task, protocol.ARRAYS: arrays, protocol.METRICS: MetricRecord(metrics)})
 
 
-def site_of(reply: Message) -> str:
-    """Return the site that a checked reply came from."""
-    return str(reply.content.config_records[protocol.TASK]["site"])
+def site_of(message: Message) -> str:
+    """Return the site that a request goes to, or a checked reply came from."""
+    return str(message.content.config_records[protocol.TASK]["site"])
 
 
 def update_of(reply: Message) -> Update:

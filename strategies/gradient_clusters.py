@@ -11,6 +11,7 @@ from fedlingua.clustering.clusters import CLUSTERED, Clusters, named, no_cluster
 from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import RunFolder
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from fedlingua.clustering.signatures import Grouping
 
 FILE = "signatures.json"
-Array = np.ndarray[Any, Any]
 
 
 def clusters_by_gradients(
@@ -56,7 +56,15 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
     sizes = {name: settings.signature_dim if private else num_weights(adapter) for name, adapter in chosen.items()}
     epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta, len(sizes)) if private else None
     folder.event("note", text=_announcement(sum(sizes.values()), epsilon, settings))
-    signatures, sent = _signatures(grid, settings, registry, folder, sizes)
+    sent: dict[str, int] = {}
+
+    def parse(site: str, reply: Message, num_bytes: int) -> Mapping[str, Numbers]:
+        sent[site] = num_bytes
+        return parse_signatures(reply, sizes)
+
+    need, most = "clusters by gradients need every site's signature", WITHOUT_TENSORS + 5 * sum(sizes.values())
+    signatures = ask_every_site(grid, settings, registry, folder, protocol.SIGNATURE, parse, need, lambda _: most)
+    examples = {site: int(registry.about[site]["train"]) for site in registry.expected}
     distance, algorithm, parts = settings.signature_distance, settings.signature_algorithm, {}
     for part, number in numbers_by_gradients(settings, registry.federation).items():
         if settings.cluster_parts in ("both", part):
@@ -65,7 +73,7 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
             parts[part] = {"adapter": adapters[name], "dimensions": sizes[name], **_grouping_json(grouping, registry)}
     return {
         "form": settings.signature_form,
-        "examples": {site: _num_examples(settings, registry, site) for site in registry.expected},
+        "examples": {site: min(number, settings.signature_examples or number) for site, number in examples.items()},
         "distance": distance,
         "algorithm": algorithm,
         "sites": registry.expected,
@@ -103,28 +111,10 @@ def _announcement(size: int, epsilon: float | None, settings: Settings) -> str:
     return f"every site sends {size} noised numbers made of the gradient of {of}, once: together {price}"
 
 
-def _signatures(
-    grid: Grid, settings: Settings, registry: Registry, folder: RunFolder, sizes: Mapping[str, int]
-) -> tuple[dict[str, Mapping[str, Array]], dict[str, int]]:
-    """(site -> its signatures, site -> bytes of its reply), in federation order."""
-    sent: dict[str, int] = {}
-
-    def parse(site: str, reply: Message, num_bytes: int) -> Mapping[str, Array]:
-        sent[site] = num_bytes
-        return parse_signatures(reply, sizes)
-
-    need, most = "clusters by gradients need every site's signature", WITHOUT_TENSORS + 5 * sum(sizes.values())
-    return ask_every_site(grid, settings, registry, folder, protocol.SIGNATURE, parse, need, lambda _: most), sent
-
-
-def parse_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Array]:
-    """The signatures in a reply, by name: (sizes[name],) float32 each.
-
-    Raises:
-        ExchangeError: anything else.
-    """
+def parse_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Numbers]:
+    """Return the signatures in a reply, by name: (sizes[name],) float32 each; raise ExchangeError for anything else."""
     check_records(reply, {protocol.TASK, protocol.ARRAYS})
-    arrays: Mapping[str, Array] = from_record(reply.content.array_records[protocol.ARRAYS])
+    arrays: Mapping[str, Numbers] = from_record(reply.content.array_records[protocol.ARRAYS])
     if set(arrays) != set(sizes):
         raise ExchangeError(f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sizes)}")
     for name, size in sizes.items():
@@ -136,8 +126,3 @@ def parse_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, A
         if not signature.any():
             raise ExchangeError(f"{name}: the signature is zero everywhere, so it points nowhere")
     return arrays
-
-
-def _num_examples(settings: Settings, registry: Registry, site: str) -> int:
-    there = int(registry.about[site]["train"])
-    return min(there, settings.signature_examples) if settings.signature_examples else there

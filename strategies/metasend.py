@@ -10,7 +10,7 @@ One round (algorithm 2), on the server's side in `MetaSend.round`:
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -28,12 +28,12 @@ from fedlingua.exchange.protocol import Threshold
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.selection.meta_gradient import bytes_slope, cross_slope, mean_over_sites
-from strategies.aggregation import State, in_clusters, weights_of
+from strategies.aggregation import State, shares_of, weights_of
 from strategies.fed_mean import FedMean
-from strategies.flower_records import arrays_of
+from strategies.flower_records import arrays_of, site_of
 from strategies.progress import Sums
 from strategies.replies import Reply
-from strategies.reply_contents import Evaluation, Expected, Training, parse_probe, parse_slope, parse_training
+from strategies.reply_contents import Evaluation, Training, parse_probe, parse_slope
 from strategies.strategy import Federated
 from strategies.threshold import SecondFilter, Theta, ThresholdModel
 from strategies.updates import Update
@@ -113,14 +113,19 @@ class MetaSend(FedMean):
 
     def round(self, state: State, number: int, grid: Grid) -> State:
         """Run one round of algorithm 2; round 0 has no threshold."""
-        self.meta = self._probed(state, number, grid) if number > 0 else None
+        self.meta = self._probe(state, number, grid) if number > 0 else None
         state = super().round(state, number, grid)
-        return self._learned(state, number) if self.meta else state
+        if self.meta is None:
+            return state
+        if self.learns:
+            with timed(self.phases.record.server_s, "step"):
+                self._learn(number, self.meta)
+        return self._with_networks(state, self.meta.model, self.meta.filter)
 
-    def _probed(self, state: State, number: int, grid: Grid) -> MetaRound:
+    def _probe(self, state: State, number: int, grid: Grid) -> MetaRound:
         """Probe the sites and compute the threshold: lines 4 and 5."""
         ask = partial(super().configure_train, number, arrays_of(state), self.train_config, grid)
-        replies = self.phases.exchange(grid, ask, "train", self._parse_probe, self.progress)
+        replies = self.phases.exchange(grid, ask, "train", self._parse_probe)
         probes = {reply.site: reply.parsed for reply in replies}
         model, second = self._networks(state)
         model.begin([sums["deviation"] for sums in probes.values()])
@@ -134,7 +139,7 @@ class MetaSend(FedMean):
         """Send the threshold to every site with a waiting update."""
         assert self.meta
         messages = []
-        for site in self.phases.available(grid, "send", self.progress):
+        for site in self.phases.available(grid, "send"):
             if site in self.meta.probes:
                 messages.append(self._request(protocol.SEND, site, server_round, server_round - 1))
                 messages[-1].content[protocol.ARRAYS] = ArrayRecord()
@@ -145,10 +150,10 @@ class MetaSend(FedMean):
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
         """Aggregate as FedMean does, and store in `self.meta` what the meta step needs."""
         assert self.meta
-        state, meta, weights = super().aggregated(number, replies, updates), self.meta, weights_of(self.settings)
+        state, meta = super().aggregated(number, replies, updates), self.meta
         shares: dict[str, dict[str, float]] = {site: {} for site in updates}
-        for part, _, sites in in_clusters(updates, self.clusters):
-            for site, weight in zip(sites, weights([updates[site] for site in sites]) if sites else [], strict=True):
+        for part, _, weights in shares_of(updates, self.clusters, weights_of(self.settings)):
+            for site, weight in weights.items():
                 shares[site][part] = weight
         parsed = {reply.site: reply.parsed for reply in replies}
         deviations = {site: training.deviations for site, training in parsed.items() if training.deviations is not None}
@@ -170,7 +175,7 @@ class MetaSend(FedMean):
         if meta is None or not self.learns:
             return messages
         for message in messages:
-            shares = meta.shares.get(str(message.content[protocol.TASK]["site"]), {})
+            shares = meta.shares.get(site_of(message), {})
             threshold = Threshold(meta.theta.value, meta.model.tau, tuple(shares.get(part, 0.0) for part in PARTS))
             message.content[protocol.THRESHOLD] = ConfigRecord(threshold.request())
             self._add_filter(message)
@@ -183,15 +188,8 @@ class MetaSend(FedMean):
         self.meta = replace(self.meta, answers=answers) if self.meta else None
         return replies
 
-    def _learned(self, state: State, number: int) -> State:
-        """Return the state with its networks after one step by the sites' answers."""
-        assert self.meta
-        if self.learns:
-            with timed(self.phases.record.server_s, "step"):
-                self._learn(number, self.meta)
-        return self._with_networks(state, self.meta.model, self.meta.filter)
-
     def _learn(self, number: int, meta: MetaRound) -> None:
+        """Take one step of both networks, by the sites' answers."""
         answers, weights, model = meta.answers, self._site_weights(meta.answers), meta.model
         values = {
             site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else self._slope(meta, site, sums)
@@ -209,7 +207,7 @@ class MetaSend(FedMean):
             figures["loss"] = total if math.isfinite(total) else None
         else:
             if price and meta.deviations:
-                sizes = np.array([math.prod(spec.shape) for spec in self.tensor_set.specs])
+                sizes = np.array([spec.size for spec in self.tensor_set.specs])
                 total += price * bytes_slope(meta.deviations, sizes, meta.theta.value, model.tau, self.settings.keep)
             figures["stepped"] = model.step(total)
             figures["slope"] = total if math.isfinite(total) else None
@@ -257,9 +255,9 @@ class MetaSend(FedMean):
         record["train_loss"], record["deviation"] = sums["nll_sum"] / sums["num_tokens"], sums["deviation"]
         return sums
 
-    def _parser(self, site: str) -> Callable[[Message, Expected, NamedTensors | None], Training]:
+    def _probed(self, site: str) -> Sums | None:
         assert self.meta
-        return partial(parse_training, probed=self.meta.probes[site])
+        return self.meta.probes[site]
 
     def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
         if self.meta is None or not self.learns:

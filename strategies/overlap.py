@@ -6,6 +6,7 @@ then on. The server keeps counts (overlap.json) and no hash.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,8 @@ def _ask_and_compare(grid: Grid, settings: Settings, registry: Registry, folder:
     _check_one_key(parsing.checks, registry)
     leaking = {site: to_record({protocol.LEAKING: hashes}) for site, hashes in leaks(digests).items()}
     need = f"overlap = {settings.overlap!r} needs every site's number of pairs that leak"
-    counts = ask_every_site(
-        grid, settings, registry, folder, protocol.LEAKS, parsing.leaks, need, lambda _: WITHOUT_TENSORS, leaking
-    )
+    ask = partial(ask_every_site, grid, settings, registry, folder, protocol.LEAKS)
+    counts = ask(parsing.leaks, need, lambda _: WITHOUT_TENSORS, protocol.ARRAYS, leaking)
     if settings.overlap == "remove":
         try:
             check_left(
@@ -124,11 +124,7 @@ class _Parsing:
         return {split: {one: arrays[protocol.digests_name(split, one)] for one in languages} for split in SPLITS}
 
     def leaks(self, site: str, reply: Message, size: int) -> dict[Split, int]:
-        """How many pairs of dev and of test a LEAKS reply says.
-
-        Raises:
-            ExchangeError: other numbers, or more than the site has.
-        """
+        """Return the pairs of dev and test in a LEAKS reply; raise ExchangeError for other numbers, or more than there are."""
         check_records(reply, {protocol.TASK, protocol.METRICS})
         counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
         for split in JUDGED:

@@ -13,7 +13,7 @@ from fedlingua.backbones.parts import PARTS
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import NamedTensors
-from strategies.aggregation import State, in_clusters, weights_of
+from strategies.aggregation import State, shares_of, weights_of
 from strategies.fed_mean import FedMean
 from strategies.updates import Update
 
@@ -28,10 +28,6 @@ class OwnModels(FedMean):
 
     initial: NamedTensors
 
-    @property
-    def tells_shares(self) -> bool:
-        return self.settings.own_model == "shared-private"
-
     def init(self, tensors: NamedTensors) -> State:
         self.initial = tensors
         return super().init(tensors)
@@ -39,17 +35,16 @@ class OwnModels(FedMean):
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
         """Aggregate the clusters' means, and store every site's model beside them."""
         sent = {f"{SENT}/{site}/{name}": np.array(tensor) for site, of in updates.items() for name, tensor in of.tensors.items()}
-        values = {**state.values, SHARES: self._shares(state, updates)} if self.tells_shares else state.values
+        tells_shares = self.settings.own_model == "shared-private"
+        values = {**state.values, SHARES: self._shares(state, updates)} if tells_shares else state.values
         return replace(super().aggregate(state, updates), memory={**state.memory, **sent}, values=values)
 
     def _shares(self, state: State, updates: Mapping[str, Update]) -> dict[str, list[float]]:
         """Return site -> its weight in its clusters' means, by part; clusters without any reply keep the previous weights."""
         shares = {site: list(own) for site, own in state.values.get(SHARES, {}).items()}
-        weights = weights_of(self.settings)
-        for part, cluster, sites in in_clusters(updates, self.clusters):
-            counts = dict(zip(sites, weights([updates[site] for site in sites]) if sites else [], strict=True))
-            for site in self.clusters[part][cluster] if sites else ():
-                shares.setdefault(site, [0.0] * len(PARTS))[PARTS.index(part)] = counts.get(site, 0.0)
+        for part, cluster, weights in shares_of(updates, self.clusters, weights_of(self.settings)):
+            for site in self.clusters[part][cluster]:
+                shares.setdefault(site, [0.0] * len(PARTS))[PARTS.index(part)] = weights.get(site, 0.0)
         return shares
 
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:

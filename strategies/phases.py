@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -16,6 +17,7 @@ from fedlingua.exchange.records import message_bytes
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase, Settings
 from strategies.checks import WITHOUT_TENSORS, check_task
+from strategies.flower_records import site_of
 from strategies.holdings import Holdings
 from strategies.progress import Progress
 from strategies.record import RoundRecord
@@ -47,9 +49,9 @@ class _Unanswered:
 class Phases:
     """The phases of a run, round after round. `record` is the current round's. Remembers which sites have not answered yet."""
 
-    def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, holdings: Holdings | None = None) -> None:
+    def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, progress: Progress, holdings: Holdings) -> None:
         self.settings, self.registry, self.folder = settings, registry, folder
-        self.holdings = holdings or Holdings()
+        self.progress, self.holdings = progress, holdings
         self.begin_round(0, 0)
         self._refused: set[str] = set()
         """Sites whose last reply was bad."""
@@ -72,7 +74,7 @@ class Phases:
 
     # --- Who is asked ----------------------------------------------------------------------------------------------------------
 
-    def available(self, grid: Grid, phase: Phase, progress: Progress) -> list[str]:
+    def available(self, grid: Grid, phase: Phase) -> list[str]:
         """Return the sites to ask now, in federation order; absent, busy and excluded sites are recorded as failures."""
         known = set(self.registry.sites)
         connected, refused = self.registry.refresh(grid, self.settings.deadline_of("join"))
@@ -84,8 +86,8 @@ class Phases:
         self._pull_late_replies(grid)
         available = []
         for site in self.registry.expected:
-            if self._is_aside(site, progress):
-                count = progress.bad_replies[site]
+            if self._is_aside(site):
+                count = self.progress.bad_replies[site]
                 self.record.fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase)
             elif site not in connected:
                 self._unanswered.pop(site, None)  # with its node the message is gone, too
@@ -108,8 +110,8 @@ class Phases:
             if answers or time.monotonic() > request.retry_at:
                 del self._unanswered[site]
 
-    def _is_aside(self, site: str, progress: Progress) -> bool:
-        return 0 < self.settings.max_bad_replies <= progress.bad_replies.get(site, 0)
+    def _is_aside(self, site: str) -> bool:
+        return 0 < self.settings.max_bad_replies <= self.progress.bad_replies.get(site, 0)
 
     # --- Asking ----------------------------------------------------------------------------------------------------------------
 
@@ -119,7 +121,6 @@ class Phases:
         requests: Callable[[], Iterable[Message]],
         phase: Phase,
         parse: Parser[T],
-        progress: Progress,
         most_bytes: int = WITHOUT_TENSORS,
     ) -> list[Reply[T]]:
         """Send the messages of `requests`, one to each site, and return the good replies in federation order, at least a quorum.
@@ -130,28 +131,27 @@ class Phases:
             RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`.
         """
         good: dict[str, Reply[T]] = {}
-        again: set[str] | None = None
-        """Sites that are asked once more; None before that."""
+        sites: Collection[str] = self.registry.expected
+        asks_again = True
+        """Whether sites may still be asked once more after bad replies."""
+        # A run that waits for a quorum, or takes what there is at the end, waits for every reply.
+        hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
         gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
-            asked = {site: message for message in requests() if (site := str(_task(message)["site"])) not in good}
-            if again:
-                asked = {site: message for site, message in asked.items() if site in again}
-            # A run that waits for a quorum, or takes what there is at the end, waits for every reply.
-            hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
+            asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
             needed = 0 if hears_all else self.quorum - len(good)
-            answered, lost = self._ask_once(grid, asked, phase, parse, progress, needed, most_bytes, again is None)
+            answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
             good |= answered
-            if lost:  # sites that no longer hold what the request named by its hash
-                asked = {site: message for message in requests() if (site := str(_task(message)["site"])) in lost}
-                good |= self._ask_once(grid, asked, phase, parse, progress, needed - len(answered), most_bytes, again is None)[0]
-            if again is None and len(good) < self.quorum <= len(good) + len(self._refused):
-                again = set(self._refused)
-                self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(again))}")
+            if lost:  # these no longer hold what their request named by its hash, and are sent it whole
+                sites = lost
                 continue
-            again = set()
+            if asks_again and len(good) < self.quorum <= len(good) + len(self._refused):
+                sites, asks_again = set(self._refused), False
+                self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(sites))}")
+                continue
             if len(good) >= self.quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
                 break
+            sites, asks_again = self.registry.expected, False
             if (waiting := f"waiting for sites, {len(good)} of {self.quorum} are good") != waited:
                 self.note(f"round {self.record.number}, {phase}: {waiting}")
             waited = waiting
@@ -165,7 +165,6 @@ class Phases:
         messages: dict[str, Message],
         phase: Phase,
         parse: Parser[T],
-        progress: Progress,
         needed: int,
         most_bytes: int,
         asks_again: bool,
@@ -176,7 +175,7 @@ class Phases:
         failures: list[Failure] = []
         self._refused.clear()
         self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=len(sites))
-        tasks = {site: Task.of(_task(message)) for site, message in messages.items()}
+        tasks = {site: Task.of(message.content.config_records[protocol.TASK]) for site, message in messages.items()}
         whole, types = self.holdings.name(messages), {site: kind_of(message) for site, message in messages.items()}
         for site in tasks:
             self.record.of(site)["downlink_bytes"] += message_bytes(messages[site])
@@ -208,7 +207,7 @@ class Phases:
                 raise  # an error of the server itself
             except Exception as error:  # a reply with arbitrary content may fail anywhere
                 failures.append(bad_reply(site, error))
-                self.refuse(failures[-1], phase, progress)
+                self._refuse(failures[-1], phase)
             else:
                 seconds = round(time.monotonic() - started, 3)
                 about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
@@ -232,20 +231,20 @@ class Phases:
                 retry_at = time.monotonic() + self._pauses[failure.site]
                 self._unanswered[failure.site] = _Unanswered(failure.unanswered, retry_at)
             if failure.kind in ("unreadable", "failed", "not held"):
-                self.refuse(failure, phase, progress)
+                self._refuse(failure, phase)
             elif failure.kind != "refused":  # refused replies were recorded above, as they arrived
                 self.record.fail(failure, phase)
         return good, lost
 
     # --- What went wrong -------------------------------------------------------------------------------------------------------
 
-    def refuse(self, failure: Failure, phase: Phase, progress: Progress) -> None:
+    def _refuse(self, failure: Failure, phase: Phase) -> None:
         """Record a refused reply, and set the site aside once it has sent too many."""
         self.record.fail(failure, phase)
         self._refused.add(failure.site)
-        progress.bad_replies[failure.site] = progress.bad_replies.get(failure.site, 0) + 1
-        if self._is_aside(failure.site, progress):
-            self.note(f"site {failure.site} is set aside: {progress.bad_replies[failure.site]} of its replies were refused")
+        count = self.progress.bad_replies[failure.site] = self.progress.bad_replies.get(failure.site, 0) + 1
+        if self._is_aside(failure.site):
+            self.note(f"site {failure.site} is set aside: {count} of its replies were refused")
 
     @property
     def quorum(self) -> int:
@@ -282,8 +281,8 @@ def ask_every_site(
     parse: Parser[T],
     need: str,
     most_bytes: Callable[[str], int],
-    arrays: Mapping[str, ArrayRecord] | None = None,
-    configs: Mapping[str, ConfigRecord] | None = None,
+    record_name: str = "",
+    records: Mapping[str, ArrayRecord | ConfigRecord] = MappingProxyType({}),
 ) -> dict[str, T]:
     """Ask all sites once before the first round, which all of them have to answer: site -> its parsed reply, in federation order.
 
@@ -292,7 +291,7 @@ def ask_every_site(
     Args:
         need: what every site is needed for, in words.
         most_bytes: of a site's reply, before it is looked at.
-        arrays, configs: for each site; the latter as SECURE.
+        record_name, records: site -> a record of its request, and what it is called there.
 
     Raises:
         RunError: a site that is not here, or gave nothing usable; with `need`, the names and what each said.
@@ -304,10 +303,9 @@ def ask_every_site(
 
     ask = list(tasks)
     for _ in range(2):
-        messages = {site: registry.request(message_type, tasks[site], deadline, (arrays or {}).get(site)) for site in ask}
-        for site, config in (configs or {}).items():
-            if site in messages:
-                messages[site].content[protocol.SECURE] = config
+        messages = {site: registry.request(message_type, tasks[site], deadline) for site in ask}
+        for site in messages.keys() & records.keys():
+            messages[site].content[record_name] = records[site]
         folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
         failures: list[Failure] = []
         for site, reply in replies_to(grid, messages, deadline, most_bytes):
@@ -333,7 +331,3 @@ def ask_every_site(
 def _loss(sums: Any) -> float | None:
     """Of what was trained or measured, nats a token; scores have none."""
     return float(sums["nll_sum"] / sums["num_tokens"]) if "nll_sum" in sums else None
-
-
-def _task(message: Message) -> Mapping[str, Any]:
-    return message.content.config_records[protocol.TASK]

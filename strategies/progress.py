@@ -110,20 +110,9 @@ class Progress:
         return 0 < patience <= number - _last_fall(measured, min_gain, best_by)
 
     def values(self) -> dict[str, Any]:
-        """Return everything in JSON's types; floats are restored bit for bit."""
+        """Return everything as JSON can hold it; floats are restored bit for bit."""
         version, words, gauss = self.random.getstate()
-        return {
-            "best_round": self.best_round,
-            "dev_losses": {str(n): {site: dict(sums) for site, sums in losses.items()} for n, losses in self.dev_losses.items()},
-            "pending": self.pending,
-            "traffic": self.traffic,
-            "savings": self.savings,
-            "stages": {site: {str(n): attempt for n, attempt in trained.items()} for site, trained in self.stages.items()},
-            "bad_replies": self.bad_replies,
-            "digests": self.digests,
-            "lengths": self.lengths,
-            "random": [version, list(words), gauss],
-        }
+        return {**{name: getattr(self, name) for name in _STORED}, "random": [version, list(words), gauss]}
 
     @classmethod
     def of(cls, number: int, values: Mapping[str, Any]) -> "Progress":
@@ -131,19 +120,17 @@ class Progress:
         random = Random()
         version, words, gauss = values["random"]
         random.setstate((version, tuple(words), gauss))
-        return cls(
-            random=random,
-            round=number,
-            best_round=values["best_round"],
-            dev_losses={int(n): losses for n, losses in values["dev_losses"].items()},
-            pending=values.get("pending"),
-            traffic=[(up, down) for up, down in values["traffic"]],
-            savings=[(tensors, numbers) for tensors, numbers in values["savings"]],
-            stages={site: {int(n): attempt for n, attempt in trained.items()} for site, trained in values["stages"].items()},
-            bad_replies=dict(values["bad_replies"]),
-            digests=dict(values["digests"]),
-            lengths=dict(values.get("lengths", {})),
-        )
+        progress = cls(random, number, **{name: values[name] for name in _STORED if name in values})
+        # JSON has neither whole numbers as keys nor tuples.
+        progress.dev_losses = {int(n): losses for n, losses in progress.dev_losses.items()}
+        progress.stages = {site: {int(n): attempt for n, attempt in rounds.items()} for site, rounds in progress.stages.items()}
+        progress.traffic = [(up, down) for up, down in progress.traffic]
+        progress.savings = [(tensors, numbers) for tensors, numbers in progress.savings]
+        return progress
+
+
+_STORED = ("best_round", "dev_losses", "pending", "traffic", "savings", "stages", "bad_replies", "digests", "lengths")
+"""Fields that a checkpoint holds as they are."""
 
 
 def mean_loss(losses: Mapping[str, Sums], best_by: str) -> float:

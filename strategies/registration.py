@@ -1,13 +1,12 @@
 """Registration: ask every node once which sites it hosts, refuse those that do not fit, and admit late and returning ones."""
 
-import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedlingua.common.errors import ExchangeError, RunError
@@ -76,11 +75,9 @@ class Registry:
         mixed, everybody = self.federation.rules.split.mixed, self.federation.sites
         return {name: [site.direction for site in (everybody if mixed else sites)] for name, sites in self.members.items()}
 
-    def request(self, message_type: str, task: Task, deadline_s: float, arrays: ArrayRecord | None = None) -> Message:
+    def request(self, message_type: str, task: Task, deadline_s: float) -> Message:
         """Make a request to a registered site. deadline_s: seconds until its reply is due."""
         content = RecordDict({protocol.TASK: ConfigRecord(task.request()), protocol.RULES: self._rules()})
-        if arrays is not None:
-            content[protocol.ARRAYS] = arrays
         # A request that nobody has taken up is not taken up much later; past the deadline, so that a late site is told from a lost one.
         lives = 60.0 + 1.5 * deadline_s
         to = self.nodes[task.site]
@@ -102,7 +99,10 @@ class Registry:
             del self._asked[node]
         new = sorted(connected - set(self._asked))
         if new:
-            ids = grid.push_messages([self._describe_request(node, deadline_s) for node in new])
+            about: dict[str, Any] = {"message_type": protocol.DESCRIBE, "group_id": "0", "ttl": max(deadline_s, 60.0)}
+            rules = self._rules()
+            requests = [Message(RecordDict({protocol.RULES: rules}), dst_node_id=node, **about) for node in new]
+            ids = grid.push_messages(requests)
             self._asked |= {node: str(number) for node, number in zip(new, ids, strict=True)}
         failures: list[Failure] = []
         for node, number in sorted(self._asked.items()):
@@ -134,10 +134,6 @@ class Registry:
     @property
     def waits_for_answers(self) -> bool:
         return any(self._asked.values())
-
-    def _describe_request(self, node: int, deadline_s: float) -> Message:
-        content = RecordDict({protocol.RULES: self._rules()})
-        return Message(content, dst_node_id=node, message_type=protocol.DESCRIBE, group_id="0", ttl=max(deadline_s, 60.0))
 
     def _rules(self) -> ConfigRecord:
         return ConfigRecord(self.federation.rules.flat())
@@ -193,9 +189,8 @@ class Registry:
         except ExchangeError as error:
             return "refused", str(error)
         sizes = [site.sizes.before(self.federation.rules.sizes) for site in members]
-        limits = dataclasses.asdict(self.federation.rules.limits)
         for split in () if self.federation.rules.split.mixed else SPLITS:
-            asked, most = sum(one.of(split) for one in sizes), limits[split] * len(members)
+            asked, most = sum(one.of(split) for one in sizes), self.federation.rules.limits.of(split) * len(members)
             if (all(one.of(split) for one in sizes) and record[split] != asked) or 0 < most < record[split]:
                 return "refused", f"says {record[split]} sentences of {split}; the federation file has {asked or most}"
         for split, number in self._left_out.get(site, {}).items():
@@ -275,17 +270,16 @@ def _site_json(registry: Registry, site: str, nodes: Sequence[int]) -> dict[str,
     account = {
         "read": about["read"],
         "kept": about["kept"],
-        "dropped": dict(zip(cast(list[str], about["reasons"]), cast(list[int], about["dropped"]), strict=True)),
+        "dropped": dict(zip(about["reasons"], about["dropped"], strict=True)),
     }
     if "failures" in about:
-        failed = zip(cast(list[str], about["failures"]), cast(list[int], about["failed_documents"]), strict=True)
-        account["failed_documents"] = dict(failed)
+        account["failed_documents"] = dict(zip(about["failures"], about["failed_documents"], strict=True))
     directions = [str(direction) for direction in registry.directions[site]]
     return {
         "directions": directions,
         "members": {one.name: str(one.direction) for one in registry.members[site]},
         "node": nodes.index(registry.nodes[site]),
-        **{split: about[split] for split in ("train", "dev", "test")},
+        **{split: about[split] for split in SPLITS},
         "accounts": {directions[0] if len(directions) == 1 else "all": account},
     }
 

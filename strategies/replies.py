@@ -114,7 +114,9 @@ def replies_to(
                 number = reply.number if isinstance(reply, Unreadable) else str(reply.metadata.reply_to_message_id)
                 if asked not in waiting:
                     about = site_of.get(number)
-                    yield about or "", _unasked(about)
+                    why = "a second reply to the same message; the first one counts"
+                    why = why if about else "a reply to a message that was never sent"
+                    yield about or "", Failure(about or "unknown", why, "duplicate")
                     continue
                 waiting.discard(asked)
                 yield site, _fault(site, reply, asked, most) or cast(Message, reply)
@@ -166,12 +168,6 @@ def bad_reply(site: str, error: Exception) -> Failure:
     """Return the failure of a reply that could not be read, in our own words or by the type of the exception."""
     said = str(error) if isinstance(error, ExchangeError) else f"its records are not those of a reply ({type(error).__name__})"
     return Failure(site, f"bad reply: {said}")
-
-
-def _unasked(site: str | None) -> Failure:
-    if site is None:
-        return Failure("unknown", "a reply to a message that was never sent", "duplicate")
-    return Failure(site, "a second reply to the same message; the first one counts", "duplicate")
 
 
 def _silent(site: str, grid: Grid, nodes: Mapping[str, int], deadline_s: float, past_deadline: bool, number: str) -> Failure:

@@ -1,4 +1,7 @@
-"""What a reply says, once it can be believed: one function a phase, each refusing with an ExchangeError what is not as it has to be."""
+"""What a reply says, once it can be believed: one function a phase.
+
+Each refuses what is not as it has to be: it raises an ExchangeError that says what was got and what was wanted.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +16,7 @@ from fedlingua.evaluation.sums import Scores as Scores
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, Numbers, flat_parts, runs
 from fedlingua.exchange.records import opened, view
-from fedlingua.exchange.tensors import NamedTensors, TensorSet
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, TensorSet
 from fedlingua.selection.masks import everything, unpack_selected
 from fedlingua.selection.meta_gradient import PROJECTED
 from fedlingua.selection.second_filter import SIZE
@@ -94,11 +97,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
 
     Args:
         received: what its training started from; None where tensors stay with the site.
-        probed: the sums of its probe, where the reply says only what was selected of the update; the seconds of that are added.
-
-    Raises:
-        ExchangeError: with what was got and what was wanted.
-    """
+        probed: the sums of its probe, where the reply says only what was selected of the update; the seconds of that are added."""
     settings, tensor_set = expected.settings, expected.tensor_set
     carried = {
         protocol.DEVIATIONS: settings.by_deviation,
@@ -109,7 +108,9 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS, *besides})
     metrics, arrays = reply.content.metric_records[protocol.METRICS], reply.content.array_records[protocol.ARRAYS]
     if probed is None:
-        sums = _training_sums(metrics, (*checks.TRAINING_SUMS, *_of_selection(settings)), expected)
+        of_selection = (protocol.SELECT_S, protocol.THETA) if settings.by_deviation else (protocol.SELECT_S,)
+        besides_sums = () if settings.selected_by == "all" else of_selection
+        sums = _training_sums(metrics, (*checks.TRAINING_SUMS, *besides_sums), expected)
     else:
         seconds = checks.check_numbers(metrics, (protocol.SELECT_S,))
         checks.check_seconds(seconds, expected.most_seconds)
@@ -121,7 +122,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
     if received is None:
         if arrays:
             raise ExchangeError("carries tensors, which stay at the sites under this method")
-        return Training(Update(expected.site, Joined({}, TensorSet(tensor_set.name, ())), size), sums, NO_CHANGE, "", dev=dev)
+        return Training(Update(expected.site, Joined({}, NOTHING), size), sums, NO_CHANGE, "", dev=dev)
     digest = arrays.object_id  # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already
     selection, code = None, settings.code_up
     if settings.selected_by != "all":
@@ -149,11 +150,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
 
 
 def parse_probe(reply: Message, expected: Expected) -> Sums:
-    """The sums of a training whose update waits at the site, and the median of its deviations.
-
-    Raises:
-        ExchangeError: with what was got and what was wanted.
-    """
+    """The sums of a training whose update waits at the site, and the median of its deviations."""
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
     metrics = reply.content.metric_records[protocol.METRICS]
     return _training_sums(metrics, (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S), expected)
@@ -206,13 +203,6 @@ def _in_an_epoch(examples: int, settings: Settings) -> int:
     return examples // window * window
 
 
-def _of_selection(settings: Settings) -> tuple[str, ...]:
-    """What the sums say besides where an update is selected from."""
-    if settings.selected_by == "all":
-        return ()
-    return (protocol.SELECT_S, *((protocol.THETA,) if settings.by_deviation else ()))
-
-
 def parse_evaluation(reply: Message, expected: Expected) -> Sums:
     """As `parse_dev_loss`, of a reply that has nothing else."""
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
@@ -220,11 +210,7 @@ def parse_evaluation(reply: Message, expected: Expected) -> Sums:
 
 
 def parse_dev_loss(record: MetricRecord, expected: Expected) -> Sums:
-    """The sums of a dev loss, over the same text in every round.
-
-    Raises:
-        ExchangeError: with what was got and what was wanted.
-    """
+    """The sums of a dev loss, over the same text in every round."""
     dev, settings = int(expected.about["dev"]), expected.settings
     # Text in one language is measured in sequences, which hold a sentence or more.
     tokens = (1 if settings.task == "translation" else 0, settings.max_tokens)
@@ -271,10 +257,9 @@ def parse_slope(record: Any, projections: Any, expected: Expected) -> dict[str, 
 
 
 def parse_scores(reply: Message, expected: Expected, texts: Sequence[str], mixed: bool) -> dict[str, Scores]:
-    """The sums of the scores of each of the site's `texts`, result and base of the same sentences. mixed: it has dev text of others, too.
+    """The sums of the scores of each of the site's `texts`, result and base of the same sentences.
 
-    Raises:
-        ExchangeError: with what was got and what was wanted.
+    mixed: the site has dev text of others, too.
     """
     split, settings = expected.settings.score_split, expected.settings
     records, most, measure = reply.content.metric_records, int(expected.about[split]), MEASURES[settings.task]

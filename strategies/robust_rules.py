@@ -7,7 +7,7 @@ import numpy as np
 
 from fedlingua.exchange.joined import Flat, Numbers
 from fedlingua.exchange.tensors import NamedTensors
-from strategies.aggregation import each_number, equally, weighted_mean
+from strategies.aggregation import each_number, fed_mean
 from strategies.cores import BLOCK, SPAN, in_order
 from strategies.updates import Update
 
@@ -16,7 +16,7 @@ Rule = Callable[[Sequence[Update]], NamedTensors]
 
 def median(updates: Sequence[Update]) -> NamedTensors:
     """Return the coordinate-wise median in float32; of an even number, the middle two's mean: Yin et al. 2018, definition 1."""
-    return each_number(updates, partial(_by_number, lambda numbers: np.median(numbers, axis=0)))
+    return _by_number(updates, lambda numbers: np.median(numbers, axis=0))
 
 
 def trimmed_mean(updates: Sequence[Update], liars: int) -> NamedTensors:
@@ -29,7 +29,7 @@ def trimmed_mean(updates: Sequence[Update], liars: int) -> NamedTensors:
         mean: Numbers = ordered[liars : len(numbers) - liars].mean(axis=0)
         return mean
 
-    return each_number(updates, partial(_by_number, mean_of_the_rest))
+    return _by_number(updates, mean_of_the_rest)
 
 
 def krum(updates: Sequence[Update], liars: int) -> NamedTensors:
@@ -83,18 +83,24 @@ ROBUST: dict[str, Callable[[int], Rule]] = {
 """`aggregation` -> the rule, made with `robust.byzantine-sites`; one line for each rule."""
 
 
-def _by_number(choose: Callable[[Numbers], Numbers], arrays: Sequence[Flat]) -> Numbers:
-    """Apply `choose`, (sites, n) -> (n,), block by block, so that arrays in files are never in memory as a whole."""
-    total = np.empty(len(arrays[0]), np.float32)
+def _by_number(updates: Sequence[Update], choose: Callable[[Numbers], Numbers]) -> NamedTensors:
+    """Apply `choose`, (sites, n) -> (n,), to all numbers, block by block, so that arrays in files are never in memory as a whole."""
 
-    def fold(span: int) -> None:
-        for first in range(span, min(span + SPAN, len(total)), BLOCK):
-            total[first : first + BLOCK] = choose(np.stack([array[first : min(first + BLOCK, len(total))] for array in arrays]))
+    def chosen(arrays: Sequence[Flat]) -> Numbers:
+        total = np.empty(len(arrays[0]), np.float32)
 
-    in_order(fold, range(0, len(total), SPAN))
-    return total
+        def fold(span: int) -> None:
+            for first in range(span, min(span + SPAN, len(total)), BLOCK):
+                total[first : first + BLOCK] = choose(
+                    np.stack([array[first : min(first + BLOCK, len(total))] for array in arrays])
+                )
+
+        in_order(fold, range(0, len(total), SPAN))
+        return total
+
+    return each_number(updates, chosen)
 
 
 def _mean_of(updates: Sequence[Update], places: Sequence[int]) -> NamedTensors:
     chosen = [updates[place] for place in sorted(places)]
-    return weighted_mean(chosen[0].tensors, chosen, equally)
+    return fed_mean(chosen[0].tensors, chosen)

@@ -79,11 +79,10 @@ class Rounds(Strategy):
         self.run_id, self.attempt = str(run.get("id", "")), int(run.get("attempt", 1))
         self.state = self.sent = State({})
         """`sent`: the state that the current round's requests carry, like `current_arrays` of Flower's FedAdam."""
-        self.progress = Progress(Random(f"{of.settings.seed}/server"))
         self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
         self.scores: dict[str, Scores] = {}
         holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round), of.settings.rounds_at_sites)
-        self.phases = Phases(of.settings, of.registry, of.folder, holdings)
+        self.phases = Phases(of.settings, of.registry, of.folder, Progress(Random(f"{of.settings.seed}/server")), holdings)
         self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
         self.note = self.phases.note
         self.result = Result()
@@ -103,6 +102,10 @@ class Rounds(Strategy):
     @abstractmethod
     def evaluate(self, state: State, number: int, grid: Grid) -> Any:
         """Measure the sites' dev losses under a state by messages of their own."""
+
+    @property
+    def progress(self) -> Progress:
+        return self.phases.progress
 
     @property
     def rides(self) -> bool:
@@ -219,12 +222,12 @@ class Rounds(Strategy):
             tensors: Any = newest.tensors
             for part, clusters in tensors.items():
                 for cluster in clusters:  # one after another: twice is too much of a full model
-                    of_part = TensorSet(self.tensor_set.name, tuple(self.tensor_set.of_part(part)))
+                    of_part = self.tensor_set.in_part(part)
                     clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
             memory = {name: array for name, array in newest.own.items() if not name.startswith(RESIDUAL)}
             residuals = {name.removeprefix(RESIDUAL): newest.own[name] for name in newest.own if name not in memory}
             self.state = State(tensors, newest.number, memory, newest.values["strategy"], residuals)
-            self.progress = Progress.of(newest.number, newest.values["progress"])
+            self.phases.progress = Progress.of(newest.number, newest.values["progress"])
             self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
         self.folder.cut_rounds(self.progress.round)
         self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
@@ -239,14 +242,18 @@ class Rounds(Strategy):
 
     def _finish(self, grid: Grid, num_rounds: int) -> None:
         """Deliver the best round's tensors and collect the scores."""
-        best, state = self._best_rounds(), self.state
+        state, last = self.state, self.progress.round
+        best = {
+            site: self.progress.best_round if self.one_best_round else self._best_up_to(site, last)
+            for site in self.registry.expected
+        }
         self.phases.begin_round(num_rounds, num_rounds)
         if self.travels and self.progress.best_round > 0:
             stored = self.folder.checkpoints.load(self.progress.best_round)
             self.state = state = State(stored.tensors, values=stored.values["strategy"])
         self.result.arrays = arrays_of(state)
         ask = partial(self._requests, protocol.FINISH, state, grid, best.__getitem__)
-        replies = self.phases.exchange(grid, ask, "finish", self._parse_scores, self.progress)
+        replies = self.phases.exchange(grid, ask, "finish", self._parse_scores)
         self.scores = {text: scores for reply in replies for text, scores in reply.parsed.items()}
         best_round = self.progress.best_round if self.one_best_round else best
         self.folder.update(best_round=best_round, failures_at_the_end=self.phases.record.failures)
@@ -255,12 +262,6 @@ class Rounds(Strategy):
         texts = [member.name for member in self.registry.members[site]]
         mixed = self.registry.federation.rules.split.mixed
         return parse_scores(reply, self._expected(site), texts, mixed)
-
-    def _best_rounds(self) -> dict[str, int]:
-        """Return site -> the round that it uses: one for all by the federation's dev loss, or each site's own best."""
-        if self.one_best_round:
-            return dict.fromkeys(self.registry.expected, self.progress.best_round)
-        return {site: self._best_up_to(site, self.progress.round) for site in self.registry.expected}
 
     def _best_up_to(self, site: str, last: int) -> int:
         """Return the round that the site would use if the run ended with round `last`."""
@@ -273,7 +274,7 @@ class Rounds(Strategy):
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
         """Make a request for each available site with its tensors of a state. round_of: site -> their round; 0: the base, no tensors."""
         packed, messages = Packed(), []
-        for site in self.phases.available(grid, PHASES[message_type], self.progress):
+        for site in self.phases.available(grid, PHASES[message_type]):
             number = round_of(site)
             messages.append(self._request(message_type, site, number, number))
             messages[-1].content[protocol.ARRAYS] = pack(self.model_for(state, site) if number else {}, self.tensor_set, packed)

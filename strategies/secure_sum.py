@@ -11,7 +11,7 @@ What a cluster's sum gives is its mean, which takes each survivor's place in `ag
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,10 +32,11 @@ from fedlingua.privacy.fixed_point import MOST_EXPONENT, Group, decode, next_exp
 from fedlingua.privacy.masks import context, unmasked
 from fedlingua.privacy.roster import KEY_BYTES, Roster
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
-from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, sizes_of, totals
+from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, totals
 from strategies.aggregation import State
 from strategies.checks import check_records
 from strategies.fed_mean import FedMean
+from strategies.flower_records import site_of
 from strategies.norms import NO_CHANGE
 from strategies.outliers import learning_rates
 from strategies.phases import RoundSkippedError, ask_every_site
@@ -61,11 +62,9 @@ class SecureFedMean(FedMean):
     def __init__(self, of: Federated) -> None:
         super().__init__(of)
         self._parts = [part for part in PARTS if self.tensor_set.of_part(part)]
-        self._sets: dict[str, TensorSet] = {
-            part: TensorSet(self.tensor_set.name, tuple(self.tensor_set.of_part(part))) for part in self._parts
-        }
+        self._sets: dict[str, TensorSet] = {part: self.tensor_set.in_part(part) for part in self._parts}
         least = self.settings.privacy_min_cluster
-        for part, cluster, sites in self._clusters():
+        for part, cluster, sites in self.averaged_clusters():
             Group.of(len(sites))
             if len(sites) < least:
                 raise RunError(
@@ -95,7 +94,7 @@ class SecureFedMean(FedMean):
         of_round = SEALED_BYTES * len(names)
         configs = dict.fromkeys(names, ConfigRecord(self.roster.record()))
         parse = partial(_sealed, of_round * num_rounds)
-        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * of_round * num_rounds, configs=configs)
+        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * of_round * num_rounds, protocol.SECURE, configs)
         self.note(
             f"secure sums over {len(names)} sites, {self.roster.threshold} of them open one; roster {self.roster.hash.hex()[:16]}"
         )
@@ -106,13 +105,13 @@ class SecureFedMean(FedMean):
         self._masked.clear()
         messages = list(super().configure_train(server_round, arrays, config, grid))
         if before := self._opened.get(str(server_round)):
-            here = {_site(message) for message in messages}
+            here = {site_of(message) for message in messages}
             if missing := [site for site in before if site not in here]:
                 whom = f"opened before over {', '.join(before)}, and {', '.join(missing)} cannot be asked"
                 self._fail(f"the sum of round {server_round} was {whom}; resume with them")
-            messages = [message for message in messages if _site(message) in before]
+            messages = [message for message in messages if site_of(message) in before]
         for message in messages:
-            own = self.roster.clusters_of(_site(message))
+            own = self.roster.clusters_of(site_of(message))
             scales = {part: self._exponents(server_round, part, cluster) for part, (cluster, _) in own.items()}
             message.content[protocol.SECURE] = ConfigRecord({str(part): each for part, each in scales.items()})
         return messages
@@ -145,7 +144,7 @@ class SecureFedMean(FedMean):
         self._opened[str(number)] = survivors
         self.folder.write(OPENED, self._opened)
         ask = partial(self._unmask_requests, number, survivors)
-        shares = {each.site: each.parsed for each in self.phases.exchange(self._grid, ask, "send", self._shares, self.progress)}
+        shares = {each.site: each.parsed for each in self.phases.exchange(self._grid, ask, "send", self._shares)}
         try:
             seeds, keys = self._secrets(number, survivors, shares)
         except ExchangeError as error:
@@ -157,13 +156,13 @@ class SecureFedMean(FedMean):
             self._fail(self._uncancelled(number, "the counters"))
         means: dict[str, dict[str, Flat]] = {site: {} for site in survivors}
         exponents: dict[str, dict[str, list[int]]] = {part: {} for part in self._parts}
-        for part, cluster, sites in self._clusters():
+        for part, cluster, sites in self.averaged_clusters():
             here = [site for site in sites if site in survivors]
             scales = self._exponents(number, part, cluster)
             exponents[part][cluster] = scales
             if here:
                 change = self._mean_change(number, part, cluster, here, scales, seeds, keys)
-                sizes, most = sizes_of(self.tensor_set, part), self._most_exponent(number)
+                sizes, most = self.tensor_set.sizes_of(part), self._most_exponent(number)
                 exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
                 new = self._start(part, cluster) + change
                 for site in here:
@@ -192,7 +191,7 @@ class SecureFedMean(FedMean):
 
     def _unmask_requests(self, number: int, survivors: Sequence[str]) -> list[Message]:
         messages = []
-        for site in self.phases.available(self._grid, "send", self.progress):
+        for site in self.phases.available(self._grid, "send"):
             if site in survivors:
                 messages.append(self._request(protocol.UNMASK, site, number, number))
                 at = SEALED_BYTES * (self.roster.names.index(site) * self.roster.num_rounds + number - 1)
@@ -241,7 +240,7 @@ class SecureFedMean(FedMean):
         total = unmasked(total, self.roster, members, seeds, keys, number, bound) & np.uint16(group.modulus - 1)
         if (total[count:] != len(here)).any():
             self._fail(self._uncancelled(number, f"the {part} cluster {cluster}"))
-        return decode(total[:count], scales, sizes_of(self.tensor_set, part), group) / np.float32(len(here))
+        return decode(total[:count], scales, self.tensor_set.sizes_of(part), group) / np.float32(len(here))
 
     def _check_enough(self, number: int, survivors: Sequence[str]) -> None:
         if len(survivors) < self.roster.threshold:
@@ -249,7 +248,7 @@ class SecureFedMean(FedMean):
                 f"round {number}: {len(survivors)} of {len(self.roster.names)} sites sent their part of the sum, and "
                 f"{self.roster.threshold} have to open it"
             )
-        for part, cluster, sites in self._clusters():
+        for part, cluster, sites in self.averaged_clusters():
             if 0 < (left := sum(site in survivors for site in sites)) < self.settings.privacy_min_cluster:
                 least = self.settings.privacy_min_cluster
                 self._fail(
@@ -283,9 +282,6 @@ class SecureFedMean(FedMean):
 
     # --- What both sides know ----------------------------------------------------------------------------------------------------
 
-    def _clusters(self) -> Iterator[tuple[Part, str, tuple[str, ...]]]:
-        return ((part, cluster, sites) for part in self._parts for cluster, sites in self.clusters[part].items())
-
     def _start(self, part: Part, cluster: str) -> Numbers:
         return join(self.sent.tensors[part][cluster], self._sets[part])[part]
 
@@ -314,7 +310,3 @@ def _bytes(reply: Message, key: str, length: int) -> bytes:
         got = f"{len(given)} bytes" if isinstance(given, bytes) else type(given).__name__
         raise ExchangeError(f"{key} is {got}; wanted {length} bytes")
     return given
-
-
-def _site(message: Message) -> str:
-    return str(message.content.config_records[protocol.TASK]["site"])

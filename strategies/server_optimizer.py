@@ -114,31 +114,13 @@ OPTIMIZERS: dict[str, Optimizer] = {"sgd": sgd, "adam": adam, "adamw": adamw, "y
 """`server.optimizer` -> the function that makes its step; one line for each optimiser."""
 
 
-def constant(_: int, __: int, ___: float) -> float:
-    """Return 1: no schedule."""
-    return 1.0
-
-
-def linear(round_number: int, _: int, decay: float) -> float:
-    """Return 1 - decay x r, at least 0: Manoel et al. 2022, table 2."""
-    return max(0.0, 1 - decay * round_number)
-
-
-def cosine(round_number: int, rounds: int, _: float) -> float:
-    """Return a share that falls from 1 to 0 over the run's rounds: Loshchilov & Hutter 2017, without restarts."""
-    return 0.5 * (1 + math.cos(math.pi * round_number / rounds))
-
-
-def inverse_sqrt(round_number: int, _: int, __: float) -> float:
-    """Return 1 / sqrt(r + 1)."""
-    return 1 / math.sqrt(round_number + 1)
-
-
 SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
-    "constant": constant,
-    "linear": linear,
-    "cosine": cosine,
-    "inverse-sqrt": inverse_sqrt,
+    "constant": lambda number, rounds, decay: 1.0,
+    # Manoel et al. 2022, table 2.
+    "linear": lambda number, rounds, decay: max(0.0, 1 - decay * number),
+    # Loshchilov & Hutter 2017, without restarts.
+    "cosine": lambda number, rounds, decay: 0.5 * (1 + math.cos(math.pi * number / rounds)),
+    "inverse-sqrt": lambda number, rounds, decay: 1 / math.sqrt(number + 1),
 }
 """`server.schedule` -> (round, from 0; number of rounds; `server.decay`) -> share of the learning rate; one line for each."""
 

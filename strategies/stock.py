@@ -28,7 +28,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedlingua.backbones.parts import PARTS
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
 from fedlingua.exchange import protocol
@@ -67,7 +66,7 @@ class Stock(SiteStrategy):
         state = state_of(arrays, self.state)
         tensors: Any = {part: dict(clusters) for part, clusters in state.tensors.items()}
         merged = dict(config)
-        for part, cluster, sites in self._clusters():
+        for part, cluster, sites in self.averaged_clusters():
             before, instance = tensors[part][cluster], self._instance(state, f"{part}/{cluster}")
             attributes = dict(vars(instance))
             given = lazy_record(before, state), ConfigRecord(dict(config)), ClusterGrid(grid, sites)
@@ -90,7 +89,7 @@ class Stock(SiteStrategy):
         messages = {site_of(reply): reply for reply in replies}
         state, tensors = self.sent, {part: dict(clusters) for part, clusters in self.sent.tensors.items()}
         memory, values = dict(state.memory), dict(state.values.get(MEMORY, {}))
-        for part, cluster, sites in self._clusters():
+        for part, cluster, sites in self.averaged_clusters():
             before, key = tensors[part][cluster], f"{part}/{cluster}"
             instance, settled = self.instances[key]
             weight = getattr(instance, "weighted_by_key", WEIGHT)
@@ -114,11 +113,6 @@ class Stock(SiteStrategy):
         for name, form in state.values.get(MEMORY, {}).get(key, {}).items():
             setattr(instance, name, _from_json(form, arrays))
         return instance
-
-    def _clusters(self) -> Iterable[tuple[Any, str, Sequence[str]]]:
-        for part in PARTS:
-            for cluster, sites in self.clusters[part].items() if self.tensor_set.of_part(part) else ():
-                yield part, cluster, sites
 
 
 class ClusterGrid(CountedGrid):

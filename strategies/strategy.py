@@ -8,7 +8,7 @@ rounds: strategies/rounds.py.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-from fedlingua.backbones.parts import PARTS
+from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import cluster_of
 from fedlingua.common.timing import timed
 from fedlingua.exchange import protocol
@@ -72,6 +72,12 @@ class SiteStrategy(Rounds):
         """Return the tensors that a site's training starts from in this round, and that its update is measured against."""
         return self.model_for(self.sent, site)
 
+    def averaged_clusters(self) -> Iterator[tuple[Part, str, tuple[str, ...]]]:
+        """Yield (part, cluster, its sites) of the parts that have tensors."""
+        for part in PARTS:
+            if self.tensor_set.of_part(part):
+                yield from ((part, cluster, sites) for cluster, sites in self.clusters[part].items())
+
     @property
     def projected(self) -> int:
         """The number of tensors of which a reply may hold projections."""
@@ -97,7 +103,7 @@ class SiteStrategy(Rounds):
         if number > 0:
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
             most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers, self.projected)
-            replies = self.phases.exchange(grid, ask, self.update_phase, self.parsed, self.progress, most_bytes)
+            replies = self.phases.exchange(grid, ask, self.update_phase, self.parsed, most_bytes)
             if self.progress.pending is not None:
                 self.measured(self.progress.pending, [(reply.message, reply.site, reply.parsed.dev or {}) for reply in replies])
             state = self.aggregated(number, replies, self.checked(number, replies))
@@ -111,7 +117,7 @@ class SiteStrategy(Rounds):
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Make a request for each available site: its clusters' part of `arrays`, and `config` if any."""
         self.sent, packed, messages = state_of(arrays, self.state), Packed(), []
-        for site in self.phases.available(grid, "train", self.progress):
+        for site in self.phases.available(grid, "train"):
             messages.append(self._request(self.train_message, site, server_round, server_round - 1))
             messages[-1].content[protocol.ARRAYS] = pack(self.model_for(self.sent, site), self.tensor_set, packed)
             if config:
@@ -121,7 +127,7 @@ class SiteStrategy(Rounds):
     def parsed(self, site: str, reply: Message, size: int) -> Training:
         """Parse and check a reply, enter its figures into the round's record, and move large tensors to a file."""
         received = self.training_start(site) if self.travels and self.sent.tensors else None
-        training = self._parser(site)(reply, self._expected(site), received)
+        training = parse_training(reply, self._expected(site), received, self._probed(site))
         if received is not None:
             self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
         self._record(site, training.sums, training.change, training.update.selection, training.deviations)
@@ -199,7 +205,7 @@ class SiteStrategy(Rounds):
         """Measure dev losses under a state by messages of their own; after a skipped round, those of the round before."""
         ask = partial(self.configure_evaluate, number, arrays_of(state), ConfigRecord(), grid)
         most_bytes = size_limit(None, projected=self.projected)
-        replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, self.progress, most_bytes)
+        replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, most_bytes)
         of = number if self.progress.pending is None else self.progress.pending
         self.measured(of, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
         return replies
@@ -239,8 +245,9 @@ class SiteStrategy(Rounds):
         measures, seconds = self.progress.pending is not None, self.phases.most_seconds
         return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, seconds, measures, dev)
 
-    def _parser(self, site: str) -> Callable[[Message, Expected, NamedTensors | None], Training]:
-        return parse_training
+    def _probed(self, site: str) -> Sums | None:
+        """Return the sums of a site's probe, if its reply says only what was selected of the update."""
+        return None
 
     def _judged(self, number: int, changes: Mapping[str, tuple[Sums, Change]]) -> dict[str, Verdict]:
         """Return site -> verdict for updates not taken as they are; lengths of the others are stored for later rounds."""
@@ -287,7 +294,8 @@ class SiteStrategy(Rounds):
         if deviations is not None:
             # What was zero everywhere has none; JSON knows no infinity.
             rounded = [float(f"{value:.6g}") if math.isfinite(value) else None for value in deviations.tolist()]
-            self.folder.add_deviations({"round": self.phases.record.number, "site": site, "deviations": rounded})
+            line = {"round": self.phases.record.number, "site": site, "deviations": rounded}
+            self.folder.append("deviations.jsonl", line)
             if finite := [value for value in rounded if value is not None]:
                 record.setdefault("deviation", median(finite))  # of an update that was probed it is known already
 

@@ -58,11 +58,44 @@ class Theta:
     stood_in: Mapping[str, str]
 
 
-class ThresholdModel:
-    """The MLP, its Adam and their state from round to round; the same seed and losses give the same bytes on one CPU type.
+class _Learned:
+    """Weights that one Adam trains, and the state of both from round to round. weights: by their names in a checkpoint."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor], lr: float) -> None:
+        self.weights, self.steps = weights, 0
+        self.adam = torch.optim.Adam(weights.values(), lr=lr, foreach=False)
+
+    def _descend(self, gradients: Sequence[torch.Tensor]) -> None:
+        for weight, gradient in zip(self.weights.values(), gradients, strict=True):
+            weight.grad = gradient
+        self.adam.step()
+        self.steps += 1
+
+    def _tensors(self) -> Tensors:
+        """Copy the weights and, after the first step, Adam's two moments of each."""
+        tensors = {name: weight.detach().numpy().copy() for name, weight in self.weights.items()}
+        for name, weight in self.weights.items() if self.steps else ():
+            moments = self.adam.state[weight]
+            tensors[f"{name}.mean"] = moments["exp_avg"].numpy().copy()
+            tensors[f"{name}.square"] = moments["exp_avg_sq"].numpy().copy()
+        return tensors
+
+    def _load(self, tensors: Mapping[str, Numbers], steps: int) -> None:
+        """Load what `_tensors` copied after so many steps."""
+        self.steps = steps
+        for name, weight in self.weights.items():
+            with torch.no_grad():
+                weight.copy_(torch.from_numpy(tensors[name].copy()))
+            if steps:
+                mean, square = (torch.from_numpy(tensors[f"{name}.{what}"].copy()) for what in ("mean", "square"))
+                self.adam.state[weight] = {"step": torch.tensor(float(steps)), "exp_avg": mean, "exp_avg_sq": square}
+
+
+class ThresholdModel(_Learned):
+    """The MLP; the same seed and losses give the same bytes on one CPU type.
 
     sites: all sites in federation order, the order of the MLP's inputs. spread: with the estimator `loss`, sigma of the drawn thetas as
-    a share of mu (`meta_gradient.SPREAD`); 0 with the others. follows: set the scale by every round's deviations, not only by the first
+    a share of mu; 0 with the others. follows: set the scale by every round's deviations, not only by the first
     round's. width: tau as a share of the scale.
     """
 
@@ -78,8 +111,7 @@ class ThresholdModel:
     ) -> None:
         self.sites, self.spread, self.width, self.follows = tuple(sites), spread, width, follows
         self.scale: float | None = None
-        self.weights = _drawn(len(sites), neurons, torch.Generator().manual_seed(seed))
-        self.adam = torch.optim.Adam(self.weights.values(), lr=lr, foreach=False)
+        super().__init__(_drawn(len(sites), neurons, torch.Generator().manual_seed(seed)), lr)
         self.random = Random(f"{seed}/theta")
         self.losses: dict[str, float] = {}
         """site -> its last usable training loss"""
@@ -87,7 +119,6 @@ class ThresholdModel:
         """site -> mean of its earlier validation losses, with more weight on newer ones"""
         self.silent: list[float] = []
         """Thetas of the latest successive rounds in which no site sent anything, two at most."""
-        self.steps = 0
         self._mu: torch.Tensor | None = None
         self._theta: Theta | None = None
 
@@ -153,8 +184,9 @@ class ThresholdModel:
 
     def _output(self, losses: torch.Tensor) -> torch.Tensor:
         """Compute o, (1,), by products and sums, because a BLAS may split its sums by the number of threads."""
-        hidden = functional.relu((self.weights["hidden.weight"] * losses).sum(1) + self.weights["hidden.bias"])
-        return (self.weights["output.weight"] * hidden).sum() + self.weights["output.bias"]
+        to_hidden, hidden_bias, to_output, output_bias = self.weights.values()
+        hidden = functional.relu((to_hidden * losses).sum(1) + hidden_bias)
+        return (to_output * hidden).sum() + output_bias
 
     # --- Backward ------------------------------------------------------------------------------------------------------------------
 
@@ -170,10 +202,7 @@ class ThresholdModel:
         gradients = torch.autograd.grad(self._mu, parameters, torch.full_like(self._mu, slope), retain_graph=True)
         if not all(bool(gradient.isfinite().all()) for gradient in gradients):
             return False
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self.adam.step()
-        self.steps += 1
+        self._descend(gradients)
         self._mu = None
         return True
 
@@ -211,12 +240,8 @@ class ThresholdModel:
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         """Return what the next round needs, after this round's step: named tensors, and JSON values with exact floats."""
-        tensors = {f"theta.{name}": weight.detach().numpy().copy() for name, weight in self.weights.items()}
-        if self.steps:
-            for name, weight in self.weights.items():
-                tensors |= _moments(self.adam, weight, f"theta.{name}")
         version, words, gauss = self.random.getstate()
-        return tensors, {
+        return self._tensors(), {
             "scale": self.scale,
             "losses": self.losses,
             "baselines": self.baselines,
@@ -227,14 +252,11 @@ class ThresholdModel:
 
     def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
         """Load what `state` returned, so that the run continues as if it had never stopped."""
-        self.scale, self.steps, self.silent = values["scale"], values["steps"], list(values["silent"])
+        self._load(tensors, values["steps"])
+        self.scale, self.silent = values["scale"], list(values["silent"])
         self.losses, self.baselines = dict(values["losses"]), dict(values["baselines"])
         version, words, gauss = values["random"]
         self.random.setstate((version, tuple(words), gauss))
-        with torch.no_grad():
-            for name, weight in self.weights.items():
-                weight.copy_(torch.from_numpy(tensors[f"theta.{name}"]))
-                _restore_moments(self.adam, weight, f"theta.{name}", tensors, self.steps)
         self._mu = self._theta = None
 
 
@@ -246,26 +268,24 @@ def _drawn(inputs: int, neurons: int, generator: torch.Generator) -> dict[str, t
         return torch.empty(shape).uniform_(-bound, bound, generator=generator)
 
     weights = {
-        "hidden.weight": uniform(neurons, inputs),
-        "hidden.bias": uniform(neurons),
-        "output.weight": torch.zeros(neurons),
-        "output.bias": torch.zeros(1),
+        "theta.hidden.weight": uniform(neurons, inputs),
+        "theta.hidden.bias": uniform(neurons),
+        "theta.output.weight": torch.zeros(neurons),
+        "theta.output.bias": torch.zeros(1),
     }
     return {name: weight.requires_grad_() for name, weight in weights.items()}
 
 
-class SecondFilter:
-    """The network of `selection.second_filter`, its Adam and their state from round to round."""
+class SecondFilter(_Learned):
+    """The network of `selection.second_filter`."""
 
     def __init__(self, seed: int, lr: float) -> None:
-        self._network = torch.tensor(drawn(seed), requires_grad=True)
-        self._adam = torch.optim.Adam([self._network], lr=lr, foreach=False)
-        self.steps = 0
+        super().__init__({"filter": torch.tensor(drawn(seed), requires_grad=True)}, lr)
 
     @property
     def network(self) -> Numbers:
         """Return the network's weights, (SIZE,) float32, to be sent."""
-        return self._network.detach().numpy().copy()
+        return self.weights["filter"].detach().numpy().copy()
 
     def step(self, gradients: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> tuple[bool, list[str]]:
         """Take one step with the weighted mean of the sites' gradients, as L_val is that mean of their losses. Return (whether it was
@@ -277,38 +297,13 @@ class SecondFilter:
             return False, left_out
         total = sum(weights[site] for site in finite)
         mean = sum(weights[site] / total * gradient for site, gradient in finite.items())
-        self._network.grad = torch.tensor(mean, dtype=torch.float32)
-        self._adam.step()
-        self.steps += 1
+        self._descend([torch.tensor(mean, dtype=torch.float32)])
         return True, left_out
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         """Return what the next round needs: named tensors and JSON values."""
-        tensors = {"filter": self.network}
-        if self.steps:
-            tensors |= _moments(self._adam, self._network, "filter")
-        return tensors, {"filter_steps": self.steps}
+        return self._tensors(), {"filter_steps": self.steps}
 
     def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
         """Load what `state` returned."""
-        self.steps = values["filter_steps"]
-        with torch.no_grad():
-            self._network.copy_(torch.from_numpy(tensors["filter"].copy()))
-        _restore_moments(self._adam, self._network, "filter", tensors, self.steps)
-
-
-def _moments(adam: torch.optim.Adam, parameter: torch.Tensor, name: str) -> Tensors:
-    """Return copies of Adam's two moments of a parameter."""
-    state = adam.state[parameter]
-    return {f"{name}.mean": state["exp_avg"].numpy().copy(), f"{name}.square": state["exp_avg_sq"].numpy().copy()}
-
-
-def _restore_moments(
-    adam: torch.optim.Adam, parameter: torch.Tensor, name: str, tensors: Mapping[str, Numbers], steps: int
-) -> None:
-    if steps:
-        adam.state[parameter] = {
-            "step": torch.tensor(float(steps)),
-            "exp_avg": torch.from_numpy(tensors[f"{name}.mean"].copy()),
-            "exp_avg_sq": torch.from_numpy(tensors[f"{name}.square"].copy()),
-        }
+        self._load(tensors, values["filter_steps"])

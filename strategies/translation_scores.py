@@ -155,7 +155,10 @@ def all_scores(
 ) -> dict[str, Any]:
     """Return scores over all sites: plain mean (macro), mean weighted by test size (micro), counts as one corpus (pooled)."""
     sizes = {site: entry["sentences"] for site, entry in sites.items()}
-    mean = {name: averages({site: entry[name] for site, entry in sites.items()}, sizes) for name in _AVERAGED}
+    mean = {
+        name: averages({site: entry[name] for site, entry in sites.items()}, sizes)
+        for name in ("bleu", "base_bleu", "chrf", "base_chrf")
+    }
     return {
         "macro_bleu": mean["bleu"][0],
         "micro_bleu": mean["bleu"][1],
@@ -166,9 +169,6 @@ def all_scores(
         **choice_means(sites, ("bleu", "chrf")),
         **extra_means(settings, sites),
     }
-
-
-_AVERAGED = ("bleu", "base_bleu", "chrf", "base_chrf")
 
 
 def extra_scores(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:

@@ -6,14 +6,14 @@ thirty; aggregation reads them block by block.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from fedlingua.common.errors import RunError
-from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, Stretch, flat
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, Stretch
 from fedlingua.selection.masks import Selection
 
 FOLDER = ".updates"
@@ -199,8 +199,3 @@ def _write(path: Path, parts: Mapping[str, Flat]) -> dict[str, Flat]:
             stored[part] = Stretch(FlatFile(path), first, len(numbers))
             first += len(numbers)
     return stored
-
-
-def flat_of(updates: Sequence[Update], name: str) -> list[Flat]:
-    """Return one tensor of each update, flattened."""
-    return [flat(update.tensors, name) for update in updates]

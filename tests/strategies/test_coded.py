@@ -188,7 +188,7 @@ BOTH = TensorSet(
 
 def chosen(grain):
     if grain == "tensors":
-        return Selection.of_names(BOTH, ["b"])
+        return Selection(BOTH, np.isin(BOTH.names, ["b"]))
     places = {"encoder": [0, 1, 0, 0, 1, 1, 1, 0, 0, 0], "decoder": [0, 0, 0]}
     return Selection(BOTH, numbers={part: np.array(bits, bool) for part, bits in places.items()})
 

@@ -8,7 +8,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.exchange import protocol
 from fedlingua.exchange.delivery import delivered
-from fedlingua.exchange.joined import separate
+from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
@@ -36,7 +36,7 @@ def sent(live, config, number: int) -> dict[str, dict[str, np.ndarray]]:
     for reply in live.received:
         task = reply.content.config_records.get(protocol.TASK, {})
         if reply.metadata.message_type == protocol.TRAIN and task["round"] == number:
-            by_site[task["site"]] = separate(from_record(reply.content.array_records[protocol.ARRAYS]), chosen)
+            by_site[task["site"]] = Joined(from_record(reply.content.array_records[protocol.ARRAYS]), chosen)
     return by_site
 
 

@@ -8,16 +8,17 @@ import pytest
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.exchange import protocol
-from fedlingua.exchange.joined import Joined, runs, separate
+from fedlingua.exchange.joined import Joined, runs
 from fedlingua.exchange.records import message_bytes, opened
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.selection.masks import counted, unpack_selected
+from fedlingua.selection.masks import unpack_selected
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.methods import SELECTIONS
 from strategies.aggregation import State
 from strategies.strategy import SiteStrategy
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, rounds, run
+from tests.selected import counted
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_deviations_are_against_the_sites_own_last_round_and_not_against_what_it
         for one in map(json.loads, (folder.directory / "deviations.jsonl").read_text().splitlines())
     }
     chosen = build_trainable(settings_from(config)).tensor_set
-    first, second = (separate(opened(sent["court", number].content.array_records[protocol.ARRAYS]), chosen) for number in (1, 2))
+    first, second = (Joined(opened(sent["court", number].content.array_records[protocol.ARRAYS]), chosen) for number in (1, 2))
     wanted = [np.abs(second[name] - first[name]).sum() / np.abs(first[name]).sum() for name in chosen.names]
     assert told["court", 2] == pytest.approx(wanted, rel=1e-4)
     assert told["court", 1] != pytest.approx(wanted, rel=1e-2)

@@ -67,7 +67,7 @@ def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, steps, mis
             updates = {}
             for number in range(sites):
                 arrived = Joined({"encoder": np.full(LENGTH, number, np.float32)}, LONG)
-                half = Selection.of_names(LONG, LONG.names[:4] if number % 2 else LONG.names[4:])
+                half = Selection(LONG, np.isin(LONG.names, LONG.names[:4] if number % 2 else LONG.names[4:]))
                 updates[str(number)] = Update(str(number), files.store(str(number), arrived), 1, half)
                 del arrived
             combine = partial(weighted_mean, by=equally, missing=missing)

@@ -24,9 +24,10 @@ class Codec:
     Attributes:
         reads, writes: Normal codes of the source and target languages; empty if the tokenizer does not list them.
         is_causal: Whether source and target are one sequence.
+        begins_with_target: Whether a translation begins with the token of its language.
     """
 
-    is_causal = False
+    is_causal, begins_with_target = False, True
 
     def __init__(self, tokenizer: Any, start_id: int | None = None) -> None:
         self.tokenizer = tokenizer
@@ -87,7 +88,7 @@ class Codec:
 
     def first_id(self, direction: Direction) -> int | None:
         """Return the token that every translation must begin with; None if any token may begin it."""
-        return self.language_id(direction.target)
+        return self.language_id(direction.target) if self.begins_with_target else None
 
     def as_text(self, sentence: str, direction: Direction) -> str:
         """Return the text from which the tokenizer alone, set to the direction, makes the same ids as `encode_source`."""

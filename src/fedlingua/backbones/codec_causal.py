@@ -13,7 +13,7 @@ _PROBE = "\u2063"  # placeholder of the source; occurs in no text
 class CausalCodec(Codec):
     """A decoder-only model's tokenizer, which does not list its languages."""
 
-    is_causal = True
+    is_causal, begins_with_target = True, False
 
     def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         cut = [
@@ -32,9 +32,6 @@ class CausalCodec(Codec):
         before = super().pieces([tail])[0]
         after = super().pieces([f"{tail}{'' if self._chats else ' '}{sentence.strip()}" for sentence in sentences])
         return [[*ids[len(before) :][: max_tokens - 1], self.end_id] for ids in after]
-
-    def first_id(self, direction: Direction) -> int | None:
-        return None
 
     def as_text(self, sentence: str, direction: Direction) -> str:
         source, target = language_name(direction.source), language_name(direction.target)

@@ -12,6 +12,8 @@ from fedlingua.common.languages import Direction, normal_code, plain_code
 class MarianCodec(Codec):
     """A Marian tokenizer; its languages come from its configuration and from tokens `>>xxx<<` of its vocabulary."""
 
+    begins_with_target = False
+
     def __init__(self, tokenizer: PreTrainedTokenizerBase, start_id: int | None = None) -> None:
         super().__init__(tokenizer, start_id)
         # Groups, such as roa or ROMANCE, are no language: that side then lists none.
@@ -33,9 +35,6 @@ class MarianCodec(Codec):
 
     def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         return [[*ids[: max_tokens - 1], self.end_id] for ids in self.pieces(sentences, written=True)]
-
-    def first_id(self, direction: Direction) -> int | None:
-        return None
 
     def as_text(self, sentence: str, direction: Direction) -> str:
         return f"{self.language_code(direction.target)}{sentence}" if self.language_ids else sentence

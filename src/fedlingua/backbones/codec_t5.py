@@ -14,6 +14,8 @@ from fedlingua.common.languages import Direction, known_as, normal_code, plain_c
 class T5Codec(Codec):
     """A T5 tokenizer. tasks: task_specific_params of the configuration, which has T5's prompts for its directions."""
 
+    begins_with_target = False
+
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, start_id: int | None = None, tasks: Mapping[str, Any] | None = None
     ) -> None:
@@ -40,9 +42,6 @@ class T5Codec(Codec):
 
     def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         return [[*ids[: max_tokens - 1], self.end_id] for ids in self.pieces(sentences)]
-
-    def first_id(self, direction: Direction) -> int | None:
-        return None
 
     def as_text(self, sentence: str, direction: Direction) -> str:
         return f"{self.language_code(direction.target) if self.language_ids else self._prompt(direction).strip()} {sentence}"

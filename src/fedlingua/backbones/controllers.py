@@ -17,7 +17,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from fedlingua.backbones.bottleneck import bypassed
-from fedlingua.backbones.layouts import family_of, layout_of
+from fedlingua.backbones.layouts import layout_of
 from fedlingua.common.errors import BackboneError
 
 OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
@@ -106,13 +106,14 @@ def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:
     """Return the same function as a plain, deeper model, in which every controller is a layer with its own number."""
     config = copy.deepcopy(model.config)
     numbers: dict[str, str] = {}
-    for part, stack in layout_of(model).stacks.items():
+    layout = layout_of(model)
+    for part, stack in layout.stacks.items():
         order: list[str] = []
         for number, layer in enumerate(stack.held(model)):
             added = len(getattr(layer, "controllers", ()))
             order += [f"{stack.path}.{number}.", *(f"{stack.path}.{number}.controllers.{i}." for i in range(added))]
         numbers |= {before: f"{stack.path}.{place}." for place, before in enumerate(order)}
-        setattr(config, family_of(model).layers[part], len(order))
+        setattr(config, layout.family.layers[part], len(order))
     config.num_hidden_layers = config.encoder_layers
     longest_first = sorted(numbers, key=len, reverse=True)  # a controller's name starts with its layer's name
 

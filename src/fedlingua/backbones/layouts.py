@@ -73,11 +73,6 @@ class Layout:
         return "shared", None
 
 
-def family_of(model: "PreTrainedModel") -> Family:
-    """Return the family of a loaded backbone."""
-    return FAMILIES[model.config.model_type]
-
-
 def layout_of(model: "PreTrainedModel") -> Layout:
     """Return the layout of a loaded backbone; raise BackboneError where `layout_from` does."""
     return layout_from(model.config, [name for name, _ in model.named_parameters()])

@@ -116,11 +116,7 @@ def named(prefix: str, labels: Sequence[int | str], sites: Sequence[str]) -> dic
 
 
 def check_number(number: int, sites: Sequence[str]) -> None:
-    """Refuse more clusters than sites.
-
-    Raises:
-        ConfigError: with both numbers.
-    """
+    """Raise ConfigError for more clusters than sites."""
     if number > len(sites):
         raise ConfigError(
             f"cluster.number = {number}, but there are {len(sites)} sites; wanted at most one cluster for each site"

@@ -1,7 +1,9 @@
 """Files that a user names: resolves paths, reads TOML, writes atomically, and checks that a place can be written to."""
 
+import json
 import os
 import tomllib
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -51,15 +53,24 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}; mend it there") from error
 
 
+def json_text(content: Mapping[str, Any]) -> str:
+    """Format a JSON object as a run's and a site's files hold it."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
 def replace_text(file: Path, text: str) -> None:
     """Write a file atomically: beside its place, then renamed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
-    with aside.open("w", encoding="utf-8") as stream:
+    _write_to_disk(aside, text)
+    os.replace(aside, file)
+
+
+def _write_to_disk(file: Path, text: str) -> None:
+    with file.open("w", encoding="utf-8") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(aside, file)
 
 
 def _some(folder: Path) -> str:
@@ -110,10 +121,7 @@ def written_once(file: Path, text: str) -> str:
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     aside = file.with_name(f"{file.name}.{os.getpid()}")
-    with aside.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
+    _write_to_disk(aside, text)
     try:
         os.link(aside, file)
     except FileExistsError:

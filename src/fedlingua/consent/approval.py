@@ -5,22 +5,8 @@ import json
 from collections.abc import Iterator, Mapping
 
 from fedlingua.corpora.rules import TextRules
+from fedlingua.exchange import protocol
 from fedlingua.exchange.outline import Outline
-from fedlingua.exchange.protocol import (
-    CHOICE_SENT,
-    DIGESTS,
-    EVALUATE,
-    FINISH,
-    KEYS,
-    LEAKS,
-    PROBE,
-    SEND,
-    SENT_BY_A_SITE,
-    SHARES,
-    SIGNATURE,
-    TRAIN,
-    UNMASK,
-)
 from fedlingua.selection.meta_gradient import PROJECTED
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
@@ -67,36 +53,38 @@ def _other(values: Mapping[str, object], defaults: Mapping[str, object]) -> str:
 
 def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
     """Return message type -> everything that a reply contains; with `outline`, also the size of the tensors that travel."""
-    sent, adapters = dict(SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
+    sent, adapters = dict(protocol.SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
     if settings.overlap == "off":
-        del sent[DIGESTS], sent[LEAKS]
+        del sent[protocol.DIGESTS], sent[protocol.LEAKS]
     if settings.how.clustering != "gradients":
-        del sent[SIGNATURE]
+        del sent[protocol.SIGNATURE]
     elif settings.signature_form == "private":
-        sent[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers for each of {adapters}, made of its gradient"
+        sent[protocol.SIGNATURE] = (
+            f"once a run: {settings.signature_dim} noised numbers for each of {adapters}, made of its gradient"
+        )
     else:
-        sent[SIGNATURE] = (
+        sent[protocol.SIGNATURE] = (
             f"once a run, if this site's file allows it: the raw gradient of {adapters}, out of which text can be read"
         )
     if settings.chooses:
-        sent[FINISH] += CHOICE_SENT
-    update = TRAIN
+        sent[protocol.FINISH] += protocol.CHOICE_SENT
+    update = protocol.TRAIN
     if settings.learns_threshold:
-        update = SEND
-        del sent[TRAIN]
+        update = protocol.SEND
+        del sent[protocol.TRAIN]
         if not settings.meta_frozen:
-            sent[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
+            sent[protocol.EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
         if settings.second_filter:
-            sent[EVALUATE] += f", {SIZE} of the second filter's"
+            sent[protocol.EVALUATE] += f", {SIZE} of the second filter's"
         if settings.crosses:
-            sent[SEND] += f"; {PROJECTED} sums over every tensor's change, sent or not, with random signs"
-            sent[EVALUATE] += f"; {PROJECTED} such sums over every tensor's gradient on these batches"
+            sent[protocol.SEND] += f"; {PROJECTED} sums over every tensor's change, sent or not, with random signs"
+            sent[protocol.EVALUATE] += f"; {PROJECTED} such sums over every tensor's gradient on these batches"
     else:
-        del sent[PROBE], sent[SEND]
+        del sent[protocol.PROBE], sent[protocol.SEND]
     if settings.sums_securely:
-        sent[TRAIN] = sent[TRAIN].replace("; sums of loss, tokens, sentences, steps, seconds", MASKED)
+        sent[protocol.TRAIN] = sent[protocol.TRAIN].replace("; sums of loss, tokens, sentences, steps, seconds", MASKED)
     else:
-        del sent[KEYS], sent[SHARES], sent[UNMASK]
+        del sent[protocol.KEYS], sent[protocol.SHARES], sent[protocol.UNMASK]
     sent[update] = sent[update].replace("the tensors that travel", _update(settings, outline))
     if not settings.how.trains:
         del sent[update]

@@ -23,11 +23,7 @@ FIRST = "0" * 64
 
 
 def append(state: Path, entry: Mapping[str, Any]) -> None:
-    """Append a line to the log in a site's state; it is on the disk when this returns.
-
-    Raises:
-        OSError: The log cannot be written; then no message may be answered.
-    """
+    """Append a line to a site's log, on the disk when this returns; raise OSError if that fails: then no message is answered."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(state / LOG, "a+b", buffering=0, opener=partial(os.open, mode=0o600)) as log:
         fcntl.flock(log, fcntl.LOCK_EX)

@@ -21,11 +21,7 @@ def bundle_hash(content: bytes) -> str:
 
 
 def approved(file: Path) -> set[str]:
-    """Read the hashes in a site's list: one a line, with an optional note after a #.
-
-    Raises:
-        ConfigError: A line has something else before its note.
-    """
+    """Read the hashes in a site's list: one a line, with a note after a #; raise ConfigError for a line with anything else."""
     if not file.is_file():
         return set()
     hashes = set()

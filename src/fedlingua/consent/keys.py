@@ -45,11 +45,7 @@ def make_key(file: Path) -> str:
 
 
 def public_line(file: Path) -> str:
-    """Return the public key of a private key's file as one OpenSSH line.
-
-    Raises:
-        ConfigError: The file holds no private key in OpenSSH's format.
-    """
+    """Return the public key of a private key's file as one OpenSSH line; raise ConfigError if it holds no private key."""
     try:
         key = load_ssh_private_key(file.read_bytes(), None)
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
@@ -116,11 +112,7 @@ def same_key(text: str, stored: bytes) -> bool:
 
 
 def key_fingerprint(text: str) -> str:
-    """Return "SHA256:..." of an OpenSSH line, as `ssh-keygen -l` prints it: short enough to read out on the telephone.
-
-    Raises:
-        ConfigError: As in `read_public_key`.
-    """
+    """Return "SHA256:..." of an OpenSSH line, as `ssh-keygen -l` prints it; raise ConfigError where `read_public_key` does."""
     read_public_key(text, "fingerprint")
     digest = hashlib.sha256(base64.b64decode(text.split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")

@@ -12,11 +12,7 @@ _WANTED = "wanted one line of 64 hexadecimal digits, as `fedlingua site overlap-
 
 
 def make_overlap_key(file: Path) -> bytes:
-    """Write a new key, which only the file's owner can read, and return it.
-
-    Raises:
-        ConfigError: The file already exists.
-    """
+    """Write a new key, which only the file's owner can read, and return it; raise ConfigError if the file already exists."""
     if file.exists():
         raise ConfigError(f"{file} already exists, and other sites may have it too; give another file, or move it away")
     key = secrets.token_bytes(32)

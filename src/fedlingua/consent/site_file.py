@@ -152,11 +152,7 @@ def read_site_file(path: Path) -> SiteFile:
 
 
 def check_address(address: Any, where: str) -> None:
-    """Refuse an address that is not host:port.
-
-    Raises:
-        ConfigError: Names `where`, the place of the address.
-    """
+    """Raise ConfigError for an address that is not host:port. where: the place of the address."""
     host, _, port = str(address).rpartition(":")
     if not isinstance(address, str) or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"{where} {address!r}; wanted host:port, such as server.example.org:9092")

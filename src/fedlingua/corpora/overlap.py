@@ -106,7 +106,12 @@ def shared_sentences(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, An
     Counts: `sentences` (distinct ones), `elsewhere` (those at any other site) and `at` (those at each other site with the
     language), each for `all`, train, dev and test. `all` counts matches in all of the other's text, a split those in its train.
     """
-    whole = {site: _whole(digests) for site, digests in sites.items()}
+    whole = {
+        site: {
+            language: np.unique(np.concatenate([digests[split][language] for split in SPLITS])) for language in digests["train"]
+        }
+        for site, digests in sites.items()
+    }
     return {site: {language: _shared(site, language, sites, whole) for language in whole[site]} for site in sites}
 
 
@@ -129,11 +134,6 @@ def _shared(
         "elsewhere": {part: int(mask.sum()) for part, mask in anywhere.items()},
         "at": at,
     }
-
-
-def _whole(digests: SiteDigests) -> dict[str, Digests]:
-    """Return the digests of all splits together, by language."""
-    return {language: np.unique(np.concatenate([digests[split][language] for split in SPLITS])) for language in digests["train"]}
 
 
 def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
@@ -161,19 +161,17 @@ def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool
 
 def without_leaks(text: SiteText, leaking: Digests, key: bytes) -> SiteText:
     """Return the text without the pairs of dev and test that have a side in `leaking`; these are counted as dropped."""
-    known = set(leaking.tolist())
+    known, languages = set(leaking.tolist()), (text.direction.source, text.direction.target)
+
+    def leaks(pair: Pair) -> bool:
+        return any(digest(key, side) in known for side in zip(languages, pair, strict=True))
+
     left = {
-        split: [pair for pair in pairs if not _leaks(pair, text, known, key)] if split in JUDGED else pairs
-        for split, pairs in text.splits.items()
+        split: [pair for pair in pairs if not leaks(pair)] if split in JUDGED else pairs for split, pairs in text.splits.items()
     }
     account = replace(text.account, dropped=dict(text.account.dropped))
     account.take_back(REASON, sum(len(text.splits[split]) - len(left[split]) for split in JUDGED))
     return replace(text, account=account, splits=left)
-
-
-def _leaks(pair: Pair, text: SiteText, known: set[int], key: bytes) -> bool:
-    direction = text.direction
-    return digest(key, (direction.source, pair.source)) in known or digest(key, (direction.target, pair.target)) in known
 
 
 def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Split, int]:

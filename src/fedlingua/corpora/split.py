@@ -107,8 +107,11 @@ def split_sites(
     if rules.mode == "paper":
         return {name: {"base": [], **_shuffle_and_cut(name, pairs, rules)} for name, (_, pairs) in sites.items()}
     if rules.mode == "shared-side":
-        everybody = list(directions) or [direction for direction, _ in sites.values()]
-        return {name: _by_shared_side(direction, pairs, rules, everybody) for name, (direction, pairs) in sites.items()}
+        everybody, result = list(directions) or [direction for direction, _ in sites.values()], {}
+        for name, (direction, pairs) in sites.items():
+            side = shared_side(direction, everybody)
+            result[name] = _group(pairs, [by_share(position(rules.key, "split", pair[side]), rules) for pair in pairs])
+        return result
     components = Components()
     for direction, pairs in sites.values():
         components.add(pairs, direction)
@@ -143,13 +146,6 @@ def _shuffle_and_cut(name: str, texts: Sequence[T], rules: SplitRules) -> dict[S
     random.Random(f"{rules.key}/{name}").shuffle(shuffled)
     first, second = round(len(shuffled) * rules.train), round(len(shuffled) * (rules.train + rules.dev))
     return {"train": shuffled[:first], "dev": shuffled[first:second], "test": shuffled[second:]}
-
-
-def _by_shared_side(
-    direction: Direction, pairs: Sequence[Pair], rules: SplitRules, everybody: Sequence[Direction]
-) -> dict[Split, list[Pair]]:
-    side = shared_side(direction, everybody)
-    return _group(pairs, [by_share(position(rules.key, "split", pair[side]), rules) for pair in pairs])
 
 
 def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:

@@ -24,7 +24,10 @@ def masked_scores(
     Sequence i belongs to part i mod 4, so that each part is spread over the text.
     """
     parts = [[masked for text in examples[part::PARTS] for masked in text.fixed(key, len(text.ids))] for part in range(PARTS)]
-    sums = [masked_sums(model, _batches(part, codec, model.device)) for part in parts]
+    sums = []
+    for part in parts:
+        groups = by_tokens(part, TOKENS_PER_BATCH, Random(0))
+        sums.append(masked_sums(model, (MaskedExample.stack(group, codec).to(model.device) for group in groups)))
     nll, tokens, correct = zip(*sums, strict=True)
     return MaskedScores(sentences, nll, tokens, correct, masks_hash(masked for part in parts for masked in part))
 
@@ -40,7 +43,3 @@ def masked_sums(model: PreTrainedModel, batches: Iterable[MaskedBatch]) -> tuple
         num_tokens += int(targets.numel())
         correct += int((logits.argmax(dim=-1) == targets).sum())
     return nll_sum, num_tokens, correct
-
-
-def _batches(examples: Sequence[MaskedExample], codec: TextCodec, device: torch.device) -> Iterable[MaskedBatch]:
-    return (MaskedExample.stack(group, codec).to(device) for group in by_tokens(examples, TOKENS_PER_BATCH, Random(0)))

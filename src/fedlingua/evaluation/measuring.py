@@ -41,11 +41,7 @@ def signature_of(metric: str, target: str, model: str, checkpoint: int) -> str:
 
 
 def check_measuring(metrics: Sequence[str], model: str, say: Callable[[str], None]) -> None:
-    """Check that all metrics are available here, before anything that takes long.
-
-    Raises:
-        ConfigError: COMET or its model is not available.
-    """
+    """Raise ConfigError, before anything that takes long, if COMET is among the metrics and it or its model is not available."""
     if COMET in metrics:
         check_comet(model, say)
 

@@ -22,13 +22,7 @@ class MaskedScores:
 
     def record(self) -> dict[str, int | float | list[int] | list[float]]:
         """Return the content of a MetricRecord."""
-        return {
-            "sentences": self.sentences,
-            "nll": list(self.nll),
-            "tokens": list(self.tokens),
-            "correct": list(self.correct),
-            "masks": self.masks,
-        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
     def __add__(self, other: "MaskedScores") -> "MaskedScores":
         return MaskedScores(

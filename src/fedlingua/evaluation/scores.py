@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
+import numpy as np
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import Direction, plain_code, without_spaces
+from fedlingua.common.languages import Direction, plain_code
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated, bleu_metric
+from fedlingua.evaluation.text_metrics import bleu_tokenizer as bleu_tokenizer
 
 BLEU_ORDER = 4
 MORE, CHECKPOINT = "more.", "comet-checkpoint"
 """Keys of a record: prefix of an additional metric's name; hash of COMET's model."""
-_OWN_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab"}
-"""Target language -> sacreBLEU's name of the language's own tokenizer; Japanese: MeCab with the IPA dictionary."""
 
 
 @dataclass(frozen=True)
@@ -62,38 +61,19 @@ class ScoreSums:
 
 def score_sums(hypotheses: Sequence[str], references: Sequence[str], target: str) -> ScoreSums:
     """Count n-grams of translations into `target` against one raw reference each."""
-    bleu = bleu_metric(bleu_tokenizer(target)).corpus_score(list(hypotheses), [list(references)])
-    # sacreBLEU gives chrF's corpus statistics only by private methods; a test compares the sum with corpus_score.
-    per_sentence = chrf_metric()._extract_corpus_statistics(list(hypotheses), [list(references)])
-    chrf = [sum(column) for column in zip(*per_sentence, strict=True)]
-    return ScoreSums(
-        len(hypotheses),
-        (int(bleu.sys_len), int(bleu.ref_len), *map(int, bleu.counts), *map(int, bleu.totals)),
-        tuple(map(int, chrf)),
-    )
+    text = Translated((), hypotheses, references, target)
+    bleu, chrf = (tuple(map(int, TEXT_METRICS[name].count(text).sum(axis=0))) for name in ("bleu", "chrf"))
+    return ScoreSums(len(hypotheses), bleu, chrf)
 
 
 def bleu_score(sums: ScoreSums) -> float:
     """Return corpus BLEU, 0-100, with exponential smoothing, sacreBLEU's default."""
-    system_length, reference_length, *counts = sums.bleu
-    score = BLEU.compute_bleu(
-        correct=counts[:BLEU_ORDER],
-        total=counts[BLEU_ORDER:],
-        sys_len=system_length,
-        ref_len=reference_length,
-        smooth_method="exp",
-    )
-    return float(score.score)
+    return TEXT_METRICS["bleu"].score(np.array(sums.bleu))
 
 
 def chrf_score(sums: ScoreSums) -> float:
     """Return corpus chrF, 0-100 (character order 6, beta 2)."""
-    return float(chrf_metric()._compute_f_score(list(sums.chrf)))
-
-
-def bleu_tokenizer(target: str) -> str:
-    """Return sacreBLEU's name of the tokenizer: the language's own, else "char" if it has no spaces between words, else 13a."""
-    return _OWN_TOKENIZERS.get(plain_code(target), "char") if without_spaces(target) else "13a"
+    return TEXT_METRICS["chrf"].score(np.array(sums.chrf))
 
 
 def check_tokenizers(directions: Iterable[Direction]) -> None:
@@ -117,10 +97,7 @@ def check_tokenizers(directions: Iterable[Direction]) -> None:
 @cache
 def signatures(target: str) -> tuple[str, str]:
     """Return sacreBLEU's signatures (of BLEU, of chrF) for translations into `target`."""
-    bleu, chrf = bleu_metric(bleu_tokenizer(target)), chrf_metric()
-    for metric in (bleu, chrf):
-        metric.corpus_score(["a"], [["a"]])  # a signature knows the number of references only after a score
-    return bleu.get_signature().format(), chrf.get_signature().format()
+    return TEXT_METRICS["bleu"].signature(target), TEXT_METRICS["chrf"].signature(target)
 
 
 def below_base(sites: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -136,13 +113,3 @@ def averages(scores: Mapping[str, float], sentences: Mapping[str, int]) -> tuple
     total = sum(sentences.values())
     macro = sum(scores.values()) / len(scores)
     return macro, sum(scores[name] * sentences[name] for name in scores) / total
-
-
-def bleu_metric(tokenizer: str) -> BLEU:
-    """Return sacreBLEU's BLEU with one of its tokenizers."""
-    return BLEU(tokenize=tokenizer)
-
-
-def chrf_metric() -> CHRF:
-    """Return sacreBLEU's chrF, character order 6, beta 2."""
-    return CHRF()

@@ -14,11 +14,12 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from fedlingua.common.languages import plain_code
+from fedlingua.common.languages import plain_code, without_spaces
 from fedlingua.corpora.identify import other_language
-from fedlingua.evaluation.scores import bleu_metric, bleu_tokenizer, chrf_metric
 
 Counts = NDArray[np.float64]
+_OWN_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab"}
+"""Target language -> sacreBLEU's name of the language's own tokenizer; Japanese: MeCab with the IPA dictionary."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +71,14 @@ def _sacre(width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
     return TextMetric(width, count, score, signature)
 
 
-def _bleu(target: str) -> BLEU:
-    return bleu_metric(bleu_tokenizer(target))
+def bleu_tokenizer(target: str) -> str:
+    """Return sacreBLEU's name of the tokenizer: the language's own, else "char" if it has no spaces between words, else 13a."""
+    return _OWN_TOKENIZERS.get(plain_code(target), "char") if without_spaces(target) else "13a"
 
 
-def _chrf(target: str) -> CHRF:
-    return chrf_metric()
-
-
-def _chrf_plus_plus(target: str) -> CHRF:
-    return CHRF(word_order=2)
+def bleu_metric(tokenizer: str) -> BLEU:
+    """Return sacreBLEU's BLEU with one of its tokenizers."""
+    return BLEU(tokenize=tokenizer)
 
 
 def _ter(target: str) -> TER:
@@ -88,11 +87,7 @@ def _ter(target: str) -> TER:
     return TER(normalized=asian, asian_support=asian)
 
 
-_BLEU = _sacre(10, _bleu)
-
-
-def _lengths(text: Translated) -> Counts:
-    return _BLEU.count(text)[:, :2]
+_BLEU = _sacre(10, lambda target: bleu_metric(bleu_tokenizer(target)))
 
 
 def _other_languages(text: Translated) -> Counts:
@@ -107,11 +102,11 @@ def share(total: Counts) -> float:
 
 TEXT_METRICS: dict[str, TextMetric] = {
     "bleu": _BLEU,
-    "chrf": _sacre(18, _chrf),
-    "chrf++": _sacre(24, _chrf_plus_plus),
+    "chrf": _sacre(18, lambda target: CHRF()),
+    "chrf++": _sacre(24, lambda target: CHRF(word_order=2)),
     "ter": _sacre(2, _ter),
     # Number of BLEU's tokens in the translations, divided by that in the references.
-    "length-ratio": TextMetric(2, _lengths, share, _BLEU.signature),
+    "length-ratio": TextMetric(2, lambda text: _BLEU.count(text)[:, :2], share, _BLEU.signature),
     # Share of translations that are certainly in another language than the target.
     "off-target": TextMetric(2, _other_languages, share, lambda target: f"py3langid:{version('py3langid')}"),
 }

@@ -20,8 +20,7 @@ def with_companions(travels: TensorSet, suffixes: Sequence[str]) -> TensorSet:
 
 def without_companions(travels: TensorSet) -> TensorSet:
     """Return the set without its companions: the model's own parameters."""
-    specs = tuple(spec for spec in travels.specs if not is_companion(spec.name))
-    return travels if len(specs) == len(travels.specs) else TensorSet(travels.name, specs)
+    return travels.where(lambda spec: not is_companion(spec.name))
 
 
 def is_companion(name: str) -> bool:

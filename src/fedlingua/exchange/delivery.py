@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedlingua.common.errors import RunError
-from fedlingua.common.files import replace_text
+from fedlingua.common.files import json_text, replace_text
 from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.settings.config import Settings
 
@@ -37,8 +37,8 @@ def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapp
     save_tensors(tensors, file)
     about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}
     if trainable.adapter is not None:
-        _write(file.with_name("adapter_config.json"), {**trainable.adapter, **about})
-    _write(folder / _ABOUT, {**about, "settings": settings.flat()})
+        replace_text(file.with_name("adapter_config.json"), json_text({**trainable.adapter, **about}))
+    replace_text(folder / _ABOUT, json_text({**about, "settings": settings.flat()}))
 
 
 def is_delivered(folder: Path) -> bool:
@@ -64,17 +64,9 @@ def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
 
 
 def delivered_about(folder: Path) -> dict[str, Any]:
-    """Read the delivered.json of a folder that has one.
-
-    Raises:
-        RunError: the file is damaged.
-    """
+    """Read the delivered.json of a folder that has one; raise RunError if it is damaged."""
     try:
         about: dict[str, Any] = json.loads((folder / _ABOUT).read_bytes())
     except (OSError, ValueError) as error:
         raise RunError(f"{folder / _ABOUT} is damaged ({error}); {_AGAIN}") from error
     return about
-
-
-def _write(file: Path, content: Mapping[str, Any]) -> None:
-    replace_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

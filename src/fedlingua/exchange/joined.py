@@ -4,7 +4,6 @@ Both sides know names, shapes and order (their fingerprints agree before tensors
 and two requests each for nothing. What all sites of a cluster get is one object, which the SuperLink receives and stores once.
 """
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,26 +71,31 @@ class Joined(Mapping[str, Numbers]):
 
     @cached_property
     def _places(self) -> dict[str, tuple[TensorSpec, int]]:
-        return {spec.name: (spec, first) for spec, first in _places(self.chosen)}
+        """Name -> the tensor, and the index of its first number in its part."""
+        places, ends = dict[str, tuple[TensorSpec, int]](), dict.fromkeys(PARTS, 0)
+        for spec in self.chosen.specs:
+            places[spec.name] = spec, ends[spec.part]
+            ends[spec.part] += spec.size
+        return places
 
     @property
     def places(self) -> list[tuple[Part, int, int]]:
         """(part, first, last) of every tensor, in the set's order: where its numbers lie in the part's flat array."""
-        return [(spec.part, first, first + _size(spec)) for spec, first in self._places.values()]
+        return [(spec.part, first, first + spec.size) for spec, first in self._places.values()]
 
     def of_part(self, part: Part) -> "Joined":
         """Return the tensors of one part."""
         held: dict[str, Flat] = {part: self.parts[part]} if part in self.parts else {}
-        return Joined(held, TensorSet(self.chosen.name, tuple(self.chosen.of_part(part))))
+        return Joined(held, self.chosen.in_part(part))
 
     def flat(self, name: str) -> Flat:
         """Return one tensor's numbers end to end; of a tensor in a file, only indexed numbers are read."""
         spec, first = self._places[name]
-        return Stretch(self.parts[spec.part], first, _size(spec))
+        return Stretch(self.parts[spec.part], first, spec.size)
 
     def __getitem__(self, name: str) -> Numbers:
         spec, first = self._places[name]
-        tensor = self.parts[spec.part][first : first + _size(spec)].reshape(spec.shape)
+        tensor = self.parts[spec.part][first : first + spec.size].reshape(spec.shape)
         tensor.flags.writeable = False
         return tensor
 
@@ -134,18 +138,18 @@ def flat(tensors: Mapping[str, Numbers], name: str) -> Flat:
 
 def joined_set(chosen: TensorSet) -> TensorSet:
     """Return the set as it travels: one flat tensor for each part that has numbers."""
-    sizes = {part: sum(_size(spec) for spec in chosen.of_part(part)) for part in PARTS}
+    sizes = {part: sum(chosen.sizes_of(part)) for part in PARTS}
     return TensorSet(chosen.name, tuple(TensorSpec(part, (size,), part, None) for part, size in sizes.items() if size))
 
 
 def runs(tensors: Mapping[str, Numbers], chosen: TensorSet) -> dict[str, list[Numbers]]:
-    """Return part -> its tensors' numbers end to end, as few flat arrays as possible; an empty dict if there are no tensors."""
+    """Return part -> its tensors' numbers end to end, in one flat array or several; an empty dict if there are no tensors."""
     if not tensors:
         return {}
     if isinstance(tensors, Joined) and tensors.chosen == chosen:
         return {part: [flat[:]] for part, flat in tensors.parts.items()}
     parts = {part: chosen.of_part(part) for part in PARTS}
-    return {part: end_to_end([tensors[spec.name] for spec in specs]) for part, specs in parts.items() if specs}
+    return {part: [np.ravel(tensors[spec.name]) for spec in specs] for part, specs in parts.items() if specs}
 
 
 def flat_parts(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Mapping[str, Flat]:
@@ -155,40 +159,6 @@ def flat_parts(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Mapping[str
     return {part: EndToEnd(pieces) for part, pieces in runs(tensors, chosen).items()}
 
 
-def end_to_end(arrays: Iterable[Numbers]) -> list[Numbers]:
-    """Flatten arrays in order, without a copy; neighbours in one memory, as the aggregation makes them, become one array."""
-    stretches: list[tuple[Numbers, int, int]] = []  # (memory, first, last)
-    for array in arrays:
-        flat = np.ravel(array)
-        base = flat.base
-        is_flat = isinstance(base, np.ndarray) and base.ndim == 1 and base.dtype == flat.dtype and base.flags.c_contiguous
-        memory: Numbers = base if is_flat else flat  # type: ignore[assignment]
-        addresses = [each.__array_interface__["data"][0] for each in (memory, flat)]
-        first = (addresses[1] - addresses[0]) // flat.itemsize
-        last = first + flat.size
-        if stretches and stretches[-1][0] is memory and stretches[-1][2] == first:
-            first = stretches.pop()[1]
-        stretches.append((memory, first, last))
-    return [memory[first:last] for memory, first, last in stretches]
-
-
 def join(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Tensors:
     """Return part -> copy of its tensors as one flat array; an empty dict if there are no tensors."""
     return {part: np.concatenate(pieces) for part, pieces in runs(tensors, chosen).items()}
-
-
-def separate(joined: Mapping[str, Numbers], chosen: TensorSet) -> Tensors:
-    """Return the named tensors, in the set's order, as views of the parts' flat arrays, whose sizes must have been checked."""
-    return {spec.name: joined[spec.part][first : first + _size(spec)].reshape(spec.shape) for spec, first in _places(chosen)}
-
-
-def _places(chosen: TensorSet) -> Iterator[tuple[TensorSpec, int]]:
-    """Yield every tensor with the index of its first number in its part."""
-    offsets = dict.fromkeys(PARTS, 0)
-    for spec in chosen.specs:
-        yield spec, offsets[spec.part]
-        offsets[spec.part] += _size(spec)
-
-
-def _size(spec: TensorSpec) -> int:
-    return math.prod(spec.shape)

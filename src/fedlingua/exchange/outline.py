@@ -53,8 +53,8 @@ def outline_of(settings: Settings) -> Outline:
         }.items()
     }
     shapes = {tensor: shape for tensor, shape in {**backbone.shapes, **added}.items() if _TOLD[name](tensor)}
-    specs = [TensorSpec(tensor, shape, *layout.place(tensor)) for tensor, shape in shapes.items()]
-    trained = TensorSet(name, tuple(spec for spec in specs if spec.layer is None or spec.layer in layers_left[spec.part]))
+    whole_set = TensorSet(name, tuple(TensorSpec(tensor, shape, *layout.place(tensor)) for tensor, shape in shapes.items()))
+    trained = whole_set.where(lambda spec: spec.layer is None or spec.layer in layers_left[spec.part])
     private = private_layers(sizes, settings.private_layers)
-    sent = TensorSet(name, tuple(spec for spec in trained.specs if spec.layer not in private.get(spec.part, ())))
+    sent = trained.where(lambda spec: spec.layer not in private.get(spec.part, ()))
     return Outline(backbone, trained, with_companions(sent, settings.companions), sum(map(math.prod, added.values())))

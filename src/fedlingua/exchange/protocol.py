@@ -120,7 +120,9 @@ def digests_name(split: str, language: str) -> str:
 
 
 Stage = tuple[int, int]
-"""(round, attempt): attempts of one run are counted from 1; (0, 0) is the common start of all sites."""
+"""(round, attempt): attempts of one run are counted from 1."""
+START: Stage = (0, 0)
+"""The common start of all sites."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +141,7 @@ class Threshold:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Threshold":
-        """Parse what `request` returned.
-
-        Raises:
-            ExchangeError: a key is missing or of another kind.
-        """
+        """Parse what `request` returned; raise ExchangeError if a key is missing or of another kind."""
         try:
             return cls(float(record["theta"]), float(record["tau"]), tuple(map(float, record["weights"])))
         except (KeyError, TypeError, ValueError) as error:
@@ -164,7 +162,7 @@ class Task:
     run: str
     attempt: int
     round: int
-    own: Stage = (0, 0)
+    own: Stage = START
     keep: tuple[Stage, ...] = ()
     proximal_mu: float = 0.0
     shares: tuple[float, ...] = ()
@@ -182,11 +180,7 @@ class Task:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Task":
-        """Parse what `request` returned.
-
-        Raises:
-            ExchangeError: a key is missing or of another kind.
-        """
+        """Parse what `request` returned; raise ExchangeError if a key is missing or of another kind."""
         try:
             keep = [int(number) for number in record["keep"]]
             stages = tuple(zip(keep[::2], keep[1::2], strict=True))
@@ -203,11 +197,7 @@ class Task:
             raise ExchangeError(f"a request's task is not that of this version ({type(error).__name__}: {error})") from error
 
     def with_config(self, record: Mapping[str, Any]) -> "Task":
-        """Return the task with the values of a request's CONFIG record.
-
-        Raises:
-            ExchangeError: an unknown key, or a value out of its range.
-        """
+        """Return the task with a request's CONFIG record; raise ExchangeError for an unknown key, or a value out of its range."""
         if unknown := set(record) - {PROXIMAL_MU}:
             raise ExchangeError(f"a request's config has {', '.join(sorted(unknown))}; a site knows {PROXIMAL_MU}")
         mu = record.get(PROXIMAL_MU, 0.0)

@@ -45,7 +45,7 @@ def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None)
     """
     record, packed = ArrayRecord(), {} if packed is None else packed
     for part in PARTS if tensors else ():
-        lies = [tensors[spec.name].__array_interface__ for spec in chosen.of_part(part) if math.prod(spec.shape)]
+        lies = [tensors[spec.name].__array_interface__ for spec in chosen.of_part(part) if spec.size]
         key = (part, *((each["data"], each["shape"], each["strides"]) for each in lies))
         if lies and key not in packed:
             # The bytes that `np.save` writes of the concatenation, which would be one more copy.
@@ -112,11 +112,7 @@ def to_record(tensors: NamedTensors) -> ArrayRecord:
 
 
 def from_record(record: ArrayRecord) -> Tensors:
-    """Copy a record's arrays, each into memory of its own.
-
-    Raises:
-        ExchangeError: An array does not decode; the message names it.
-    """
+    """Copy a record's arrays, each into memory of its own; raise ExchangeError, which names it, for one that does not decode."""
     return {name: array.copy() for name, array in opened(record).items()}
 
 

@@ -47,10 +47,6 @@ def _adapters(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
     return _with_rest(model, settings, {"type": "bottleneck", **asdict(config)})
 
 
-def _controllers(model: PreTrainedModel, settings: Settings) -> None:
-    attach_controllers(model, settings.controllers)
-
-
 def _lora(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
     attach_lora(model, config := _low_rank(settings), settings.seed)
     return _with_rest(model, settings, {"type": "lora", **asdict(config)})
@@ -70,10 +66,6 @@ def _ia3(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
     return {"type": "ia3", "layers": settings.adapter_layers}
 
 
-def _norms(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
-    return {"type": "norms", "layers": settings.adapter_layers}
-
-
 def _with_rest(model: PreTrainedModel, settings: Settings, about: Mapping[str, Any]) -> Mapping[str, Any]:
     if settings.own_model != "shared-private":
         return about
@@ -81,22 +73,16 @@ def _with_rest(model: PreTrainedModel, settings: Settings, about: Mapping[str, A
     return {**about, "mixed_with": "the rest of the world"}
 
 
-def _nothing(model: PreTrainedModel, settings: Settings) -> None:
-    """Attach nothing: the model trains as it is."""
-
-
-def _every(name: str) -> bool:
-    return True
-
-
 TENSOR_SETS: dict[str, Kind] = {
     "adapters": Kind(_adapters, adapters_bypassed, is_adapter_set, is_adapter_set),
-    "full": Kind(_nothing, nullcontext, _every, _every),
-    "controllers": Kind(_controllers, controllers_bypassed, _every, is_controller),
+    "full": Kind(lambda model, settings: None, nullcontext, bool, bool),
+    "controllers": Kind(
+        lambda model, settings: attach_controllers(model, settings.controllers), controllers_bypassed, bool, is_controller
+    ),
     "lora": Kind(_lora, peft_bypassed, is_lora, is_lora),
     "lora-sb": Kind(_lora_sb, peft_bypassed, is_core, is_core),
     "ia3": Kind(_ia3, peft_bypassed, is_ia3, is_ia3),
-    "norms": Kind(_norms, nullcontext, is_norm, is_norm),
+    "norms": Kind(lambda model, settings: {"type": "norms", "layers": settings.adapter_layers}, nullcontext, is_norm, is_norm),
 }
 """Value of `tensor-set` -> how the set is made. With "full" and "controllers" the whole model trains."""
 
@@ -113,21 +99,14 @@ def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> Tensor
         for tensor_name, parameter in model.named_parameters()
         if is_gate(tensor_name) or (trains(tensor_name) and not is_rest(tensor_name))
     ]
-    return TensorSet(name, tuple(spec for spec in chosen if spec.layer is None or spec.layer in layers_left[spec.part]))
+    return TensorSet(name, tuple(chosen)).where(lambda spec: spec.layer is None or spec.layer in layers_left[spec.part])
 
 
 def travelling(trained: TensorSet, private: Mapping[Part, Collection[int]] = MappingProxyType({})) -> TensorSet:
     """Return those of the trained tensors that leave a site. private: stack -> layers that stay at the site."""
     travels = TENSOR_SETS[trained.name].travels
     stay = {(part, layer) for part, layers in private.items() for layer in layers}
-    return TensorSet(
-        trained.name,
-        tuple(
-            spec
-            for spec in trained.specs
-            if travels(spec.name) and not is_gate(spec.name) and (spec.part, spec.layer) not in stay
-        ),
-    )
+    return trained.where(lambda spec: travels(spec.name) and not is_gate(spec.name) and (spec.part, spec.layer) not in stay)
 
 
 def standing_beside(model: PreTrainedModel) -> TensorSet:

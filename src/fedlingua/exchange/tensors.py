@@ -1,7 +1,8 @@
 """Named tensors and tensor sets, independent of any model; checkpoints, records and aggregation are made of them."""
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,11 @@ class TensorSpec:
     part: Part
     layer: int | None
 
+    @property
+    def size(self) -> int:
+        """The number of its numbers."""
+        return math.prod(self.shape)
+
 
 @dataclass(frozen=True)
 class TensorSet:
@@ -50,7 +56,7 @@ class TensorSet:
 
     @property
     def num_parameters(self) -> int:
-        return sum(int(np.prod(spec.shape)) for spec in self.specs)
+        return sum(spec.size for spec in self.specs)
 
     def of_part(self, part: Part) -> list[TensorSpec]:
         return [spec for spec in self.specs if spec.part == part]
@@ -59,24 +65,36 @@ class TensorSet:
         """Return the shapes of a part's tensors, in the set's order."""
         return [spec.shape for spec in self.specs if spec.part == part]
 
+    def sizes_of(self, part: str) -> list[int]:
+        """Return the sizes of a part's tensors, in the set's order."""
+        return [spec.size for spec in self.specs if spec.part == part]
+
+    def where(self, holds: Callable[[TensorSpec], bool]) -> "TensorSet":
+        """Return the set of the tensors for which `holds` is true."""
+        return TensorSet(self.name, tuple(filter(holds, self.specs)))
+
     def without(self, other: "TensorSet") -> "TensorSet":
         """Return this set without the tensors of another set."""
         names = set(other.names)
-        return TensorSet(self.name, tuple(spec for spec in self.specs if spec.name not in names))
+        return self.where(lambda spec: spec.name not in names)
+
+    def in_part(self, part: Part) -> "TensorSet":
+        """Return the set of one part's tensors."""
+        return self.where(lambda spec: spec.part == part)
 
 
 NOTHING = TensorSet("nothing", ())
 
 
-def check_tensors(tensors: NamedTensors, wanted: TensorSet, finite: bool = True) -> Tensors:
-    """Check every name, shape, dtype and, if `finite`, that all numbers are finite; return the tensors in the set's order.
+def check_tensors(tensors: NamedTensors, wanted: TensorSet) -> Tensors:
+    """Check every name, shape, dtype, and that all numbers are finite; return the tensors in the set's order.
 
     Raises:
         ExchangeError: Names the first tensor that is missing, unexpected, of another shape or dtype, or not finite.
     """
     check_forms({name: (array.dtype, array.shape) for name, array in tensors.items()}, wanted)
     checked = {name: tensors[name] for name in wanted.names}
-    if finite and (wrong := next((name for name, array in checked.items() if not np.isfinite(array).all()), None)):
+    if wrong := next((name for name, array in checked.items() if not np.isfinite(array).all()), None):
         raise not_finite(wrong)
     return checked
 

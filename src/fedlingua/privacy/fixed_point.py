@@ -24,11 +24,7 @@ class Group:
 
     @classmethod
     def of(cls, sites: int) -> "Group":
-        """Return the smallest group for so many sites.
-
-        Raises:
-            ConfigError: More than 64 sites.
-        """
+        """Return the smallest group for so many sites; raise ConfigError for more than 64."""
         for bits, most in MOST_SITES.items():
             if sites <= most:
                 return cls(bits, sites)
@@ -100,11 +96,7 @@ def pack(levels: Numbers, group: Group) -> Numbers:
 
 
 def unpack(packed: Numbers, count: int, group: Group) -> Numbers:
-    """Return (count,) uint16 levels.
-
-    Raises:
-        ExchangeError: Another number of bytes.
-    """
+    """Return (count,) uint16 levels; raise ExchangeError for another number of bytes."""
     if packed.dtype != np.uint8 or packed.shape != (group.num_bytes(count),):
         got = f"{packed.dtype} {packed.shape}"
         raise ExchangeError(

@@ -1,13 +1,11 @@
 """What both sides of a secure sum know: the counters that are summed beside the tensors, and numbers that show whether masks cancelled."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensors import TensorSet
 
 COUNTERS_PART = "counters"
 """Name of the array of counters in a reply: masked over all sites of the run."""
@@ -17,11 +15,6 @@ CHECKS = 4
 """How many ones follow a part's levels; they add up to the number of sites only if all masks have cancelled."""
 _LOSS = COUNTERS.index("nll_sum")
 _FRACTION = 2.0**20
-
-
-def sizes_of(chosen: TensorSet, part: Any) -> list[int]:
-    """Return the sizes of a part's tensors, in the set's order."""
-    return [math.prod(spec.shape) for spec in chosen.of_part(part)]
 
 
 def counted(sums: Mapping[str, Any]) -> Numbers:

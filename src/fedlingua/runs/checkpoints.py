@@ -55,11 +55,7 @@ class Checkpoints:
         write_folder(self._folder(number), write)
 
     def load(self, number: int) -> Checkpoint:
-        """Load a stored round and check every byte of it.
-
-        Raises:
-            RunError: The round is not stored, or a file is not as it was written.
-        """
+        """Load a stored round and check every byte of it; raise RunError if a file is missing or not as it was written."""
         folder = self._folder(number)
         if not folder.is_dir():
             raise RunError(f"{folder}: there is no such checkpoint; kept rounds: {self.rounds() or 'none'}")

@@ -17,6 +17,7 @@ from typing import Any
 
 from fedlingua.common.errors import RunError
 from fedlingua.common.files import APP_DIR, bundled_files
+from fedlingua.common.files import json_text as json_text
 from fedlingua.common.files import replace_text as replace_text
 from fedlingua.common.hashing import sha256
 from fedlingua.common.languages import nearest
@@ -169,26 +170,18 @@ class RunFolder:
 
     def event(self, event: str, **fields: Any) -> None:
         """Add a line to progress.jsonl, which live views follow."""
-        self._append("progress.jsonl", {"event": event, **fields, "time": time.time()})
+        self.append("progress.jsonl", {"event": event, **fields, "time": time.time()})
 
     def add_round(self, record: Mapping[str, Any]) -> None:
         """Add a finished round to rounds.jsonl."""
-        self._append("rounds.jsonl", record)
-
-    def add_deviations(self, record: Mapping[str, Any]) -> None:
-        """Add to deviations.jsonl how far a site's tensors moved in a round."""
-        self._append("deviations.jsonl", record)
+        self.append("rounds.jsonl", record)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file whole or not at all."""
         replace_text(self.directory / name, json_text(content))
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Read a JSON file of the folder; return None if it does not exist.
-
-        Raises:
-            RunError: The file is not a complete JSON object.
-        """
+        """Read a JSON file of the folder, None if it does not exist; raise RunError if it is not a complete JSON object."""
         file = self.directory / name
         if not file.is_file():
             return None
@@ -200,7 +193,8 @@ class RunFolder:
             raise RunError(f"{file} holds a {type(content).__name__}; wanted a JSON object, as a run writes it")
         return content
 
-    def _append(self, name: str, record: Mapping[str, Any]) -> None:
+    def append(self, name: str, record: Mapping[str, Any]) -> None:
+        """Add a line to one of the folder's .jsonl files."""
         self._append_line(name, json.dumps(record, ensure_ascii=False))
 
     def _append_line(self, name: str, line: str) -> None:
@@ -208,17 +202,8 @@ class RunFolder:
             stream.write(line + "\n")
 
 
-def json_text(content: Mapping[str, Any]) -> str:
-    """Format a JSON object as the files of a run folder hold it."""
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-
-
 def run_about(directory: Path) -> dict[str, Any]:
-    """Read the run.json of a run folder.
-
-    Raises:
-        RunError: The folder does not exist or is not a run's, or its run.json is damaged.
-    """
+    """Read the run.json of a run folder; raise RunError if it is damaged or missing."""
     about = RunFolder(directory).read("run.json")
     if about is None:
         raise no_run(directory)
@@ -241,11 +226,7 @@ def no_scores(directory: Path) -> RunError:
 
 
 def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
-    """Refuse a run that cannot be resumed.
-
-    Raises:
-        RunError: There is no run.json, it has no attempt or config, or the run is completed.
-    """
+    """Raise RunError if there is no run.json, it has no attempt or config, or the run is completed."""
     if run is None:
         raise no_run(directory)
     if "attempt" not in run or "config" not in run:

@@ -1,6 +1,5 @@
 """The clusters of a run, as far as its settings determine them before any site is asked."""
 
-import math
 from collections.abc import Mapping
 
 from fedlingua.backbones.parts import Part
@@ -35,11 +34,7 @@ def sites_needed(settings: Settings) -> int:
 
 
 def check_enough(settings: Settings, clusters: Clusters) -> None:
-    """Refuse clusters with fewer sites than the run's aggregation needs.
-
-    Raises:
-        ConfigError: Names the first such cluster, its sites and how many are needed.
-    """
+    """Raise ConfigError, which names the first, for clusters with fewer sites than the run's aggregation needs."""
     wanted = sites_needed(settings)
     for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
         if len(sites) < wanted:
@@ -56,7 +51,7 @@ def alone_words(settings: Settings, clusters: Clusters, sent: TensorSet) -> dict
     helps = "a larger cluster in the federation file" if settings.cluster_by == "given" else helps
     words = dict[str, str]()
     for part, named in clusters.items() if settings.how.travels and settings.how.clustering != "alone" else ():
-        size = sum(4 * math.prod(spec.shape) for spec in sent.of_part(part))
+        size = 4 * sum(sent.sizes_of(part))
         for site in (sites[0] for sites in named.values() if len(sites) == 1 < len(named) and size):
             words[site] = (f"{words[site]}; " if site in words else "") + (
                 f"site {site} shares its {part} with no other site, so {units.data(size)} of each update are averaged with nothing; "

@@ -1,6 +1,8 @@
-"""Measures of each tensor in a round: MetaSend's deviation, the difference that DP sorts by, and the mean magnitude."""
+"""Measures of each tensor in a round: MetaSend's deviation, the difference that DP sorts by, and the mean magnitude.
 
-import math
+Each raises an ExchangeError that names the first tensor that is not finite.
+"""
+
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -20,9 +22,6 @@ def deviations(new: Mapping[str, Numbers], previous: Mapping[str, Numbers], chos
 
     (n_tensors,) float32 in the set's order. The norm is the sum of magnitudes ("absolute-value norm"). A previous tensor of
     zeros has no deviation: inf if it changed, else 0. Other deviations that overflow float32 become its largest number.
-
-    Raises:
-        ExchangeError: Names the first tensor that is not finite.
     """
     changes, norms = _norms(new, previous, chosen)
     shares = np.where(changes > 0, np.inf, 0.0)
@@ -31,21 +30,13 @@ def deviations(new: Mapping[str, Numbers], previous: Mapping[str, Numbers], chos
 
 
 def differences(new: Mapping[str, Numbers], previous: Mapping[str, Numbers], chosen: TensorSet) -> Numbers:
-    """Return ||new - previous|| per tensor, (n_tensors,) float64 in the set's order: Passban et al. 2022 sort by it.
-
-    Raises:
-        ExchangeError: Names the first tensor that is not finite.
-    """
+    """Return ||new - previous|| per tensor, (n_tensors,) float64 in the set's order: Passban et al. 2022 sort by it."""
     return _norms(new, previous, chosen)[0]
 
 
 def magnitudes(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Numbers:
-    """Return the mean |number| per tensor, (n_tensors,) float32 in order: the second filter's input (MetaSend's journal, §V-E).
-
-    Raises:
-        ExchangeError: Names the first tensor that is not finite.
-    """
-    sizes = np.array([max(1, math.prod(spec.shape)) for spec in chosen.specs], np.float64)
+    """Return the mean |number| per tensor, (n_tensors,) float32 in order: the second filter's input (MetaSend's journal, §V-E)."""
+    sizes = np.array([max(1, spec.size) for spec in chosen.specs], np.float64)
     return (_norms(tensors, tensors, chosen)[1] / sizes).astype(np.float32)
 
 

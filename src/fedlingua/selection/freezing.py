@@ -99,11 +99,7 @@ def to_arrays(state: Freezing) -> Tensors:
 
 
 def from_arrays(arrays: Mapping[str, Numbers], chosen: TensorSet) -> Freezing:
-    """Return the state that `to_arrays` wrote.
-
-    Raises:
-        RunError: The arrays do not fit this tensor set.
-    """
+    """Return the state that `to_arrays` wrote; raise RunError for arrays that do not fit this tensor set."""
     wanted: dict[str, _Form] = {_SETTINGS: (np.dtype(np.float64), (2,))}
     for part, size in part_sizes(chosen).items():
         wanted |= {f"{part}.{what}": (np.dtype(dtype), (size,)) for what, dtype in _HISTORY.items()}

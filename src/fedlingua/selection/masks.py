@@ -8,9 +8,9 @@
 Bits are packed as `np.packbits` does, the last byte filled up with zeros.
 """
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -41,19 +41,9 @@ class Selection:
             forms = {part: (mask.dtype, mask.shape) for part, mask in self.numbers.items()}
             assert forms == {part: (np.bool_, (size,)) for part, size in part_sizes(self.chosen).items()}
 
-    @classmethod
-    def of_names(cls, chosen: TensorSet, names: Collection[str]) -> "Selection":
-        """Select whole tensors by name."""
-        wanted = set(names)
-        return cls(chosen, np.array([name in wanted for name in chosen.names], np.bool_))
-
     def count(self, part: str) -> int:
         """Return how many numbers of one part are sent."""
-        if self.numbers is not None:
-            return int(np.count_nonzero(self.numbers[part]))
-        assert self.tensors is not None
-        sizes = [math.prod(spec.shape) for spec in self.chosen.specs if spec.part == part]
-        return sum(size for size, sent in zip(sizes, self._tensors_of(part), strict=True) if sent)
+        return sum(count for (count,) in self.shapes_of(part))
 
     def count_of(self, number: int, part: str, first: int, last: int) -> int:
         """Return how many numbers of the set's tensor `number` are sent; it has those from `first` up to `last` of its part."""
@@ -71,8 +61,8 @@ class Selection:
         """Return which numbers of one part are sent, (its numbers,) bool in joined order, also of whole tensors."""
         if self.numbers is not None:
             return self.numbers[part]
-        sizes = [math.prod(spec.shape) for spec in self.chosen.specs if spec.part == part]
-        return np.repeat(self._tensors_of(part), sizes)
+        assert self.tensors is not None
+        return np.repeat(self.tensors[[spec.part == part for spec in self.chosen.specs]], self.chosen.sizes_of(part))
 
     @property
     def share_of_numbers(self) -> float:
@@ -99,15 +89,8 @@ class Selection:
 
     @property
     def is_everything(self) -> bool:
-        return all(bool(mask.all()) for mask in self._masks)
-
-    @property
-    def _masks(self) -> Iterable[Numbers]:
-        return [self.tensors] if self.tensors is not None else (self.numbers or {}).values()
-
-    def _tensors_of(self, part: str) -> Numbers:
-        assert self.tensors is not None
-        return self.tensors[[spec.part == part for spec in self.chosen.specs]]
+        masks = [self.tensors] if self.tensors is not None else (self.numbers or {}).values()
+        return all(bool(mask.all()) for mask in masks)
 
 
 def everything(chosen: TensorSet) -> Selection:
@@ -126,8 +109,8 @@ def pack_selected(tensors: Mapping[str, Numbers], selection: Selection) -> Tenso
     if selection.is_everything:
         return _filled(join(tensors, chosen))
     if selection.tensors is not None:
-        sent = tuple(spec for spec, is_sent in zip(chosen.specs, selection.tensors, strict=True) if is_sent)
-        return _filled(join(tensors, TensorSet(chosen.name, sent))) | {MASK: np.packbits(selection.tensors)}
+        sent = TensorSet(chosen.name, tuple(compress(chosen.specs, selection.tensors)))
+        return _filled(join(tensors, sent)) | {MASK: np.packbits(selection.tensors)}
     packed: Tensors = {}
     for part, pieces in runs(tensors, chosen).items():
         if part in part_sizes(chosen):
@@ -160,15 +143,6 @@ def unpack_selected(
         if 0 < count < size:
             _put(payload, parts[part], selection, part)
     return Joined(parts, chosen), selection
-
-
-def counted(arrays: Mapping[str, Numbers]) -> dict[str, int]:
-    """Count the bytes of a packed selection by purpose: numbers ("payload"), bit masks ("mask") and indices ("indices")."""
-    sizes = {"payload": 0, MASK: 0, INDICES: 0}
-    for name, array in arrays.items():
-        kind = name.partition(".")[0]
-        sizes[kind if kind in sizes else "payload"] += array.nbytes
-    return sizes
 
 
 def _filled(arrays: Tensors) -> Tensors:
@@ -205,14 +179,11 @@ def _put(payload: Numbers, flat: Numbers, selection: Selection, part: str) -> No
         flat[selection.numbers[part]] = payload
         return
     assert selection.tensors is not None
-    offset = taken = 0
-    for spec, is_sent in zip(selection.chosen.specs, selection.tensors, strict=True):
-        if spec.part == part:
-            size = math.prod(spec.shape)
-            if is_sent:
-                flat[offset : offset + size] = payload[taken : taken + size]
-                taken += size
-            offset += size
+    taken = 0
+    for of_part, first, last in compress(Joined({}, selection.chosen).places, selection.tensors):
+        if of_part == part:
+            flat[first:last] = payload[taken : taken + last - first]
+            taken += last - first
 
 
 def selection_of(arrays: Mapping[str, Numbers], chosen: TensorSet) -> Selection:

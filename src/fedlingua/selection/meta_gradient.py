@@ -34,8 +34,6 @@ BLOCK = 64 * 1024
 """Numbers in a block of an inner product's sum; another size would change the last bits of a slope."""
 PROJECTED = 16
 """Numbers in a projection."""
-SPREAD = 0.25
-"""sigma as a share of mu: nearly all thetas drawn are within half of mu around it, and one in 30,000 is below 0."""
 
 
 def mean_over_sites(answers: Mapping[str, float], weights: Mapping[str, float]) -> float:

@@ -1,22 +1,19 @@
-"""Rules that select the tensors of an update to send: MetaSend's, and those that it is compared with.
+"""Rules that select the part of an update to send: MetaSend's, and those that it is compared with.
 
-Top-k and adaptive freezing select single numbers: `top_k.py`, `freezing.py`.
+Top-k selects single numbers, and so does adaptive freezing (`freezing.py`); all others select tensors.
 """
 
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensors import TensorSet
+from fedlingua.exchange.coding.coder import largest
+from fedlingua.exchange.joined import Numbers, runs
+from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.selection.gates import Keep
-from fedlingua.selection.masks import Selection
-
-ZeroNorm = Literal["send", "stay"]
-"""Whether a changed tensor that was all zeros, as biases are at the start, is sent: it has no deviation."""
+from fedlingua.selection.masks import Selection, part_sizes
 
 
 def rounded(share: float, number: int) -> int:
@@ -41,11 +38,25 @@ def dp(differences: Numbers, chosen: TensorSet, keep: Keep) -> Selection:
     return Selection(chosen, moved_most if keep == "g" else ~moved_most)
 
 
-def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Keep, zero_norm: ZeroNorm) -> Selection:
+def top_k(new: NamedTensors, chosen: TensorSet, share: float = 0.5) -> Selection:
+    """Select the share of all numbers that is largest in magnitude (top-k in MetaSend's journal, §IV-D and V-A).
+
+    Judges the model's numbers, not their changes. Selects exactly the share, halves rounded up; of numbers with the smallest
+    selected magnitude, the first: encoder, decoder, shared, each in joined order. NaN is sent, and so refused.
+    """
+    sizes = part_sizes(chosen)
+    sent = np.zeros(sum(sizes.values()), np.bool_)
+    pieces = [piece for part, pieces in runs(new, chosen).items() if part in sizes for piece in pieces]
+    sent[largest(pieces, rounded(share, len(sent)))] = True
+    parts = np.split(sent, np.cumsum(list(sizes.values()))[:-1])
+    return Selection(chosen, numbers=dict(zip(sizes, parts, strict=True)))
+
+
+def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Keep, zero_norm: str) -> Selection:
     """Select tensors with dev >= theta ("g"), or with dev < theta ("l"), compared in float64: MetaSend (WWW 2024), eq. 3.
 
-    deviations: (n_tensors,), as `deviation.deviations` gives them. For one of inf, which the paper leaves open, `zero_norm`
-    decides, whatever theta and side are.
+    deviations: (n_tensors,), as `deviation.deviations` gives them. A changed tensor that was all zeros, as biases are at the start, has
+    a deviation of inf, which the paper leaves open: it is sent if `zero_norm` is "send", whatever theta and side are.
 
     Raises:
         ExchangeError: theta is NaN.
@@ -56,7 +67,7 @@ def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Kee
     return Selection(chosen, np.where(np.isinf(deviations), zero_norm == "send", above if keep == "g" else ~above))
 
 
-def fixed_threshold(deviations: Numbers, value: float | Literal["median"]) -> float:
+def fixed_threshold(deviations: Numbers, value: float | str) -> float:
     """Return a theta that is not learnt: `value` (0.5 in MetaSend, §5.3.1), or the median of the update's finite deviations."""
     if value != "median":
         return float(value)
@@ -64,7 +75,7 @@ def fixed_threshold(deviations: Numbers, value: float | Literal["median"]) -> fl
     return float(np.median(finite)) if len(finite) else 0.0
 
 
-def random_threshold(deviations: Numbers, rng: np.random.Generator, over: Literal["unit", "range"]) -> float:
+def random_threshold(deviations: Numbers, rng: np.random.Generator, over: str) -> float:
     """Draw theta from 0 to 1 ("unit": MetaSend, §5.3.1), or between the least and greatest finite deviation ("range")."""
     if over == "unit":
         return float(rng.uniform())

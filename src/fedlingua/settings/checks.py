@@ -87,14 +87,9 @@ def choices_of(key: str) -> tuple[str, ...]:
 
 def _conflicts(settings: Settings) -> Iterator[str]:
     """Yield a message for each conflict between keys."""
-    yield from _of_the_run(settings)
-    yield from _of_clusters(settings)
-    yield from _of_own(settings)
-    yield from _of_codes(settings)
-    yield from _of_secure_sums(settings)
-    yield from _of_training(settings)
-    yield from _of_the_server(settings)
-    yield from _of_sending(settings)
+    of_run = (_of_the_run, _of_clusters, _of_own, _of_codes, _of_secure_sums, _of_training, _of_the_server, _of_sending)
+    for conflicts in of_run:
+        yield from conflicts(settings)
     if settings.task == "masked-language":
         yield from _of_masked_language(settings)
 

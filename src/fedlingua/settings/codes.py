@@ -66,15 +66,3 @@ def parse_code(text: str) -> Code:
 EXACT = Code("none")
 AUTO = "4bit"
 """The code that "auto" stands for in runs whose updates can be coded."""
-
-
-def check_code(text: str) -> None:
-    """Raise ConfigError for an invalid code; "auto" is valid."""
-    if text != "auto":
-        parse_code(text)
-
-
-def check_code_down(text: str) -> None:
-    """Raise ConfigError for an invalid code; "same", for the uplink's code, is valid."""
-    if text != "same":
-        parse_code(text)

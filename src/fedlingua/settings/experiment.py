@@ -58,11 +58,7 @@ def _mistakes(config: Mapping[str, Any]) -> list[str]:
 
 
 def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:
-    """Parse the run-config keys given by --set.
-
-    Raises:
-        ConfigError: `parse_override` refuses a text, or a key is unknown or renamed.
-    """
+    """Parse the run-config keys given by --set; raise ConfigError for a key that is unknown or renamed."""
     given = dict(parse_override(text) for text in texts)
     for key, value in given.items():
         try:
@@ -73,11 +69,7 @@ def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:
 
 
 def parse_override(text: str, option: str = "--set", example: str = "rounds=5") -> tuple[str, Any]:
-    """Parse the `key=value` of a command-line option; a value that is not TOML is a string.
-
-    Raises:
-        ConfigError: the key or the "=" is missing.
-    """
+    """Parse `key=value`, a value that is not TOML as a string; raise ConfigError if the key or the "=" is missing."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"{option} {text!r}: wanted key=value, for example {option} {example}")

@@ -40,11 +40,7 @@ def kind_of(content: Mapping[str, Any]) -> str | None:
 
 
 def refuse_other_kind(path: Path, content: Mapping[str, Any], wanted: str) -> None:
-    """Refuse a file that is clearly of another kind.
-
-    Raises:
-        ConfigError: names the file's kind, the wanted kind, and the command for the file.
-    """
+    """Raise ConfigError, which names the command for it, for a file that is clearly of another kind."""
     kind = kind_of(content)
     if kind not in (None, wanted):
         assert kind is not None

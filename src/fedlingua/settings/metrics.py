@@ -53,11 +53,7 @@ METRICS: dict[str, tuple[Metric, Metric]] = {"translation": (BLEU, CHRF), "maske
 
 
 def metric_names(given: str) -> list[str]:
-    """Return the metrics of a list with commas, each once.
-
-    Raises:
-        ConfigError: a name is unknown, or none is given.
-    """
+    """Return the metrics of a list with commas, each once; raise ConfigError if one is unknown, or none is given."""
     names = names_of(given, OF_TEXT, "there is no metric")
     if not names:
         raise ConfigError(f"no metric is given; there are {', '.join(OF_TEXT)}")

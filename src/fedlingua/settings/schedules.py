@@ -3,33 +3,14 @@
 import math
 from collections.abc import Callable
 
-
-def constant(_: int, __: int, ___: int) -> float:
-    """Stay at 1."""
-    return 1.0
-
-
-def linear(after: int, left: int, _: int) -> float:
-    """Fall from 1 in equal steps, so that one more step would reach 0."""
-    return 1 - after / left
-
-
-def cosine(after: int, left: int, _: int) -> float:
-    """Fall from 1 along half a cosine wave (Loshchilov & Hutter 2017, without restarts)."""
-    return 0.5 * (1 + math.cos(math.pi * after / left))
-
-
-def inverse_sqrt(after: int, _: int, warmup: int) -> float:
-    """Return sqrt(w / s) at step s, where w is the last step of the warm-up or 1 (Vaswani et al. 2017, eq. 3)."""
-    peak = max(warmup, 1)
-    return math.sqrt(peak / max(warmup + after + 1, peak))
-
-
 SCHEDULES: dict[str, Callable[[int, int, int], float]] = {
-    "constant": constant,
-    "linear": linear,
-    "cosine": cosine,
-    "inverse-sqrt": inverse_sqrt,
+    "constant": lambda after, left, warmup: 1.0,
+    # In equal steps, so that one more step would reach 0.
+    "linear": lambda after, left, warmup: 1 - after / left,
+    # Along half a cosine wave: Loshchilov & Hutter 2017, without restarts.
+    "cosine": lambda after, left, warmup: 0.5 * (1 + math.cos(math.pi * after / left)),
+    # sqrt(w / s) at step s, where w is the last step of the warm-up or 1: Vaswani et al. 2017, eq. 3.
+    "inverse-sqrt": lambda after, left, warmup: math.sqrt(max(warmup, 1) / (warmup + after + 1)),
 }
 """Name -> schedule, a function of (steps since the warm-up, steps after the warm-up in all, warm-up steps) to a share."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.settings.codes import check_code, check_code_down
+from fedlingua.settings.codes import parse_code
 from fedlingua.settings.methods import AGGREGATIONS, METHODS, OWN_MODELS, SELECTIONS, SERVER_OPTIMIZERS, check_method
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import When, among, option, options_of
@@ -351,12 +351,26 @@ class Sending:
     selection: str = option("", key="send.rule", choices=("", *SELECTIONS), when=NOT_THE_METHODS_RULE, liu="")
     """Which part of its update a site sends; "": the method's rule; -g: what deviates most; -l: what deviates
     least."""
-    send_code: str = option("auto", key="send.code", check=check_code, when=CODED, off=("none",), liu="none", chu="none")
+    send_code: str = option(
+        "auto",
+        key="send.code",
+        check=lambda text: text == "auto" or parse_code(text),
+        when=CODED,
+        off=("none",),
+        liu="none",
+        chu="none",
+    )
     """How a site's changes are coded on the way up: none (float32), lossless, 2bit to 8bit, or sign. "top 0.1"
     after it sends only the tenth of the numbers that changed most, "rank 4" two factors of every matrix. What
     a code leaves out is added to a later update. auto: 4bit if a site sends its whole change."""
     send_code_down: str = option(
-        "same", key="send.code-down", check=check_code_down, when=TRAVELS, off=("same",), liu="same", chu="same"
+        "same",
+        key="send.code-down",
+        check=lambda text: text == "same" or parse_code(text),
+        when=TRAVELS,
+        off=("same",),
+        liu="same",
+        chu="same",
     )
     """The same for the federation's changes on the way down; "same": as send.code."""
     send_share: float = option(0.5, key="send.share", above=0, most=1, when=sends("rand-send", "top-k"))

@@ -11,11 +11,7 @@ TRACKERS = ("tensorboard", "mlflow", "trackio")
 
 
 def tracker_names(given: str) -> list[str]:
-    """Return the trackers of a list with commas, each once; none for an empty list.
-
-    Raises:
-        ConfigError: a name is unknown.
-    """
+    """Return the trackers of a list with commas, each once, or none; raise ConfigError for an unknown one."""
     return names_of(given, TRACKERS, "track: there is no tracker")
 
 

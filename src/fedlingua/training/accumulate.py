@@ -1,6 +1,6 @@
 """Accumulation of the gradient of one optimiser step, batch after batch, in pieces that fit into memory."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from transformers import PreTrainedModel
@@ -81,16 +81,13 @@ class StepGradient:
             torch.cuda.empty_cache()
 
     def _cut(self, step: Step) -> Iterator[Sequence[Example]]:
-        shares = filter(None, map(self.group.share, step))
-        for batch in self._pieces(shares) if self.pass_tokens else shares:
-            size = len(batch) if self.most_tokens is None else max(1, self.most_tokens // _longest(batch))
-            for first in range(0, len(batch), size):
-                yield batch[first : first + size]
-
-    def _pieces(self, batches: Iterable[Sequence[Example]]) -> Iterator[Sequence[Example]]:
-        for batch in batches:
-            for piece in cut([example.length[0] for example in batch], self.pass_tokens):
-                yield batch[piece]
+        for share in filter(None, map(self.group.share, step)):
+            lengths = [example.length[0] for example in share]
+            for piece in cut(lengths, self.pass_tokens) if self.pass_tokens else [slice(None)]:
+                batch = share[piece]
+                size = len(batch) if self.most_tokens is None else max(1, self.most_tokens // _longest(batch))
+                for first in range(0, len(batch), size):
+                    yield batch[first : first + size]
 
 
 def _longest(batch: Sequence[Example]) -> int:

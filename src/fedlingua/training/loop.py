@@ -158,8 +158,8 @@ def train_locally(
     num_tokens, num_examples, num_steps = 0, 0, 0
     model.train()
     with _checkpointing(model, how.gradient_checkpointing):
-        for epoch in range(how.epochs):
-            steps = how.steps(texts, rng, (this_round[0] - 1) * how.epochs + epoch)
+        for epoch in range((this_round[0] - 1) * how.epochs, this_round[0] * how.epochs):  # counted over all rounds
+            steps = how.steps(texts, rng, epoch)
             movement: Movement | None = None
             for number, batches in enumerate(steps):
                 step = [[example.drawn(rng) for example in batch] for batch in batches]
@@ -169,11 +169,15 @@ def train_locally(
                     nll_sum += nll
                     num_tokens += tokens
                     num_examples += examples
-                rate = _set_rate(optimizer, how, _place(number, len(steps), epoch, how.epochs, this_round))
+                place, steps_of_run = epoch * len(steps) + number, this_round[1] * how.epochs * len(steps)
+                rate = how.learning_rate * rate_share(how.schedule, place, steps_of_run, how.warmup_steps)
+                for of_group in optimizer.param_groups:
+                    of_group["lr"] = rate
                 if controls:
                     controls.correct(trained)
                 _pull_back(trained, center, how.proximal_mu)
-                _clip(list(trained.values()), how.clip_norm)
+                if how.clip_norm:
+                    nn.utils.clip_grad_norm_(trained.values(), how.clip_norm)
                 movement = movement or (Movement(trained, rate) if rate > 0 else None)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
@@ -185,19 +189,6 @@ def train_locally(
     model.eval()
     model.requires_grad_(False)
     return LocalResult(float(nll_sum), num_tokens, num_examples, num_steps, time.monotonic() - started)
-
-
-def _place(step: int, steps: int, epoch: int, epochs: int, this_round: tuple[int, int]) -> tuple[int, int]:
-    """Return the number of a step among those of all rounds, from 0, and how many steps all rounds have."""
-    number, rounds = this_round
-    return ((number - 1) * epochs + epoch) * steps + step, rounds * epochs * steps
-
-
-def _set_rate(optimizer: torch.optim.Optimizer, how: LocalTraining, place: tuple[int, int]) -> float:
-    rate = how.learning_rate * rate_share(how.schedule, *place, how.warmup_steps)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    return rate
 
 
 def _center(trained: Mapping[str, nn.Parameter], towards: NamedTensors | None) -> dict[str, Tensor]:
@@ -215,12 +206,6 @@ def _pull_back(trained: Mapping[str, nn.Parameter], center: Mapping[str, Tensor]
         parameter = trained[name]
         away = mu * (parameter.detach() - middle)
         parameter.grad = away if parameter.grad is None else parameter.grad + away
-
-
-def _clip(parameters: Sequence[Tensor], norm: float) -> None:
-    """Scale all gradients by one factor so that their common L2 norm is `norm` at most; 0 leaves them unchanged."""
-    if norm:
-        nn.utils.clip_grad_norm_(parameters, norm)
 
 
 @contextmanager

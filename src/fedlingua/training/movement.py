@@ -30,11 +30,7 @@ class Movement:
                 self.watched.append((name, parameter, places, before, expected))
 
     def check(self) -> None:
-        """Compare the tensors as they are now with those before.
-
-        Raises:
-            RunError: Names tensors that should have moved and did not.
-        """
+        """Raise RunError, which names them, if tensors that should have moved did not."""
         still = [each for each in self.watched if torch.equal(each[1].detach().flatten()[each[2]], each[3])]
         stuck = [name for name, *_, expected in still if expected or len(still) == len(self.watched)]
         if stuck:

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import nn
 
-Options = Mapping[str, float]
 Numbers = np.ndarray[Any, Any]
 
 

@@ -68,11 +68,7 @@ class Failed:
 
 
 def check_processes(settings: Settings) -> None:
-    """Check that each training process on GPUs has a GPU of its own.
-
-    Raises:
-        ConfigError: There are more processes than visible GPUs.
-    """
+    """Raise ConfigError if there are more training processes than visible GPUs."""
     seen = torch.cuda.device_count() if settings.device == "cuda" else settings.processes
     if settings.processes > seen:
         raise ConfigError(

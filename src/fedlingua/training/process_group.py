@@ -82,18 +82,12 @@ class DistributedGroup(ProcessGroup):
         return [(nll, int(tokens), int(examples))]
 
     def check_alike(self, digest: int) -> None:
-        """Check that all processes hold the same tensors after training. digest: 48 bits, of this process's tensors.
-
-        Raises:
-            RunError: The digests differ.
-        """
-        digests = self._sum(torch.zeros(self.size, dtype=torch.int64, device=self.device).index_fill_(0, self._place, digest))
+        """Raise RunError if not all processes hold the same tensors after training. digest: 48 bits, of this process's."""
+        digests = torch.zeros(self.size, dtype=torch.int64, device=self.device)
+        digests[self.rank] = digest
+        digests = self._sum(digests)
         if len(set(digests.tolist())) > 1:
             raise RunError("the processes that train together hold different tensors; give processes = 1, and report this")
-
-    @property
-    def _place(self) -> Tensor:
-        return torch.tensor([self.rank], device=self.device)
 
     def _sum(self, own: Tensor) -> Tensor:
         distributed.all_reduce(own)

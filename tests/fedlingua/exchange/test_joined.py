@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.joined import Joined, Some, end_to_end, flat, join, joined_set, runs, separate
+from fedlingua.exchange.joined import Joined, Some, flat, join, joined_set, runs
 from fedlingua.exchange.records import from_record, pack, unpack
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 
@@ -39,7 +39,7 @@ def test_what_was_packed_is_unpacked_bit_for_bit_in_the_sets_order() -> None:
     assert list(back) == CHOSEN.names
     assert {name: (a.shape, a.tobytes()) for name, a in back.items()} == {n: (a.shape, a.tobytes()) for n, a in TENSORS.items()}
     assert list(from_record(pack({}, CHOSEN))) == []
-    assert separate(join(TENSORS, CHOSEN), CHOSEN).keys() == back.keys()
+    assert Joined(join(TENSORS, CHOSEN), CHOSEN).keys() == back.keys()
 
 
 def test_a_part_of_another_size_is_refused_by_name() -> None:
@@ -48,28 +48,11 @@ def test_a_part_of_another_size_is_refused_by_name() -> None:
         unpack(pack(TENSORS, smaller), CHOSEN)
 
 
-def test_arrays_that_lie_end_to_end_are_one_run_and_others_are_copied_into_none() -> None:
-    flat = np.arange(9, dtype=np.float32)
-    other = np.zeros(2, np.float32)
-    found = end_to_end([flat[:4].reshape(2, 2), flat[4:5], other, flat[5:7], flat[8:]])
-    assert [run.tolist() for run in found] == [[0, 1, 2, 3, 4], [0, 0], [5, 6], [8]]
-    assert all(np.shares_memory(run, memory) for run, memory in zip(found, [flat, other, flat, flat], strict=True))
-
-
-def test_what_lies_end_to_end_in_other_numbers_is_not_taken_for_them() -> None:
-    flat = np.arange(4, dtype=np.float32)
-    assert [run.tolist() for run in end_to_end([flat[2:], flat[:2]])] == [[2, 3], [0, 1]]
-    wide = np.arange(2, dtype=np.float64).view(np.float32)
-    assert [run.size for run in end_to_end([wide[:2], wide[2:]])] == [2, 2]
-    table = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert [run.tolist() for run in end_to_end([table.T, table[1]])] == [[0, 3, 1, 4, 2, 5], [3, 4, 5]]
-
-
 def test_taken_apart_and_joined_again_nothing_is_copied() -> None:
     joined = join(TENSORS, CHOSEN)
-    again = runs(separate(joined, CHOSEN), CHOSEN)
-    assert {part: len(pieces) for part, pieces in again.items()} == {"encoder": 1, "decoder": 1}
-    assert all(np.shares_memory(again[part][0], joined[part]) for part in joined)
+    again = runs(dict(Joined(joined, CHOSEN)), CHOSEN)
+    assert {part: np.concatenate(pieces).tolist() for part, pieces in again.items()} == {p: joined[p].tolist() for p in joined}
+    assert all(np.shares_memory(piece, joined[part]) for part in joined for piece in again[part])
     assert runs({}, CHOSEN) == {}
 
 

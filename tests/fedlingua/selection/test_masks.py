@@ -11,7 +11,8 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import join, runs
 from fedlingua.exchange.records import from_record, to_record
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.masks import Selection, counted, everything, pack_selected, unpack_selected
+from fedlingua.selection.masks import Selection, everything, pack_selected, unpack_selected
+from tests.selected import counted
 
 Array = np.ndarray[Any, Any]
 

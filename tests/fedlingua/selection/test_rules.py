@@ -11,9 +11,9 @@ from fedlingua.exchange.records import from_record, to_record
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step
-from fedlingua.selection.masks import Selection, counted, pack_selected, unpack_selected
-from fedlingua.selection.rules import by_threshold, dp, fixed_threshold, rand_send, random_threshold, second_filter
-from fedlingua.selection.top_k import top_k
+from fedlingua.selection.masks import Selection, pack_selected, unpack_selected
+from fedlingua.selection.rules import by_threshold, dp, fixed_threshold, rand_send, random_threshold, second_filter, top_k
+from tests.selected import counted
 
 Array = np.ndarray[Any, Any]
 

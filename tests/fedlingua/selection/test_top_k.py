@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.exchange.joined import join
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.top_k import top_k
+from fedlingua.selection.rules import top_k
 
 Array = np.ndarray[Any, Any]
 CHOSEN = TensorSet(

@@ -108,11 +108,7 @@ def is_checkpoint(model: str) -> bool:
 
 
 def checked_model(model: str) -> str:
-    """A checkpoint's absolute path, or a name with its owner.
-
-    Raises:
-        ConfigError: no such file.
-    """
+    """Return a checkpoint's absolute path, or a name with its owner; raise ConfigError if there is no such file."""
     if is_checkpoint(model):
         path = Path(model).expanduser().resolve()
         if not path.is_file():

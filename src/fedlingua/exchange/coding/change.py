@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.coding.coder import Shapes, decode, encode_with_feedback
+from fedlingua.exchange.coding.coder import Shapes, decode, encode
 from fedlingua.exchange.joined import Numbers
 from fedlingua.settings.codes import Code
 
@@ -24,14 +24,23 @@ def encode_change(
 ) -> Coded:
     """Code how a part goes from `old` to `new`; an exact code carries the new numbers themselves, which leave no residual.
 
+    For changes that add up, wanted = change + residual, and residual = wanted - C(wanted): Karimireddy et al. 2019, algorithm 2. Where
+    `old` is what the other side has, without a residual, `numbers` follow `new`: EF21, Richtárik et al. 2021, algorithm 1.
+
+    Args:
+        residual: Of the change before, stored by the caller; None: there is none yet.
+
     Raises:
         ExchangeError: The residual is another tensor set's, or the numbers cannot be coded.
     """
-    if code.is_exact:
-        payload, numbers, residual = encode_with_feedback(new, None, shapes, code, generator)
-        return Coded(payload, numbers, residual)
-    payload, decoded, residual = encode_with_feedback(new - old, residual, shapes, code, generator)
-    return Coded(payload, old + decoded, residual)
+    wanted = new if code.is_exact else new - old
+    if residual is not None and not code.is_exact:
+        if residual.shape != wanted.shape:
+            raise ExchangeError(f"the residual has {residual.size} numbers; wanted {wanted.size}: start from a full copy")
+        wanted = wanted + residual
+    payload = encode(wanted, shapes, code, generator)
+    decoded = decode(payload, shapes, code)
+    return Coded(payload, decoded if code.is_exact else old + decoded, wanted - decoded)
 
 
 def decode_change(old: Numbers, payload: Numbers, shapes: Shapes, code: Code) -> Numbers:

@@ -46,7 +46,7 @@ def encode(change: Numbers, shapes: Shapes, code: Code, generator: np.random.Gen
         return mark + b"".join(entropy.deflate(plane.copy()) for plane in change.view(np.uint8).reshape(-1, 4).T)
     if code.method == "top":
         count = min(max(1, int(code.share * change.size)), int(np.count_nonzero(change)))
-        places = largest(change, count)
+        places = largest([change], count)
         return mark + _encode_levels([change[places]], code, generator, places, change.size if count else 0)
     tensors = []
     for tensor, shape in zip(_pieces(change, list(map(prod, shapes))), shapes, strict=True):
@@ -81,23 +81,6 @@ def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
     return change
 
 
-def encode_with_feedback(
-    change: Numbers, residual: Numbers | None, shapes: Shapes, code: Code, generator: np.random.Generator
-) -> tuple[bytes, Numbers, Numbers]:
-    """(payload, what it decodes to, the residual for the next change, to be stored by who calls). None: there is no residual yet.
-
-    For changes that add up, wanted = change + residual, and residual = wanted - C(wanted): Karimireddy et al. 2019, algorithm 2. Where
-    the other side is to follow a value, give value - held without a residual, and held + C(value - held) is held then: EF21, Richtárik
-    et al. 2021, algorithm 1. Raises ExchangeError as `encode` does, and for a residual of other tensors.
-    """
-    if residual is not None and residual.shape != change.shape:
-        raise ExchangeError(f"the residual has {residual.size} numbers; wanted {change.size}: start from a full copy")
-    wanted = change if residual is None else change + residual
-    payload = encode(wanted, shapes, code, generator)
-    decoded = decode(payload, shapes, code)
-    return payload, decoded, wanted - decoded
-
-
 def factors(matrix: Numbers, rank: int, generator: np.random.Generator) -> list[Numbers]:
     """[(m, rank), (n, rank)] float32, with a product close to the best of that rank: PowerSGD, Vogels et al. 2019, algorithm 1.
 
@@ -113,18 +96,15 @@ def factors(matrix: Numbers, rank: int, generator: np.random.Generator) -> list[
     return [left @ rows[:, :rank] * root, columns[:rank].T * root]
 
 
-def largest(change: Numbers, count: int) -> Numbers:
-    """Ascending places of the `count` numbers of greatest magnitude, of equal ones the first. change: (n,) float32, finite."""
-    # Magnitudes are in the order of their bits: a histogram by the upper half tells the least of them, but for few that share it.
-    keys = ((change.view(np.uint32) & 0x7FFFFFFF) >> 16).astype(np.uint16)
-    counts = np.zeros(1 << 15, np.int64)
-    for start in range(0, keys.size, _BLOCK):
-        counts += np.bincount(keys[start : start + _BLOCK], minlength=len(counts))
-    edge = int(np.flatnonzero(counts[::-1].cumsum()[::-1] >= count)[-1])
-    chosen = keys > edge
-    sharing = np.flatnonzero(keys == edge)
-    order = np.argsort(-np.abs(change[sharing]), kind="stable")
-    chosen[sharing[order[: count - np.count_nonzero(chosen)]]] = True
+def largest(pieces: Sequence[Numbers], count: int) -> Numbers:
+    """Ascending places of the `count` numbers of greatest magnitude in float32 arrays end to end, of equal ones the first."""
+    # Without the sign, bits ascend with the magnitude, and NaN is above all.
+    magnitudes = np.concatenate([piece.view(np.uint32) & np.uint32(0x7FFFFFFF) for piece in pieces])
+    if count == 0:
+        return np.empty(0, np.int64)
+    least = np.partition(magnitudes, len(magnitudes) - count)[-count]
+    chosen = magnitudes > least
+    chosen[np.flatnonzero(magnitudes == least)[: count - np.count_nonzero(chosen)]] = True
     return np.flatnonzero(chosen)
 
 
