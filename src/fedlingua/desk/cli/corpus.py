@@ -194,7 +194,7 @@ def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
     console().print(lengths)
     console().print(f"repeated: {', '.join(f'{name} {count:,}' for name, count in statistics.repeated.items())}")
     if any(statistics.samples.values()):
-        samples = [
+        samples: list[tuple[str | Text, ...]] = [
             (name, str(number), *map(_clipped, pair)) for name, some in statistics.samples.items() for number, pair in some
         ]
         console().print(plain_table("dropped for", "pair", *sides, rows=samples, left=sides))

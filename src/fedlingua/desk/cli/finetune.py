@@ -127,7 +127,7 @@ def _score_tables(result: dict[str, Any]) -> list[Table]:
     """Return a table of every F1 and the accuracy on dev and test, and one of the scores on test by label."""
     names = [name for name in result["test"] if name.endswith("_f1") or name == "accuracy"]
     splits = [(split, *(f"{result[split][name]:.4f}" for name in names)) for split in ("dev", "test")]
-    labels = [
+    labels: list[tuple[str | Text, ...]] = [
         (Text(label), *(f"{score[name]:.4f}" for name in ("precision", "recall", "f1")), str(score["support"]))
         for label, score in result["test"]["by_label"].items()
     ]
