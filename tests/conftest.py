@@ -1,5 +1,6 @@
 """What many tests stand on: a backbone small enough to reason about, copied anew for each test that changes it."""
 
+import gc
 import json
 import shutil
 from collections import Counter
@@ -250,6 +251,17 @@ def finished_run(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) 
     # So much that sites do not sound alike.
     told = {"federation": str(folder / "four.toml"), "deadline.phase-s": 60.0, "learning-rate": 0.1}
     return run({**config, **told}, folder / "four")[0].directory
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests last: to look for garbage among them takes a fifth of the time of collecting, and more in every test after it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
