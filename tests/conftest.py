@@ -1,5 +1,6 @@
-"""What many tests stand on: a backbone small enough to reason about, loaded anew for each test that changes it."""
+"""What many tests stand on: a backbone small enough to reason about, copied anew for each test that changes it."""
 
+import gc
 import json
 import shutil
 from collections import Counter
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from transformers import M2M100Tokenizer
 
-from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common import devices
 from fedlingua.common.languages import Direction
@@ -25,7 +26,7 @@ from fedlingua_demo import phrasebook
 from tests.browser import Browser, opened_browser
 from tests.encoders import WORDS, build_xlmr
 from tests.federations import FOUR_SITES, FOUR_TEXTS
-from tests.once import make_once
+from tests.once import copies_of, make_once
 
 if TYPE_CHECKING:
     from fedlingua.runs.folder import RunFolder
@@ -105,10 +106,15 @@ def family_folder(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPa
     return folder
 
 
+@pytest.fixture(scope="session")
+def _tiny_copies(tiny_backbone: Path) -> Callable[[], Backbone]:
+    return copies_of(tiny_backbone, "tiny")
+
+
 @pytest.fixture
-def backbone(tiny_backbone: Path) -> Backbone:
+def backbone(_tiny_copies: Callable[[], Backbone]) -> Backbone:
     """The tiny backbone in memory of this test's own."""
-    return load_backbone(tiny_backbone, "tiny")
+    return _tiny_copies()
 
 
 @pytest.fixture(scope="session")
@@ -118,10 +124,15 @@ def tiny_encoder(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPat
     return build_xlmr(tmp_path_factory.mktemp("backbones") / "tiny-encoder", [*WORDS, *words])
 
 
+@pytest.fixture(scope="session")
+def _encoder_copies(tiny_encoder: Path) -> Callable[[], Backbone]:
+    return copies_of(tiny_encoder, "tiny-encoder")
+
+
 @pytest.fixture
-def encoder(tiny_encoder: Path) -> Backbone:
+def encoder(_encoder_copies: Callable[[], Backbone]) -> Backbone:
     """The tiny encoder in memory of this test's own."""
-    return load_backbone(tiny_encoder, "tiny-encoder")
+    return _encoder_copies()
 
 
 @pytest.fixture
@@ -240,6 +251,17 @@ def finished_run(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) 
     # So much that sites do not sound alike.
     told = {"federation": str(folder / "four.toml"), "deadline.phase-s": 60.0, "learning-rate": 0.1}
     return run({**config, **told}, folder / "four")[0].directory
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests last: to look for garbage among them takes a fifth of the time of collecting, and more in every test after it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

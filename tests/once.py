@@ -1,13 +1,14 @@
 """What costs most in a small run and says the same each time, made once in a process of tests.
 
 The files of a backbone are read and its sentences cut into pieces the first time; later runs get a copy of the model as it was read.
-Whether reading them works is what tests of `load_backbone` say, which is left as it is.
+Whether reading them works is what tests of `load_backbone` say, which is left as it is. So are the sentences of a register, which the
+phrasebook's own tests ask the phrasebook for.
 """
 
 import copy
 import os
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,23 @@ import torch
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.common.devices import computed_in
+from fedlingua.corpora.registers import Register
 from fedlingua.runs.folder import git_revision
 
 MOST_BACKBONES = 8
+MOST_REGISTERS = 512
 
 
 def make_once(patched: pytest.MonkeyPatch) -> None:
-    """As long as `patched` lasts: backbones are read once, the commit is asked for once, and no file is waited for until it is on disk:
-    what tests write need not outlive a power cut.
+    """As long as `patched` lasts: backbones are read once, registers are spoken once, the commit is asked for once, and no file is waited
+    for until it is on disk: what tests write need not outlive a power cut. Where there is no GPU, seeding torch formats no call stack for
+    each kind of GPU that might still come.
     """
     patched.setattr("fedlingua.exchange.trainable.load_backbone", LoadedOnce())
+    patched.setattr(Register, "read", spoken_once(Register.read))
+    if not torch.accelerator.is_available():
+        for kind in (torch.cuda, torch.xpu, torch.mtia):
+            patched.setattr(kind, "manual_seed_all", lambda seed: None)
     patched.setattr("fedlingua.runs.folder.git_revision", cache(git_revision))
     patched.setattr(os, "fsync", lambda descriptor: None)
 
@@ -54,6 +62,22 @@ class LoadedOnce:
         given = copy.copy(self._loaded[key])  # with its fingerprint, once somebody has asked for it
         given.model = copy.deepcopy(given.model)
         return given
+
+
+def spoken_once(read: Callable[[Register], Iterator[Any]]) -> Callable[[Register], Iterator[Any]]:
+    """`Register.read`, with what it said the last time of the same register; an error is found anew."""
+    said = lru_cache(MOST_REGISTERS)(lambda register: tuple(read(register)))
+
+    def again(register: Register) -> Iterator[Any]:
+        yield from said(register)
+
+    return again
+
+
+def copies_of(directory: Path, name: str) -> Callable[[], Backbone]:
+    """What gives a backbone read from a directory, each time a copy that shares nothing with the others."""
+    read = load_backbone(directory, name)
+    return lambda: copy.deepcopy(read)
 
 
 class CutOnce:

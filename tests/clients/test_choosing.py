@@ -27,12 +27,12 @@ Config = dict[str, Scalar]
 
 
 @pytest.fixture
-def choosing(tiny_run_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+def choosing(least_run_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Two sites with little text, which is enough to choose on here."""
     monkeypatch.setattr(choice, "LEAST_SENTENCES", 5)
     (tmp_path / "two.toml").write_text(phrasebook_federation("two", hospital=("de-fr", 40), court=("pl-es", 32)))
     how = {"method": "adapter-fed", "federation": str(tmp_path / "two.toml"), "keep.choose": True, "keep.by": "loss"}
-    return {**tiny_run_config, **how, "keep.passes": 2, "keep.rates": "1"}
+    return {**least_run_config, **how, "keep.passes": 2, "keep.rates": "1"}
 
 
 def scores(folder: RunFolder) -> dict[str, Any]:
@@ -120,8 +120,11 @@ def test_where_rounds_draw_parts_of_it_a_pass_is_over_the_whole_text(choosing: C
         assert len(described(halves, site)["candidates"]["alone"]["rates"]) <= 3
 
 
-def test_a_site_trains_on_from_the_mean_of_the_last_rounds_where_that_is_better(choosing: Config, tmp_path: Path) -> None:
-    folder, _ = run({**choosing, "rounds": 3, "learning-rate": 1.0, "best-by": "last"}, tmp_path / "run")
+def test_a_site_trains_on_from_the_mean_of_the_last_rounds_where_that_is_better(
+    choosing: Config, tiny_backbone: Path, tmp_path: Path
+) -> None:
+    far = {"backbone": str(tiny_backbone), "rounds": 3, "learning-rate": 1.0, "best-by": "last"}
+    folder, _ = run({**choosing, **far}, tmp_path / "run")
     froms = {}
     for site in ("hospital", "court"):
         candidates = described(folder, site)["candidates"]

@@ -27,7 +27,7 @@ PLACES: tuple[Mapping[str, str], ...] = (
 """Adapter's name -> module of a layer whose output, before the residual add, it gets. The first entry that fits counts."""
 
 _OF_LAYER = re.compile(
-    r"((?:[^.]*[^.\d][^.]*\.)*[^.]*[^.\d][^.]*)\.0\.(.+)"
+    r"((?:\d*[^.\d][^.]*\.)*\d*[^.\d][^.]*)\.0\.(.+)"
 )  # path of the outermost list of layers, and name within its first layer
 
 
