@@ -135,6 +135,16 @@ def worth_translating(dev: Mapping[str, DevResult], by: str, confidence: float) 
     return [*references, *others] if others else []
 
 
+def next_to_translate(dev: Mapping[str, DevResult], by: str, confidence: float) -> str:
+    """Return the next of these candidates to translate with; "" once no other translation can change the choice.
+
+    Under "both" they are asked in the order of their loss, and the first that chrF does not refute is chosen.
+    """
+    if by == "both" and choose(dev, by, confidence).candidate not in (BASE, ALONE):
+        return ""
+    return next((name for name in worth_translating(dev, by, confidence) if dev[name].chrf is None), "")
+
+
 def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
     """Choose the best candidate that is shown to be better than the better of base and alone; without one, keep the latter.
 

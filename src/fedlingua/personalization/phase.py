@@ -271,11 +271,14 @@ class _Phase:
         """Translate the dev text with the candidates whose chrF the choice can depend on, and choose."""
         model, confidence = self.model, self.model.settings.keep_confidence
         if len(model.dev) >= choice.LEAST_SENTENCES:
-            for name in choice.worth_translating(self.dev, model.by, confidence):
+            while name := choice.next_to_translate(self.dev, model.by, confidence):
                 model.note(f"translates the dev text with {name}", False)
                 if name != choice.BASE:
                     self.write(self.tensors_of[name]())
-                self.dev[name] = replace(self.dev[name], chrf=model.count_chrf(name == choice.BASE))
+                counts = model.count_chrf(name == choice.BASE)
+                if counts is None:
+                    break  # a client of one's own that does not translate
+                self.dev[name] = replace(self.dev[name], chrf=counts)
         return choice.choose(self.dev, model.by, confidence)
 
     def described(self) -> dict[str, dict[str, Any]]:

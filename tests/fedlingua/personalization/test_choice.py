@@ -13,6 +13,7 @@ from fedlingua.personalization.choice import (
     DevResult,
     choose,
     gain,
+    next_to_translate,
     worth_translating,
 )
 
@@ -95,6 +96,18 @@ def test_only_what_the_choice_can_depend_on_is_translated_with() -> None:
     nothing_better = {**dev, OWN: result(2.2)}
     assert worth_translating(nothing_better, "both", 0.95) == []
     assert choose(nothing_better, "both", 0.95).candidate == ALONE
+
+
+@pytest.mark.parametrize(("best", "asked"), [(6, [ALONE, FEDERATION]), (2, [ALONE, FEDERATION, OWN])])
+def test_the_next_candidate_is_translated_with_only_where_chrf_refutes_the_one_before(best: int, asked: list[str]) -> None:
+    chrf = {ALONE: 5, FEDERATION: best, OWN: 6}
+    dev = {BASE: result(3.0), ALONE: result(2.0), OWN: result(1.5), FEDERATION: result(1.3)}
+    translated = []
+    while name := next_to_translate(dev, "both", 0.95):
+        translated.append(name)
+        dev[name] = result(dev[name].loss, chrf=chrf[name])
+    assert translated == asked
+    assert choose(dev, "both", 0.95).candidate == asked[-1]
 
 
 def test_with_too_few_sentences_no_choice_is_made() -> None:
