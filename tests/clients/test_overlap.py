@@ -40,9 +40,9 @@ class Machines(InProcessGrid):
 
 
 @pytest.fixture
-def folders(tmp_path, tiny_run_config):
+def folders(tmp_path, least_run_config):
     """A folder for each site with its text, its file and the same overlap key."""
-    key = make_overlap_key(tmp_path / "key")
+    key, backbone = make_overlap_key(tmp_path / "key"), least_run_config["backbone"]
     found = []
     for number, (name, direction) in enumerate(SITES.items()):
         folder = tmp_path / f"machine of {name}"
@@ -53,15 +53,15 @@ def folders(tmp_path, tiny_run_config):
         (folder / "site.toml").write_text(
             f'[[site]]\nname = "{name}"\ndirection = "{direction}"\ntsv = "corpus.tsv"\n'
             '[server]\naddress = "server:9092"\ninsecure = true\n'
-            f'[node]\noverlap-key = "overlap.key"\n{ROOMY}[backbones]\n"{tiny_run_config["backbone"]}" = "{tiny_run_config["backbone"]}"\n'
+            f'[node]\noverlap-key = "overlap.key"\n{ROOMY}[backbones]\n"{backbone}" = "{backbone}"\n'
         )
         found.append(folder)
     return found
 
 
 @pytest.fixture
-def config(tiny_run_config):
-    return {**tiny_run_config, "deadline.phase-s": 30.0, "method": "adapter-fed", "rounds": 1, "overlap": "remove"}
+def config(least_run_config):
+    return {**least_run_config, "deadline.phase-s": 30.0, "method": "adapter-fed", "rounds": 1, "overlap": "remove"}
 
 
 def deploy(config, folders, tmp_path, machines=Machines) -> tuple[RunFolder, Machines]:
