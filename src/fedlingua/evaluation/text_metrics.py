@@ -5,6 +5,7 @@ They are sacreBLEU's BLEU, chrF, chrF++ and TER with their signatures (Post 2018
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 
 import numpy as np
@@ -52,8 +53,11 @@ class TextMetric:
 
 def _sacre(width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
     """Return a metric of sacreBLEU. made: makes sacreBLEU's object for a target language."""
+
     # The counts alone determine the score, in any language; a bootstrap computes it thousands of times.
-    scorer = made("en")
+    @cache
+    def scorer() -> SacreMetric:
+        return made("en")
 
     def count(text: Translated) -> Counts:
         # sacreBLEU gives counts of sentences only by this private method and the next; tests compare them with corpus_score.
@@ -61,7 +65,7 @@ def _sacre(width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
         return np.asarray(counts, dtype=np.float64).reshape(len(text.hypotheses), width)
 
     def score(total: Counts) -> float:
-        return float(scorer._compute_score_from_stats(total.tolist()).score)
+        return float(scorer()._compute_score_from_stats(total.tolist()).score)
 
     def signature(target: str) -> str:
         metric = made(target)
