@@ -26,7 +26,7 @@ METRICS = {"translation": ["bleu", "chrf"], "masked-language": ["perplexity", "a
 def go_on(folder: RunFolder, *sites: str, number: int | None = None, **how: Any) -> tuple[list[dict[str, Any]], str]:
     with redirect_stdout(io.StringIO()) as out, pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "140")
-        results = personalize_command(folder.directory, None, list(sites), number, **how)
+        results = personalize_command(folder.directory, Personalizing(**how), None, list(sites), number)
     return results, out.getvalue()
 
 

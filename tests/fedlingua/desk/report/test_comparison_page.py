@@ -167,7 +167,7 @@ def test_what_is_no_page_is_refused_before_anything_is_worked_out(tmp_path: Path
             check_page(target)
     (tmp_path / "file").write_text("")
     runs = [make_run(tmp_path / name, "adapter-fed", {"a": 0}) for name in ("x", "y")]
-    with pytest.raises(RunError, match="cannot be made"):
+    with pytest.raises(RunError, match="cannot be written"):
         write_comparison(compare(read_runs(runs), "", 40, 0), tmp_path / "file" / "page.html")
 
 
