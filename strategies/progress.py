@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
@@ -120,7 +121,7 @@ class Progress:
         random = Random()
         version, words, gauss = values["random"]
         random.setstate((version, tuple(words), gauss))
-        progress = cls(random, number, **{name: values[name] for name in _STORED if name in values})
+        progress = cls(random, number, **deepcopy({name: values[name] for name in _STORED if name in values}))
         # JSON has neither whole numbers as keys nor tuples.
         progress.dev_losses = {int(n): losses for n, losses in progress.dev_losses.items()}
         progress.stages = {site: {int(n): attempt for n, attempt in rounds.items()} for site, rounds in progress.stages.items()}

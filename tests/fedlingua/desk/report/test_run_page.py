@@ -397,7 +397,9 @@ def test_folder_without_readable_run_file(tmp_path: Path, content: bytes | None)
     if content is not None:
         (tmp_path / "run.json").write_bytes(content)
     for function in (write_report, score_table, score_markdown):
-        with pytest.raises(RunError, match=r"run\.json.*; (give a folder that a run has made|it was cut off or changed|wanted a JSON object)"):
+        with pytest.raises(
+            RunError, match=r"run\.json.*; (give a folder that a run has made|it was cut off or changed|wanted a JSON object)"
+        ):
             function(tmp_path)
 
 
