@@ -27,7 +27,6 @@ def show(
     from fedlingua.backbones.directories import backbone_directory
     from fedlingua.backbones.files import describe
     from fedlingua.backbones.layouts import most_tokens
-    from fedlingua.exchange.tensor_sets import TENSOR_SETS
     from fedlingua.settings.checks import settings_from
     from fedlingua.settings.experiment import default_run_config
 
@@ -40,6 +39,8 @@ def show(
         say(f"{side} {len(known)}: {', '.join(known[:SHOWN])}{more}" if known else f"{side}: its files do not say")
     for part, stack in about["stacks"].items():
         say(f"{part}: {stack['layers']} layers in {stack['path']}; adapters after {', '.join(stack['places'].values())}")
+    from fedlingua.exchange.tensor_sets import TENSOR_SETS  # imports torch, so it comes after all that can be refused without it
+
     settings = settings_from(default_run_config())
     most = min(settings.max_tokens, most_tokens(backbone.config) or settings.max_tokens)
     settings = replace(settings, backbone=name, backbone_revision=revision, task=about["task"], max_tokens=most)

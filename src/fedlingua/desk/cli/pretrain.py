@@ -89,8 +89,8 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
     for direction, account in text.accounts.items():
         dropped = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items()) or "none"
         used = len(text.train.get(direction, []))
-        kept = f"read {account.read}, kept {account.kept} (dropped: {dropped})"
-        console().print(f"{direction}: {kept}; trains the backbone: {used}")
+        counts = f"read {account.read}, kept {account.kept} (dropped: {dropped})"
+        console().print(f"{direction}: {counts}; trains the backbone: {used}")
 
     def report(progress: Progress) -> None:
         left = progress.seconds / progress.done - progress.seconds if progress.done else 0.0
