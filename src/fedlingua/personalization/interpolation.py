@@ -1,7 +1,6 @@
 """Interpolations of the federation's model and a site's own: Manoel et al. 2022, eq. 3."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import inf
 from statistics import fmean
 
@@ -58,13 +57,12 @@ def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: 
     one, least = _downhill(known, lambda alpha: loss(dict.fromkeys(parts, alpha)))
     alphas: Alphas = dict.fromkeys(parts, one)
     for part in parts if len(parts) > 1 and one not in (0, 1) else ():
-        alphas[part], least = _downhill({one: least}, partial(_with_part, alphas, part, loss))
+
+        def loss_at(alpha: float, part: Part = part) -> float:
+            return loss({**alphas, part: alpha})
+
+        alphas[part], least = _downhill({one: least}, loss_at)
     return dict.fromkeys(parts, one), alphas
-
-
-def _with_part(alphas: Alphas, part: Part, loss: Callable[[Alphas], float], alpha: float) -> float:
-    """Return the loss at these alphas, but with another one for a part."""
-    return loss({**alphas, part: alpha})
 
 
 def _downhill(losses: dict[float, float], loss: Callable[[float], float]) -> tuple[float, float]:

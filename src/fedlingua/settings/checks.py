@@ -87,8 +87,8 @@ def choices_of(key: str) -> tuple[str, ...]:
 
 def _conflicts(settings: Settings) -> Iterator[str]:
     """Yield a message for each conflict between keys."""
-    of_run = (_of_the_run, _of_clusters, _of_own, _of_codes, _of_secure_sums, _of_training, _of_the_server, _of_sending)
-    for conflicts in of_run:
+    groups = (_of_the_run, _of_clusters, _of_own, _of_codes, _of_secure_sums, _of_training, _of_the_server, _of_sending)
+    for conflicts in groups:
         yield from conflicts(settings)
     if settings.task == "masked-language":
         yield from _of_masked_language(settings)
