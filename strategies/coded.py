@@ -93,16 +93,18 @@ def decoded_selection(
     return decoded
 
 
-def stretch(code: Code, number: int) -> float:
+def stretch(code: Code, number: int, fall: float) -> float:
     """By how much more than its training has moved it an honest site's update may move a number in round `number`.
 
-    With L levels a number lies at most a level off, so what is left of the round before and this round's move are at most L / (L - 1) of a
-    move together; what sends some numbers alone, or signs, may have left one out in all rounds so far. Of two factors each is rounded.
+    fall: the highest rate of the rounds before, in rates of this one. With L levels a number lies at most a level off, so what is left of
+    all rounds before is at most 1 / (L - 1) of the longest move among them; what sends some numbers alone, or signs, may have left one out
+    in all of them. Of two factors each is rounded.
     """
     if code.is_exact:
         return 1.0
-    levels = code.top_level
-    together = levels / (levels - 1) if levels > 1 else math.inf
-    if code.method == "levels":
-        return min(together, number)
-    return number * min(together, 2.0) ** (2 if code.method == "rank" else 1)
+    before, levels = fall if number > 1 else 0.0, code.top_level
+    if code.method == "levels" and levels > 1:
+        return 1 + before / (levels - 1)
+    whole = 1 + before * (number - 1)
+    together = levels / (levels - 1) if levels > 1 else 2.0
+    return whole if code.method == "levels" else whole * together ** (2 if code.method == "rank" else 1)

@@ -76,6 +76,11 @@ def learning_rates(settings: Settings, number: int, steps: int) -> Numbers:
     return settings.step_learning_rate * np.array(shares)
 
 
+def highest_rate_before(settings: Settings, number: int, steps: int) -> float:
+    """Highest rate of a site's steps before round `number`: that of the warm-up's last step, once it is over."""
+    return settings.step_learning_rate * min(1.0, (number - 1) * steps / max(settings.warmup_steps, 1))
+
+
 def adam_bounds(steps: int) -> Numbers:
     """(steps,) c_t: step t of Adam (Kingma & Ba 2015, algorithm 1), made anew before step 1, moves a number by at most rate x c_t.
 

@@ -33,7 +33,7 @@ from strategies.checks import MOST_LOSS, size_limit
 from strategies.coded import given, stretch
 from strategies.flower_records import WEIGHT, arrays_of, content_of, site_of, state_of, update_of
 from strategies.norms import Change
-from strategies.outliers import MOST_STEPS, Distance, Verdict, judge, learning_rates, out_of_reach
+from strategies.outliers import MOST_STEPS, Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
 from strategies.progress import Sums
 from strategies.replies import Failure, Reply
 from strategies.reply_contents import Evaluation, Expected, Training, parse_evaluation, parse_training
@@ -252,12 +252,14 @@ class SiteStrategy(Rounds):
     def _judged(self, number: int, changes: Mapping[str, tuple[Sums, Change]]) -> dict[str, Verdict]:
         """Return site -> verdict for updates not taken as they are; lengths of the others are stored for later rounds."""
         settings, names, distances = self.settings, self.tensor_set.names, dict[str, Distance]()
-        verdicts, further = dict[str, Verdict](), stretch(settings.code_up, number)
+        verdicts, furthest = dict[str, Verdict](), 1.0
         for site, (sums, change) in changes.items() if self.travels and settings.max_update_ratio else ():
             steps = int(min(sums["steps"], sums["num_examples"]))  # a step has an example at least
             rates = learning_rates(settings, number, max(1, steps))
             # A mean of Adams may have more steps behind it than the site's own.
             before = {"fresh": 0, "kept": (number - 1) * len(rates), "averaged": MOST_STEPS}[settings.optimizer_state]
+            fall = highest_rate_before(settings, number, len(rates)) / float(rates.mean())
+            furthest = max(furthest, further := stretch(settings.code_up, number, fall))
             if reason := out_of_reach(change, further * rates, settings, names, before):
                 verdicts[site] = Verdict(reason)
             elif change.sent.any():
@@ -265,7 +267,7 @@ class SiteStrategy(Rounds):
         earlier = [
             Distance(past["steps"], past["rate"], np.array(past["change"], float)) for past in self.progress.lengths.values()
         ]
-        verdicts |= judge(distances, earlier, settings.optimizer != "sgd", settings.max_update_ratio, names, further)
+        verdicts |= judge(distances, earlier, settings.optimizer != "sgd", settings.max_update_ratio, names, furthest)
         self.progress.lengths |= {site: own.values() for site, own in distances.items() if site not in verdicts}
         return verdicts
 

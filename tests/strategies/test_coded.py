@@ -9,7 +9,7 @@ from flwr.app import Array
 from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.coding.change import decode_change, encode_change
-from fedlingua.exchange.coding.coder import generator_of
+from fedlingua.exchange.coding.coder import decode, encode, generator_of
 from fedlingua.exchange.held import NamedState, digest_of
 from fedlingua.exchange.joined import Joined, runs
 from fedlingua.exchange.records import from_record, to_record
@@ -139,11 +139,32 @@ def test_a_cluster_that_stays_is_not_coded():
     assert not given(before, before, SET, settings(**FOUR), 1).payloads
 
 
+@pytest.mark.parametrize("name", ["none", "lossless", "4bit", "2bit", "4bit top 0.1", "4bit rank 4"])
+def test_in_the_first_round_and_without_loss_a_number_goes_no_further_than_its_steps(name):
+    assert stretch(parse_code(name), 1, 0.0) == (1 if " " not in name else pytest.approx(stretch(parse_code(name), 1, 9.0)))
+    assert stretch(parse_code("lossless"), 9, 5.0) == 1
+
+
+@pytest.mark.parametrize("name", ["8bit", "4bit", "4bit nearest", "3bit", "2bit", "sign", "4bit top 0.1", "sign top 0.03"])
+@pytest.mark.parametrize("rates", [[1.0] * 12, [1 - step / 12 for step in range(12)], [0.01, 1.0, 0.01, 0.01]])
+def test_no_honest_site_goes_further_than_its_steps_and_what_a_code_has_left(name, rates):
+    """Every number moves by a round's rate at most, the hardest way: all by as much, with signs that stay or that are drawn."""
+    code, generator = parse_code(name), np.random.default_rng(7)
+    for signs in (np.ones(400), generator.choice([-1.0, 1.0], 400)):
+        residual = np.zeros(400, np.float32)
+        for number, rate in enumerate(rates, 1):
+            change = (rate * signs * np.where(np.arange(400) % 7, generator.uniform(0, 1, 400), 1.0)).astype(np.float32)
+            sent = decode(encode(change + residual, [(400,)], code, generator), [(400,)], code)
+            residual = change + residual - sent
+            fall = max(rates[: number - 1], default=0.0) / rate
+            assert np.abs(sent).max() <= stretch(code, number, fall) * rate * 1.0001
+
+
 def test_further_than_its_steps_a_number_goes_only_by_what_was_left():
-    assert stretch(parse_code("none"), 9) == stretch(parse_code("lossless"), 9) == 1
-    assert stretch(parse_code("4bit"), 9) == pytest.approx(7 / 6)
-    assert stretch(parse_code("2bit"), 9) == 9
-    assert stretch(parse_code("4bit top 0.1"), 9) == pytest.approx(9 * 7 / 6)
+    assert stretch(parse_code("4bit"), 9, 1.0) == pytest.approx(7 / 6)
+    assert stretch(parse_code("4bit"), 9, 6.0) == pytest.approx(2)
+    assert stretch(parse_code("2bit"), 9, 1.0) == 9
+    assert stretch(parse_code("4bit top 0.1"), 9, 1.0) == pytest.approx(9 * 7 / 6)
 
 
 @pytest.mark.parametrize(
@@ -392,3 +413,10 @@ def test_a_change_of_what_the_site_does_not_have_is_asked_for_whole(families, tm
     )
     with pytest.raises(NotHeldError, match=old):
         files.receive(content)
+
+
+def test_a_falling_rate_leaves_no_honest_site_out(families, tmp_path):
+    """What four bits have left of rounds at a higher rate comes with the last ones, whose steps are short."""
+    falls = {"rounds": 8, "schedule": "linear", "optimizer-state": "kept", "keep.choose": False}
+    folder, _ = run({**families, **FOUR, **falls}, tmp_path)
+    assert [round_["failures"] for round_ in rounds(folder)] == [[]] * 9

@@ -13,7 +13,7 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.table import KEYS
 from fedlingua.training.optimizers import OPTIMIZERS
 from strategies.norms import Change
-from strategies.outliers import BETA1, BETA2, Distance, adam_bounds, expected, judge, learning_rates, out_of_reach
+from strategies.outliers import BETA1, BETA2, Distance, adam_bounds, expected, highest_rate_before, judge, learning_rates, out_of_reach
 
 NAMES = ["w"]
 
@@ -45,6 +45,15 @@ def test_the_bounds_of_adams_steps_by_hand() -> None:
     second = 0.1 / math.sqrt(0.001) * math.sqrt((1 - q**2) / (1 - q)) * math.sqrt(1 - 0.999**2) / (1 - 0.9**2)
     assert adam_bounds(2).tolist() == pytest.approx([1.0, second])
     assert adam_bounds(100_000)[-1] == pytest.approx(0.1 / math.sqrt(0.001) / math.sqrt(1 - q))
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse-sqrt"])
+@pytest.mark.parametrize("warmup", [0, 5, 40])
+def test_no_step_before_a_round_has_a_higher_rate(run_config: dict[str, Any], schedule: str, warmup: int) -> None:
+    chosen = settings(run_config, schedule=schedule, warmup_steps=warmup, rounds=9)
+    for number in range(2, 10):
+        highest = max(learning_rates(chosen, past, 7).max() for past in range(1, number))
+        assert highest_rate_before(chosen, number, 7) == pytest.approx(highest)
 
 
 def test_the_betas_are_those_of_a_sites_adam() -> None:
