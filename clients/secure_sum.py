@@ -185,7 +185,7 @@ class SecureSite:
 
 
 def enter(folder: Path, round_number: int, survivors: Sequence[str]) -> None:
-    """Write the survivors of a round to the site's ledger, so that in all attempts of a run the round is opened for one list only.
+    """Write a round's survivors to the site's ledger, on disk before this returns: in all attempts a round is opened for one list only.
 
     A round that is trained again has the same update, so the sums over S and over S without one site would reveal that site's.
 

@@ -214,7 +214,7 @@ class MetaSend(FedMean):
         if meta.filter:
             figures["filtered"], left_out = meta.filter.step({site: sums["filter"] for site, sums in answers.items()}, weights)
             for site in left_out:
-                why = "its gradient of the second filter is no number; left out of the filter's step"
+                why = "its gradient of the second filter is not finite; left out of the filter's step"
                 self.note(f"round {number}: site {site}: {why}")
 
     def _slope(self, meta: MetaRound, site: str, sums: Mapping[str, Any]) -> float:

@@ -86,7 +86,7 @@ class SiteStrategy(Rounds):
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
         """Return the next state. updates: site -> its checked update, in federation order; valid during this round only."""
-        raise NotImplementedError(f"{type(self).__name__} says neither aggregate nor aggregate_train")
+        raise NotImplementedError(f"{type(self).__name__} defines neither aggregate nor aggregate_train")
 
     # --- One round -------------------------------------------------------------------------------------------------------------
 

@@ -181,7 +181,7 @@ class UpdateFiles:
             return Joined(_write(path, tensors.parts), tensors.chosen)
         except OSError as error:
             raise RunError(
-                f"{path}: the update of site {site} cannot be kept until the round is folded ({error}); wanted "
+                f"{path}: the update of site {site} cannot be kept until the round is aggregated ({error}); wanted "
                 f"{4 * tensors.chosen.num_parameters} bytes for each site; make room there and resume"
             ) from error
 

@@ -222,8 +222,8 @@ def _paper(raw: Mapping[str, Any], rows: Mapping[str, Settings], where: str) -> 
     for name, settings in rows.items():
         for key, (got, wanted) in unlike_the_paper(settings, paper).items():
             raise ConfigError(
-                f"{here}: row {name} has {key} = {got!r} and the paper {wanted}; its figures stand beside its own setting alone, "
-                "so take [paper] out, or the difference"
+                f"{here}: row {name} has {key} = {got!r} and the paper {wanted}; its figures are shown only beside its own setting, "
+                "so remove [paper] or the difference"
             )
     return PaperTable(raw["table"], paper.by, figures)
 
