@@ -83,7 +83,7 @@ def decoded_selection(
     """Decode what a site selected of its tensors into the form that `pack_selected` gives it without a code.
 
     Raises:
-        ExchangeError: A mask is invalid, or a payload is not what the code makes of so many numbers.
+        ExchangeError: A mask is invalid, or a payload does not decode to the right number of numbers.
     """
     selection = selection_of(arrays, tensor_set)
     decoded = dict(arrays)

@@ -8,7 +8,7 @@
   its text and its rate, and falls a little with more steps: from 0.60 to 0.47 at sites of 100 to 3,000 sentences in one run, within
   0.75 to 0.82 in another. So the upper median of the others' e says how much a site should change in its own steps. SGD has no such
   scale. There the others' changes are multiplied by (steps / their steps)^e, with e = 1 for a site that takes more steps than the
-  other and e = 1/2 for one that takes fewer, whichever allows more.
+  other and e = 1/2 for one that takes fewer, because this allows more.
 - Verdict. An update longer than `robust.max-ratio` times what is expected is left out. One longer than CLIP times that bound is
   scaled down to CLIP times it.
 

@@ -208,7 +208,7 @@ class Registry:
 
 
 def _without(record: Mapping[str, Any], left_out: Mapping[Split, int]) -> dict[str, Any]:
-    """Return a site's description of its text with so many pairs of its splits left out."""
+    """Return a site's description of its text after pairs are left out. left_out: split -> their number."""
     about, count = dict(record), sum(left_out.values())
     if count:
         about |= {split: about[split] - number for split, number in left_out.items()}

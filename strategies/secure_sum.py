@@ -304,7 +304,7 @@ def _sealed(length: int, site: str, reply: Message, size: int) -> bytes:
 
 
 def _bytes(reply: Message, key: str, length: int) -> bytes:
-    """Return so many bytes of a reply's record; raise ExchangeError for anything else."""
+    """Return the bytes under a key of a reply's record; raise ExchangeError unless they are `length` bytes."""
     given = reply.content.config_records[protocol.SECURE].get(key)
     if not isinstance(given, bytes) or len(given) != length:
         got = f"{len(given)} bytes" if isinstance(given, bytes) else type(given).__name__
