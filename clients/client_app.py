@@ -47,7 +47,7 @@ CLIENTS = {
     "translation": "clients.translation:TranslationClient",
     "masked-language": "clients.masked_language:MaskedLanguageClient",
 }
-"""`task` -> the class of its client, one line a task. The option `client` of a run names another class."""
+"""`task` -> the class of its client; one line for each task. A run's option `client` may name another class."""
 SITE_FAILED = 100
 """Code of an error reply; its reason is a message worded by the site."""
 Records = Mapping[str, ConfigRecord]
@@ -56,8 +56,8 @@ Records = Mapping[str, ConfigRecord]
 def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Message, Context], Message]:
     """Turn an exception into an error reply.
 
-    Only our own messages leave the site; of any other exception only the type does, and only the type and the place in the code
-    are in the site's log, because its text may quote a sentence. A deployed site replies once its audit log has the message.
+    Only our own messages leave the site. Of any other exception only the type does, because its text may quote a sentence; the site's
+    log then has the type and the place in the code. A deployed site replies once its audit log has the message.
     """
 
     def answer(message: Message, context: Context) -> Message:
@@ -400,7 +400,7 @@ def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":
 
 
 def _network(message: Message) -> Numbers | None:
-    """Return the second filter's network, where the run has one."""
+    """Return the second filter's network; None if the run has no such filter."""
     record = message.content.array_records.get(protocol.FILTER)
     return from_record(record)[protocol.FILTER] if record else None
 

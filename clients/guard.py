@@ -1,4 +1,4 @@
-"""Guards a deployed site: approval, limits, one reply to each request, a time limit, the audit log.
+"""The guard of a deployed site: approval, limits, one reply to each request, a time limit, the audit log.
 
 Without stored replies a server could average noise away, ask about many models instead of one, or go back to earlier rounds.
 """
@@ -47,7 +47,7 @@ Answer = tuple[RecordDict, dict[str, Any]]
 
 
 class Guard:
-    """The checks of one message. asked: the settings as the server gave them; settings: as they take effect at this site."""
+    """The checks of one message. asked: The settings as the server gave them. settings: As they take effect at this site."""
 
     def __init__(self, file: SiteFile, asked: Settings, settings: Settings) -> None:
         self.file, self.asked, self.settings = file, asked, settings
@@ -107,7 +107,7 @@ class Guard:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
-        """Raise ExchangeError if a text is too small to answer on; count sentences for the log. texts: as they are used."""
+        """Raise ExchangeError if a text is too small for an answer; count its sentences for the log. texts: As they are used."""
         self.file.limits.check_text({name: text.splits for name, text in texts.items()}, self.settings)
         for split in SPLITS:
             self._used[split] += sum(len(text.splits[split]) for text in texts.values())
@@ -121,9 +121,9 @@ class Guard:
 class StoredReplies:
     """The replies of one Flower run: a repeated request gets the same bytes, and no request has two replies.
 
-    Every attempt is a Flower run of its own, bound to the approval, run and attempt that it names first. At most `max_runs`
-    folders lie side by side, and the newest three hold their replies. A folder has one file, written once, for each bound value
-    (`run`) and each request (`hospital/0003.train`), and beside a request its reply.
+    Every attempt is a Flower run of its own, bound to the approval, run and attempt that it names first. There are at most `max_runs`
+    folders, and the newest three hold their replies. A folder has one file, written once, for each bound value (`run`) and each
+    request (`hospital/0003.train`), and a request's reply lies beside it.
     """
 
     def __init__(self, folder: Path, max_runs: int) -> None:
@@ -169,7 +169,7 @@ class StoredReplies:
         return cast(RecordDict, inflate_object_from_contents(about["root"], objects)), json.loads(about["note"])
 
     def store(self, site: str, kind: str, stage: int, answer: Answer) -> None:
-        """Store a reply before it is sent, whole or not at all: the Flower objects that it consists of, by their ids."""
+        """Store a reply before it is sent, as the Flower objects that it consists of, by their ids; whole or not at all."""
         objects = {name: np.frombuffer(each.deflate(), np.uint8) for name, each in get_all_nested_objects(answer[0]).items()}
         aside = self._file(site, stage, f"{kind}.aside")
         save_file(objects, aside, {"root": answer[0].object_id, "note": json.dumps(answer[1])})

@@ -38,7 +38,7 @@ _log = logging.getLogger("fedlingua.client")
 class Consent:
     """What a site permits for its signatures.
 
-    raw: whether raw gradients may leave it. max_epsilon: of all its private signatures together. noise: source of their noise.
+    raw: Whether raw gradients may leave it. max_epsilon: The bound of all its private signatures together. noise: Source of their noise.
     """
 
     raw: bool
@@ -70,8 +70,8 @@ def is_deployed(context: Context) -> bool:
 class SimulatedNode:
     """Partition p of n of a simulation: hosts sites p, p+n, ... or the pooled one; their folders lie inside the run folder.
 
-    guard: the checks of messages, which a deployed node has. trust: whom a deployed node trusts in secure sums. base_results:
-    folder of the untrained backbone's results on the sites' text, for all runs.
+    guard: The checks of messages that a deployed node has. trust: The sites that a deployed node trusts in secure sums. base_results:
+    Folder of the untrained backbone's results on the sites' text, for all runs.
     """
 
     guard, trust = None, None  # nothing leaves the machine

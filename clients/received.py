@@ -32,7 +32,7 @@ class ReceivedFiles:
         self.code, self.last = code, last
 
     def receive(self, content: RecordDict) -> NamedTensors:
-        """Return a request's tensors, both sent and named by hash, after checks; store those that have hashes. May be empty.
+        """Check and return a request's tensors, those sent and those named by hash, and store them for later rounds. May be empty.
 
         Raises:
             NotHeldError: A part is named by hash and is not stored here.

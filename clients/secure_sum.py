@@ -26,7 +26,7 @@ from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, counted
 
 @dataclass(frozen=True)
 class Trust:
-    """Whom a deployed site trusts. key: file of its node key. approved: hashes that its owner approved; None: any sites will do."""
+    """Which sites a deployed site trusts. key: File of its own node key. approved: Hashes that its owner approved; None: any sites."""
 
     key: Path
     approved: Set[str] | None
@@ -37,8 +37,8 @@ class SecureSite:
 
     Args:
         folder: The site's private folder for the run.
-        task: Of the request.
-        least: The fewest sites in a cluster.
+        task: The request's task.
+        least: The fewest sites of a cluster that this site takes part in.
         trust: None in a simulation, where sites sign nothing.
     """
 
@@ -59,8 +59,8 @@ class SecureSite:
         """Accept a roster and return the sealed shares of this site's secrets.
 
         Raises:
-            ExchangeError: The site is not in it with its own keys, a cluster of it is too small, another roster came before, or the
-                owner has not approved its sites and node keys, or one of these did not sign.
+            ExchangeError: The roster lacks this site with its own keys, one of the site's clusters is too small, the attempt had
+                another roster, the owner has not approved the sites and their node keys, or a site's keys are not signed.
         """
         roster, secrets = Roster.of(record), self._secrets()
         own = {name: keys for name, *keys in zip(roster.names, roster.channels, roster.keys, strict=True)}.get(self.site)
@@ -91,12 +91,12 @@ class SecureSite:
         """Return the update and its sums as a reply's arrays: whole numbers under masks.
 
         Args:
-            sums: Of the training.
+            sums: The sums of the training.
             asked: Part -> the exponents of its tensors' scales.
-            seed: The run's, from which rounding draws.
+            seed: The run's seed, which decides how numbers are rounded at random.
 
         Raises:
-            ExchangeError: No roster was accepted, the round has no keys, or a scale is none.
+            ExchangeError: No roster was accepted, the round has no keys, or the scales are invalid.
         """
         roster, secrets, number = self._roster(), self._secrets(), self.task.round
         if not 1 <= number <= roster.num_rounds:
@@ -118,11 +118,11 @@ class SecureSite:
         return {**arrays, COUNTERS_PART: masked(counters, secrets, roster, self.site, roster.names, number, bound)}
 
     def shares_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return this site's shares for one round's sum: of each survivor's seed, of each other site's private key, never both.
+        """Return this site's shares for one round's sum: of each survivor's seed and of every other site's private key, never of both.
 
         Raises:
-            ExchangeError: The survivors are not sites of the roster in its order with this one among them, fewer than its threshold or
-                in a cluster too few, other ones than before in this round, or a share was not sealed for this site.
+            ExchangeError: The survivors are not in the roster's order, lack this site, are too few in all or in a cluster, or are others
+                than before in this round; or a share was not sealed for this site.
         """
         roster, secrets, number = self._roster(), self._secrets(), self.task.round
         try:
@@ -173,7 +173,7 @@ class SecureSite:
         return context(roster, self.task.run, self.task.attempt, self.task.round, part, cluster, exponents, received)
 
     def _secrets(self) -> Secrets:
-        """Return the attempt's secrets, which the system's random numbers make at the first call."""
+        """Return the attempt's secrets; the first call makes them from the system's random numbers."""
         return Secrets(bytes.fromhex(written_once(self.folder / f"secret-{self.task.attempt}", os.urandom(32).hex())))
 
     def _roster(self) -> Roster:
@@ -185,13 +185,12 @@ class SecureSite:
 
 
 def enter(folder: Path, round_number: int, survivors: Sequence[str]) -> None:
-    """Enter the survivors of a round in the site's ledger, on disk before this returns: each round of a run is opened for one list of
-    them, in whatever attempt and however often it is asked.
+    """Write a round's survivors to the site's ledger, on disk before this returns: in all attempts a round is opened for one list only.
 
-    A round that is trained again has the same update, so the sums over S and over S without one site would give that one away.
+    A round that is trained again has the same update, so the sums over S and over S without one site would reveal that site's.
 
     Raises:
-        ExchangeError: The round was opened for others before; names both lists.
+        ExchangeError: The round was opened for another list before; the message names both.
     """
     before = json.loads(written_once(folder / f"{round_number:04d}.json", json.dumps(list(survivors))))
     if before != list(survivors):

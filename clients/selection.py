@@ -25,7 +25,7 @@ from fedlingua.selection.meta_gradient import projections
 from fedlingua.selection.second_filter import keep_probability
 
 DEVIATIONS, RECEIVED = "deviations", "came."
-"""In the file of an update that waits for its threshold: name of its deviations, prefix of the tensors that were received."""
+"""Names in the file of an update that waits for its threshold: its deviations; and the prefix of the tensors that were received."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,12 @@ class SiteSelection:
     # --- The server's threshold: probe, then send ----------------------------------------------------------------------
 
     def probe(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, float]:
-        """Measure and store the deviations of an update, which waits here for the round's threshold.
-
-        The tensors that training began with are stored beside them if a later request needs them.
+        """Measure and store the deviations of an update that waits here for the round's threshold; store also the tensors that training
+        began with, if a later request needs them.
 
         Returns:
-            The median deviation, from which the server sets the scale of its threshold, without tensors that were 0 or did
-            not move; and seconds.
+            The median deviation, from which the server sets the scale of its threshold, without tensors that were 0 or did not move; and
+            the seconds that this took.
         """
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):

@@ -1,8 +1,8 @@
 """A site's signatures, from which clusters are made: computed once, stored, and charged to the site's privacy budget.
 
-A server that could have the same signature noised anew again and again would average the noise away. So a reply is stored under
-a hash of all that determines it and is returned unchanged, and the epsilons of different private replies add up, over all runs,
-to no more than the site's `max-epsilon`.
+A server that could ask for the same signature with new noise again and again would average the noise away. So a reply is stored under
+a hash of all that determines it and is returned unchanged. Over all runs, the epsilons of different private replies add up to no more
+than the site's `max-epsilon`.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ def signature(
     """Return the run's signatures by name, each (dimensions,) float32: from `folder`, or computed now and stored there.
 
     Raises:
-        ExchangeError: The method has no signatures, the site sends no raw gradients, or its privacy budget does not suffice.
+        ExchangeError: The method has no signatures, the site allows no raw gradients, or its privacy budget does not suffice.
     """
     if settings.how.clustering != "gradients":
         raise ExchangeError(f"asked for a signature, and method {settings.method} has none; only adapter-gradients asks for it")

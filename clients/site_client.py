@@ -1,9 +1,9 @@
 """One round of local training at a site; the same for every task.
 
-`SiteClient.train` is the round: load the received tensors into the frozen backbone, train them on the site's own text with a
-new optimiser, read the update. Messages carry named tensors both ways (clients/client_app.py), so `fit` and `evaluate`,
-Flower's interface of lists of arrays, are thin wrappers for use without a server. A task's own client defines how a model is
-scored (clients/translation.py, clients/masked_language.py).
+`SiteClient.train` is the round: load the received tensors into the frozen backbone, train them on the site's own text, read the
+update. The optimiser is new in every round unless `optimizer-state` says otherwise. Messages carry named tensors both ways
+(clients/client_app.py), so `fit` and `evaluate`, Flower's interface of lists of arrays, are thin wrappers for use without a
+server. A task's own client defines how a model is scored (clients/translation.py, clients/masked_language.py).
 """
 
 import dataclasses
@@ -66,7 +66,7 @@ class SiteClient(NumPyClient):
         settings: The run's settings as they take effect at this site.
         folder: The site's private folder, for tensors that train and do not travel, and those that a selection compares with.
         base_results: The machine's folder of the untrained backbone's results on a text, for all runs.
-        shares: The weight of the site's last update in the mean of each part, if the method tells sites; else empty.
+        shares: The weight of the site's last update in the mean of each part, if the method sends it; else empty.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class SiteClient(NumPyClient):
         return update, dataclasses.asdict(result)
 
     def coded(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, Numbers]:
-        """Code the change by training; what the code leaves out joins a later update (Karimireddy et al. 2019, algorithm 2).
+        """Code the change by training. What the code leaves out is added to a later one (Karimireddy et al. 2019, algorithm 2).
 
         Returns:
             Part -> the bytes of its payload.
@@ -182,7 +182,7 @@ class SiteClient(NumPyClient):
         return {**sums, "seconds": time.monotonic() - started}
 
     def load(self, received: NamedTensors, own: Stage) -> None:
-        """Load the model that the site continues from, and would use: its own tensors of stage `own`, then the received ones.
+        """Load the model that the site trains on from, and would use: its own tensors of stage `own`, then the received ones.
         An own model keeps all of its own tensors; under shared-private the rest of the world's tensors are loaded beside them.
         """
         model, own_model = self.trainable.model, self.settings.own_model
@@ -196,11 +196,11 @@ class SiteClient(NumPyClient):
             write_tensors(model, rests(received, own_tensors, self.trainable.tensor_set, self.shares))
 
     def own_tensors(self, stage: Stage) -> Tensors:
-        """Load the site's own tensors of a stage, of START those that all start from; raise ExchangeError if they are gone."""
+        """Load the site's own tensors of a stage, for START those that all sites start from; raise ExchangeError if they are gone."""
         return self.trainable.initial if stage == START else self.own_rounds.load(stage)
 
     def forget(self, keep: Collection[Stage]) -> None:
-        """Remove the files of all stages not in `keep`: a round is committed once the server begins the next."""
+        """Remove the files of all stages except `keep`, the ones that the server may still ask for when it begins a round."""
         for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls, self.residuals):
             files.forget(keep)
 
@@ -232,9 +232,9 @@ class SiteClient(NumPyClient):
 
     @abstractmethod
     def finish(self, received: NamedTensors, number: int, own: Stage) -> Mapping[str, Scores]:
-        """Choose the model that the site keeps; return text -> its score sums, the base's and those of models it chose among.
+        """Choose the model that the site keeps, and store it with all that is needed to use it without the server.
 
-        The kept model is stored with everything needed to use it without the server.
+        Returns text -> score sums of the kept model and of the base; if the site chose, also of other models that it chose among.
         """
 
     def count_chrf(self, base: bool) -> Counts | None:
@@ -242,14 +242,14 @@ class SiteClient(NumPyClient):
         return None
 
     def start_round(self, number: int) -> None:
-        """Discard what an earlier server, since dead, left of this round; called before the round is trained or measured."""
+        """Discard what an earlier attempt left of this round; called before the round is trained or measured."""
 
     def after_measuring(self, number: int) -> None:
         """Inspect the model that the site would use after a round; called while the model holds its tensors."""
 
     @property
     def own_texts(self) -> Mapping[str, SiteText]:
-        """The texts to score: the site's own, even if text is mixed, or all that are pooled in it."""
+        """The texts to score: the site's own alone, even if text is mixed, or all texts that are pooled in it."""
         return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
 
     def deliver(self, number: int, candidate: str = FEDERATION) -> None:
@@ -263,7 +263,7 @@ class SiteClient(NumPyClient):
         return self.settings.chooses and any(text.splits["dev"] for text in self.texts.values())
 
     def choose(self, number: int) -> tuple[Kept, Tensors] | None:
-        """Choose the model that the site keeps and store it; return it and the tensors of the federation's, which is loaded.
+        """Choose among the site's models and the federation's, which is loaded; store the choice. Return it and the federation's tensors.
 
         The federation's model is stored first, in case the phase is interrupted. Returns None if the site does not choose.
         """

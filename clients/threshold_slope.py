@@ -29,7 +29,7 @@ def threshold_slope(
         selection: The site's selection, whose client holds the model.
         task: The round.
         threshold: The round's threshold, and the weights of the site's update in its clusters.
-        network: The second filter's network, where the run has one.
+        network: The second filter's network, if the run has one.
 
     Returns:
         The site's sums; and the projections of its gradient with the estimator `cross`, else None.

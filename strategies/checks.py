@@ -31,7 +31,7 @@ DOCUMENT_KEYS = {"failures", "failed_documents"}
 """Further keys, if a site's hook failed on some documents."""
 
 WITHOUT_TENSORS = 64 * 1024
-"""Most bytes of a reply besides its tensors: sums, names, headers."""
+"""Most bytes of a reply without its tensors: sums, names, headers."""
 LONGEST_PROJECTION = 3.0
 """Longest projection, in lengths of the change: many numbers exceed it once in 1e22 times, nine equal ones once in 1e12."""
 SHARE = 0.01

@@ -1,4 +1,4 @@
-"""Changes by a code in the place of tensors (`send.code`): what the sites are given of a state, and what one of them sent."""
+"""Coded changes in place of tensors (`send.code`): what the sites receive of a new state, and what a site sent."""
 
 import math
 from collections.abc import Mapping
@@ -18,26 +18,26 @@ from fedlingua.settings.config import Settings
 from strategies.aggregation import State
 
 Payloads = Mapping[tuple[str, str], bytes]
-"""(hash of a part before, hash of it now) -> what makes the one of the other"""
+"""(hash of a part's old numbers, hash of its new numbers) -> the coded change from old to new"""
 
 
 @dataclass(frozen=True)
 class Given:
-    """state: holds the sites' tensors after the round. payloads: how the sites obtain them."""
+    """What the sites receive of a round. state: It holds their tensors after the round. payloads: The changes that lead there."""
 
     state: State
     payloads: Payloads = field(default_factory=dict)
 
 
 def given(before: State, after: State, tensor_set: TensorSet, settings: Settings, number: int) -> Given:
-    """What the sites are given of a round's new state: what they have, and the coded change of it.
+    """Code the change of a round's state, and return the state that the sites will have after it.
 
-    What the code leaves out stays here and comes with a later round (Karimireddy et al. 2019, algorithm 2).
+    What the code leaves out is stored in the state and added to a later change (Karimireddy et al. 2019, algorithm 2).
 
     Args:
-        before: What they have.
-        after: What the method made of it.
-        number: The round.
+        before: The state whose tensors the sites have.
+        after: The state that the method computed in the round.
+        number: The round, which decides random draws together with the run's seed.
     """
     code = settings.code_down
     if code.method == "none":
@@ -61,7 +61,7 @@ def given(before: State, after: State, tensor_set: TensorSet, settings: Settings
 
 
 def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code) -> Joined:
-    """A site's tensors after its training, of what it was given and the change that it sent.
+    """Return a site's tensors after its training: those that it received, plus the coded change that it sent.
 
     Raises:
         ExchangeError: A part is missing or unknown, or its payload is not what the code makes of such tensors.
@@ -80,10 +80,10 @@ def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor
 def decoded_selection(
     arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code
 ) -> dict[str, Numbers]:
-    """What a site sends of its tensors, as `pack_selected` packs it without a code.
+    """Decode what a site selected of its tensors into the form that `pack_selected` gives it without a code.
 
     Raises:
-        ExchangeError: A mask is none, or a payload is not what the code makes of so many numbers.
+        ExchangeError: A mask is invalid, or a payload does not decode to the right number of numbers.
     """
     selection = selection_of(arrays, tensor_set)
     decoded = dict(arrays)
@@ -94,11 +94,11 @@ def decoded_selection(
 
 
 def stretch(code: Code, number: int, fall: float) -> float:
-    """By how much more than its training has moved it an honest site's update may move a number in round `number`.
+    """Return how many times further than its training an honest site's update may move a number in round `number`.
 
-    fall: the highest rate of the rounds before, in rates of this one. With L levels a number lies at most a level off, so what is left of
-    all rounds before is at most 1 / (L - 1) of the longest move among them; what sends some numbers alone, or signs, may have left one out
-    in all of them. Of two factors each is rounded.
+    fall: The highest rate of earlier rounds, as a multiple of this round's. With levels from -L to L a number is off by at most one level,
+    so what the code left of all earlier rounds is at most 1 / (L - 1) of their longest move. A code that sends only some numbers, or signs,
+    may have left a number out in every earlier round. With low rank, each of the two factors is rounded.
     """
     if code.is_exact:
         return 1.0

@@ -1,4 +1,4 @@
-"""FedExP: the mean's step, extrapolated by how far the sites disagree (Jhunjhunwala et al. 2023, algorithm 1)."""
+"""FedExP: the step to the mean, extrapolated by the sites' disagreement (Jhunjhunwala et al. 2023, algorithm 1)."""
 
 from collections.abc import Sequence
 

@@ -1,21 +1,21 @@
-"""FedMean and its kin inside clusters: what every federated method of the papers is on the server's side, whoever its clusters are of.
+"""FedMean inside clusters, and its relatives: the server's side of every federated method of the papers, however clusters are made.
 
-One round (Liu et al. 2023, algorithm 1), as the server goes through it in `SiteStrategy.round` (strategies/strategy.py); each step
-returns what the next takes:
+One round (Liu et al. 2023, algorithm 1) as `SiteStrategy.round` (strategies/strategy.py) runs it at the server:
 
-1. ask: `configure_train` makes a request for every site, with its `model_for`: its encoder cluster's and its decoder cluster's
-   tensors, one flat array a part. The sites train (clients/site_client.py).
-2. wait: `Phases.exchange` (strategies/phases.py) sends the requests and pulls the replies, until all are there, the deadline has
+1. ask: `configure_train` makes a request for every site. It carries `model_for(site)`, the tensors of the site's encoder cluster and
+   decoder cluster, as one flat array for each part. The sites train (clients/site_client.py).
+2. wait: `Phases.exchange` (strategies/phases.py) sends the requests and pulls the replies, until all have arrived, the deadline has
    passed, or the quorum is out of reach.
-3. parse: `parsed`, for each reply as it comes: `parse_training` (strategies/reply_contents.py) refuses what cannot be true of it.
-4. check: `checked` compares the updates with each other (strategies/outliers.py); what no honest site can have sent is left out.
-5. aggregate: `aggregated` hands them to `aggregate_train`, Flower's hook, and this to `aggregate`, a function from the state that the
-   round began with to the next: inside every cluster the mean of what the sites sent (strategies/aggregation.py), or a robust rule
-   (strategies/robust_rules.py), or a step of the server's optimiser towards either (strategies/server_optimizer.py).
-6. store: the state becomes the run's, and a checkpoint (strategies/rounds.py). A round with too few good replies does not get here, so
-   nothing is undone.
-7. measure: every site measures the loss of what it would use now on its dev text, before the next round's training, and `measured` enters
-   it; or, where none is sure to follow, `evaluate` asks for it.
+3. parse: `parsed` takes each reply as it arrives; `parse_training` (strategies/reply_contents.py) refuses one that cannot be true.
+4. check: `checked` compares the updates with each other (strategies/outliers.py). Updates that no honest site can have sent are left
+   out, and updates that are a little too long are scaled down.
+5. aggregate: `aggregated` calls Flower's hook `aggregate_train`, and this calls `aggregate`, a function of the round's first state and
+   the updates. In every cluster it takes the mean of what the sites sent (strategies/aggregation.py), or a robust rule
+   (strategies/robust_rules.py); a server optimiser steps towards the result (strategies/server_optimizer.py).
+6. store: the new state becomes the run's, and a checkpoint is written (strategies/rounds.py). A round with too few good replies ends
+   before this step, so nothing has to be undone.
+7. measure: before the next round's training every site measures the dev loss of the model that it would use now, and `measured`
+   records it. If no training is sure to follow, `evaluate` asks for this loss before the state is stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ from strategies.updates import Update
 
 
 class FedMean(SiteStrategy):
-    """Averages the sites of each cluster with the weights that `aggregation` names: equal (eq. 3), by size (eq. 2), or by loss.
+    """The mean of each cluster's updates, with the weights that `aggregation` names: equal (eq. 3), by size (eq. 2), or by loss.
 
-    rule: a robust rule that takes the place of the mean; it needs whole updates.
+    rule: A robust rule that replaces the mean; it needs whole updates.
     """
 
     rule: Rule | None = None

@@ -1,4 +1,4 @@
-"""Clusters by gradients: each site sends one signature of each part, by which that part is grouped."""
+"""Clusters by gradients: each site sends one signature for each part, and the sites are grouped by these, part by part."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -31,23 +31,23 @@ FILE = "signatures.json"
 def clusters_by_gradients(
     grid: Grid, settings: Settings, registry: Registry, trainable: Trainable, folder: RunFolder
 ) -> Clusters:
-    """The clusters that the sites' gradients make; a resumed run keeps those it began with.
+    """Return the clusters of sites with similar gradients; a resumed run keeps those that it began with.
 
     Raises:
-        ConfigError: an adapter that is not there. RunError: a site that gave no signature.
+        ConfigError: There is no such adapter. RunError: A site sent no usable signature.
     """
     known = folder.read(FILE) if settings.resume else None
     if known is None:
         known = _ask_and_group(grid, settings, registry, trainable, folder)
         folder.write(FILE, known)
-    parts = known.get("parts") or dict.fromkeys(CLUSTERED, known)  # a run of before parts had signatures of their own
+    parts = known.get("parts") or dict.fromkeys(CLUSTERED, known)  # in an older run one signature clustered both parts
     sites = registry.expected
     by_part = {part: named("gradients", [result["clusters"][site] for site in sites], sites) for part, result in parts.items()}
     return only({**no_clusters(sites), **by_part}, settings.cluster_parts)
 
 
 def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:
-    """What signatures.json says."""
+    """Ask every site for its signatures and group them; return the content of signatures.json."""
     # A second of import (scikit-learn) that only this method needs.
     from fedlingua.clustering.signatures import group
 
@@ -100,7 +100,7 @@ def _grouping_json(grouping: "Grouping", registry: Registry) -> dict[str, Any]:
 
 
 def _announcement(size: int, epsilon: float | None, settings: Settings) -> str:
-    """size: numbers of all signatures of a site together; epsilon: of all of them too."""
+    """Say what every site will send. size: how many numbers, in all signatures of a site; epsilon: the price of all of them."""
     of = " and ".join(settings.signature_adapters.values())
     if epsilon is None:
         return (

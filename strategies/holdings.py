@@ -16,11 +16,11 @@ Digests = Mapping[str, str]
 
 
 class Holdings:
-    """What each site holds, in the server's memory alone: a resumed run sends everything once more.
+    """What each site holds, in the server's memory alone: a resumed run sends everything again.
 
     Args:
         best_of: Site -> the round whose tensors it would keep if the run ended now.
-        last: The number of rounds that a site stores besides that one.
+        last: How many of the last rounds a site stores besides that one.
     """
 
     def __init__(self, best_of: Callable[[str], int] = lambda site: 0, last: int = 1) -> None:
@@ -31,7 +31,7 @@ class Holdings:
         self._sent: dict[str, NamedState] = {}
 
     def name(self, messages: Mapping[str, Message]) -> dict[str, int]:
-        """Name the tensors of requests by their hashes, and remove from each request what its site holds.
+        """Name the tensors of requests by hash. Parts that a site holds are removed; a part whose coded change is known becomes that.
 
         Args:
             messages: Site -> its request.
@@ -47,7 +47,7 @@ class Holdings:
             task = Task.of(message.content.config_records[protocol.TASK])
             trains = message.metadata.message_type in (protocol.TRAIN, protocol.PROBE)
             for part, array in arrays.items():
-                if id(array) not in digests:  # nor is its memory taken twice
+                if id(array) not in digests:  # an array that several sites get is hashed once
                     digests[id(array)] = digest_of(opened({part: array})[part])
             named = {part: digests[id(array)] for part, array in arrays.items()}
             held = {(part, digest) for each in self._of(site).values() for part, digest in each.items()}
@@ -55,12 +55,12 @@ class Holdings:
             bases = {part: base for part in rest for each, base in held if each == part and (base, named[part]) in self.payloads}
             for part, base in bases.items():
                 change = base, named[part]
-                if change not in changes:  # one object, however many sites it goes to
+                if change not in changes:  # one object for all sites that get it
                     changes[change] = Array(np.frombuffer(self.payloads[change], np.uint8))
                 rest[part] = changes[change]
             state = NamedState(max(0, task.round - trains), self.best_of(site), named, bases)
             message.content[protocol.ARRAYS], message.content[protocol.STATE] = ArrayRecord(), state.record()
-            for part, array in rest.items():  # a record that is made of arrays copies them
+            for part, array in rest.items():  # making a record of arrays would copy them
                 message.content.array_records[protocol.ARRAYS][part] = array
             whole[site] = 4 * sum(math.prod(array.shape) for array in arrays.values())
             self._sent[site] = state
@@ -76,7 +76,7 @@ class Holdings:
                 del rounds[number]
 
     def forget(self, site: str) -> bool:
-        """Send a site everything from now on, also the initial tensors; return whether it was sent any hash so far."""
+        """Forget what a site holds, so that it is sent everything; return whether it was believed to hold anything."""
         had, self._rounds[site] = bool(self._of(site)), {}
         return had
 

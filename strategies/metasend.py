@@ -49,7 +49,7 @@ class MetaRound:
     Args:
         model, filter: The networks, restored from the round's state.
         probes: Site -> sums of its training.
-        deviations, projections: Site -> those of all tensors that it trained, sent or not.
+        deviations, projections: Site -> those of all its tensors, sent or not.
         shares: Site whose update was aggregated -> part -> its weight in its cluster.
         answers: Site -> its part in the meta step, as `parse_slope` returns it.
     """
@@ -72,7 +72,7 @@ class MetaSend(FedMean):
 
     update_phase, train_message = "send", protocol.PROBE
     meta: MetaRound | None = None
-    """the current round, once it has its threshold"""
+    """The current round, once it has its threshold."""
 
     def __init__(self, of: Federated) -> None:
         super().__init__(of)
@@ -214,7 +214,7 @@ class MetaSend(FedMean):
         if meta.filter:
             figures["filtered"], left_out = meta.filter.step({site: sums["filter"] for site, sums in answers.items()}, weights)
             for site in left_out:
-                why = "its gradient of the second filter is no number; left out of the filter's step"
+                why = "its gradient of the second filter is not finite; left out of the filter's step"
                 self.note(f"round {number}: site {site}: {why}")
 
     def _slope(self, meta: MetaRound, site: str, sums: Mapping[str, Any]) -> float:

@@ -1,6 +1,6 @@
-"""One pass over an update's numbers: all finite, and each tensor's distance from what was sent.
+"""One pass over an update's numbers: check that all are finite, and measure how far each tensor is from what the site received.
 
-The pass goes by blocks that stay in a core's cache, so each number comes from memory once, and nothing of the update's size is made.
+The pass goes by blocks that stay in a core's cache, so each number comes from memory once, and no array of the update's size is made.
 """
 
 import math
@@ -17,18 +17,18 @@ from fedlingua.selection.masks import Selection
 from strategies.cores import BLOCK, SPAN, in_order
 
 ROW = 1024
-"""Numbers whose squares are added in float32; rows are added in float64."""
+"""How many squares are added in float32; the sums of such rows are added in float64."""
 SAFE = 1e-20
-"""A smaller sum of squares may have lost something in float32, as one that is not finite has; both are taken in float64."""
+"""A smaller sum of squares is inexact in float32, and one that is not finite has overflowed; both are summed again in float64."""
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
     """What an update changed, tensor by tensor in the set's order, each array (tensors,) float64.
 
-    squares: sums of squares of the changes. largest: the largest magnitude of a change. sizes: the largest magnitude of what the site was
-    given. sent: how many of its numbers the site sent. All four are 0 of a tensor of which it sent none, unless a
-    projection tells of the largest, and of a companion.
+    squares: Sums of squares of the changes. largest: The largest magnitude of a change. sizes: The largest magnitude that the site
+    received. sent: How many of its numbers the site sent. For a companion, and for a tensor of which the site sent nothing, all four
+    are 0; but a projection may give such a tensor's `largest`.
     """
 
     squares: Numbers
@@ -38,26 +38,26 @@ class Change:
 
     @property
     def norm(self) -> float:
-        """L2, of all tensors together."""
+        """The L2 norm of the change of all tensors together."""
         return math.sqrt(float(self.squares.sum()))
 
     @property
     def rms(self) -> Numbers:
-        """(1 + tensors,) root mean squares over the numbers sent, of the whole update first; not a number where none were sent."""
+        """Root mean squares over the numbers sent, (1 + tensors,), the whole update's first; NaN where nothing was sent."""
         with np.errstate(invalid="ignore"):
             rms: Numbers = np.sqrt(np.append(self.squares.sum(), self.squares) / np.append(self.sent.sum(), self.sent))
         return rms
 
 
 NO_CHANGE = Change(*np.zeros((4, 0)))
-"""Of an update that stays with its site."""
+"""The change of an update that the server does not see."""
 
 
 def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) -> Change:
-    """What an update changed of the tensors that it sends. sent: part -> the numbers that the site started from.
+    """Measure what an update changed in the tensors that it sends. sent: part -> the numbers that the site started from.
 
     Raises:
-        ExchangeError: names a part that holds NaN or infinity.
+        ExchangeError: A part holds NaN or infinity; the message names it.
     """
     change = Change(*np.zeros((4, len(update.chosen.specs))))
     pieces = []
@@ -65,17 +65,17 @@ def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) ->
         change.sent[number] = selection.count_of(number, part, first, last)
         if change.sent[number]:
             pieces += [(number, part, cut, min(cut + SPAN, last)) for cut in range(first, last, SPAN)]
-    # A core takes small tensors together.
+    # Small tensors make one task together.
     ends = accumulate(last - first for _, _, first, last in pieces)
     tasks = [
         [piece for piece, _ in group] for _, group in groupby(zip(pieces, ends, strict=True), lambda piece: piece[1] // SPAN)
     ]
 
     def measure(part: str, first: int, last: int) -> tuple[float, float, float]:
-        """(sum of squares of the changes, largest of them, largest number sent); the first is not finite where a number is not."""
+        """Return (sum of squares, largest change, largest number received); the sum is not finite if any number is not."""
         numbers, moves = update.parts[part][first:last], np.empty(BLOCK, np.float32)
         rows, squares, largest, size = moves.reshape(-1, ROW), 0.0, 0.0, 0.0
-        with np.errstate(over="ignore", invalid="ignore"):  # found by the sum
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum shows it
             for begin in range(first, last, BLOCK):
                 block = numbers[begin - first : begin - first + BLOCK]
                 start, moved, filled = sent[part][begin : begin + len(block)], moves[: len(block)], -(-len(block) // ROW)
@@ -94,7 +94,7 @@ def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) ->
         for (number, part, *_), (squares, largest, size) in zip(task, of_task, strict=True):
             if not math.isfinite(squares):
                 raise not_finite(part)
-            if is_companion(update.chosen.specs[number].name):  # of no length that could be compared with steps
+            if is_companion(update.chosen.specs[number].name):  # its length says nothing about steps
                 change.sent[number] = 0
                 continue
             change.squares[number] += squares

@@ -1,19 +1,20 @@
-"""Which updates no honest site can have made, and which are longer than the other sites lead to expect of the steps behind them.
+"""Checks of an update's length: what no honest site can have made, and what is longer than the other sites' updates lead to expect.
 
-`change` is the root mean square of what an update changed over the numbers that it sends: of the whole update, or of one tensor.
+`change` is the root mean square of an update's changes, over the numbers that it sends: of the whole update, or of one tensor.
 
-- Reach. Adam made anew moves a number by at most rate x c_t in step t (`adam_bounds`), so no site moves one further than the sum over its
-  steps. What did is left out, whatever others did.
-- Growth. Under Adam change = rate x steps^e: e = 1 where all steps go one way, 1/2 where they go any way, a random walk. e is a
-  matter of the run, its text and its rate, and falls a little as steps grow: from 0.60 to 0.47 at sites of 100 to 3,000
-  sentences in one run, and 0.75 to 0.82 in another. So the upper median of the others' e says how far a site goes in its own
-  steps. SGD has no scale of its own: the others' changes are taken to have grown by e = 1 up to a site's steps, and by e = 1/2
-  down to them, the one or other that allows more.
-- An update of more than `robust.max-ratio` times that is left out; beyond CLIP of it, it is scaled down to there.
+- Reach. In its step t a new Adam moves a number by at most rate x c_t (`adam_bounds`), so a site moves no number further than the sum
+  of these bounds over its steps. An update that did is left out, whatever the others sent.
+- Growth. Under Adam, change = rate x steps^e. If all steps go one way, e is 1; if they are a random walk, e is 1/2. e depends on the run,
+  its text and its rate, and falls a little with more steps: from 0.60 to 0.47 at sites of 100 to 3,000 sentences in one run, within
+  0.75 to 0.82 in another. So the upper median of the others' e says how much a site should change in its own steps. SGD has no such
+  scale. There the others' changes are multiplied by (steps / their steps)^e, with e = 1 for a site that takes more steps than the
+  other and e = 1/2 for one that takes fewer, because this allows more.
+- Verdict. An update longer than `robust.max-ratio` times what is expected is left out. One longer than CLIP times that bound is
+  scaled down to CLIP times it.
 
-Measured over federations and methods of the committed suites and sites of 30 to 3,000 sentences (adapters, LoRA, controllers, full models,
-selections): honest updates changed 0.5 to 1.4 times what was expected, sign-flipped ones x 5 2.6 to 4.8 times that. Honest tensors
-changed at most 1.7 times what was expected of them (2.5 under SGD), but in models of random weights up to rate x steps (see STRAIGHT).
+Measured over federations and methods of the committed suites, at sites of 30 to 3,000 sentences (adapters, LoRA, controllers, full models,
+selections): honest updates changed 0.5 to 1.4 times what was expected; updates with the sign flipped, times 5, changed 2.6 to 4.8 times
+that. Honest tensors changed at most 1.7 times what was expected (2.5 under SGD), but in models of random weights up to rate x steps.
 """
 
 import math
@@ -30,45 +31,45 @@ from fedlingua.settings.schedules import rate_share
 from strategies.norms import Change
 
 CLIP = 0.8
-"""Of robust.max-ratio: where an update is scaled down to."""
+"""Share of robust.max-ratio to which an update is scaled down."""
 TENSORS = {True: 1.25, False: 2.0}
-"""A single tensor's ratio under Adam and under SGD, as a multiple of robust.max-ratio."""
+"""Largest ratio of a single tensor, as a multiple of robust.max-ratio: under Adam (True) and under SGD (False)."""
 STRAIGHT = 2.0
-"""Of rate x steps: so far a single tensor may go under Adam wherever the others' went, since one whose gradients are as small as Adam's
-epsilon stands still at some sites and goes straight on at others. Honest ones went 1.3 at most."""
+"""Under Adam a single tensor may always change by this times rate x steps: where gradients are as small as Adam's epsilon, a tensor
+stands still at some sites and moves in one direction at others. Honest ones changed by 1.3 times that at most."""
 BETA1, BETA2 = 0.9, 0.999
-"""Of a site's Adam: torch's own."""
+"""Betas of a site's Adam: torch's defaults."""
 MOST_BEND = -0.06
-"""e falls by at most so much for each e-fold of steps; it was 0.05."""
+"""Steepest slope of e by ln(steps) that is believed; -0.05 was measured."""
 MOST_STEPS = 5000
-"""After which c_t hardly rises any more."""
+"""Number of steps after which c_t hardly rises."""
 SLACK, ROUNDING = 1.01, 2.0**-23
-"""What float32 adds to the sum of all steps; and to each of them, as a share of the number's size."""
+"""Allowance for rounding in float32: a factor for the sum of all steps, and in each step a share of the number's size."""
 
 
 @dataclass(frozen=True, eq=False)
 class Distance:
-    """How far a site went in a round. rate: mean of its steps. change: (1 + tensors,), the whole update first; NaN where unsent."""
+    """How far a site went in a round. rate: mean over its steps. change: (1 + tensors,), the whole update's first; NaN where unsent."""
 
     steps: int
     rate: float
     change: Numbers
 
     def values(self) -> dict[str, Any]:
-        """As JSON holds it, which knows no NaN."""
+        """Return the fields in JSON's types, with None for NaN."""
         return {**vars(self), "change": [None if math.isnan(change) else change for change in self.change.tolist()]}
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """Verdict on a changed update. factors: (tensors,) the part of each tensor's change that stays; None if left out."""
+    """Verdict on an update to leave out or scale down. factors: (tensors,) share of each tensor's change that stays; None: left out."""
 
     reason: str
     factors: Numbers | None = None
 
 
 def learning_rates(settings: Settings, number: int, steps: int) -> Numbers:
-    """(steps,) rates of a site's steps in round `number`, by its schedule."""
+    """Return the learning rate of each of a site's steps in round `number`, by the run's schedule: (steps,)."""
     if settings.schedule == "constant" and not settings.warmup_steps:
         return np.full(steps, settings.step_learning_rate)
     places = range((number - 1) * steps, number * steps)
@@ -77,16 +78,16 @@ def learning_rates(settings: Settings, number: int, steps: int) -> Numbers:
 
 
 def highest_rate_before(settings: Settings, number: int, steps: int) -> float:
-    """Highest rate of a site's steps before round `number`: that of the warm-up's last step, once it is over."""
+    """Return the highest rate of a site's steps before round `number`: the full rate once the warm-up is over; 0 in round 1."""
     return settings.step_learning_rate * min(1.0, (number - 1) * steps / max(settings.warmup_steps, 1))
 
 
 def adam_bounds(steps: int) -> Numbers:
-    """(steps,) c_t: step t of Adam (Kingma & Ba 2015, algorithm 1), made anew before step 1, moves a number by at most rate x c_t.
+    """Return c_t of each step, (steps,): step t of a new Adam (Kingma & Ba 2015, algorithm 1) moves a number by at most rate x c_t.
 
-    With b1, b2 its betas and q = b1^2 / b2, Cauchy and Schwarz give over the gradients up to t
-        |m_t| <= (1 - b1) / sqrt(1 - b2) x sqrt((1 - q^t) / (1 - q)) x sqrt(v_t),
-    and c_t is that factor times the bias corrections, sqrt(1 - b2^t) / (1 - b1^t): 1 at t = 1, 7.3 at most.
+    With b1, b2 its betas and q = b1^2 / b2, the inequality of Cauchy and Schwarz, over the gradients up to t, gives
+        |m_t| <= (1 - b1) / sqrt(1 - b2) x sqrt((1 - q^t) / (1 - q)) x sqrt(v_t).
+    c_t is that factor times the bias corrections, sqrt(1 - b2^t) / (1 - b1^t). It is 1 at t = 1, and 7.3 at most.
     """
     t, q = np.arange(1, steps + 1), BETA1**2 / BETA2
     factor: Numbers = (1 - BETA1) / math.sqrt(1 - BETA2) * np.sqrt((1 - q**t) / (1 - q))
@@ -95,13 +96,13 @@ def adam_bounds(steps: int) -> Numbers:
 
 
 def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequence[str], steps_before: int = 0) -> str | None:
-    """Why no honest site can have come so far in steps at these rates; None where one can have, as always under SGD without clip-norm.
+    """Return why no honest site can have come so far in steps at these rates, or None; always None under SGD without `clip-norm`.
 
-    steps_before: that an Adam which is not made anew each round may have behind it, at most: c_t rises with t.
+    steps_before: The most steps that an Adam with a state from earlier rounds may have behind it, since c_t rises with t.
 
-    SGD that clips moves a number by at most rate x clip-norm in a step. Weight decay takes rate x weight-decay of it besides, but
-    for that of Adam, which is part of the gradient. A matrix that travels as two factors is no longer than it was, but single numbers of
-    it may be larger, so there the root mean square is held to that bound.
+    SGD that clips moves a number by at most rate x clip-norm in a step. Weight decay moves it by another rate x weight-decay of its size,
+    except under Adam, where decay is part of the gradient. A matrix that travels as two factors is no longer than before, but single
+    numbers of it may be larger, so the bound is compared with its root mean square.
     """
     sgd = settings.optimizer == "sgd"
     reach = (
@@ -124,7 +125,7 @@ def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequ
 
 
 def expected(steps: int, rate: float, others: Sequence[Distance], adam: bool) -> Numbers:
-    """(1 + tensors,) change that the others lead to expect of a site; not a number, or of no use, where none of them sent."""
+    """Return the change that the others lead to expect of a site, (1 + tensors,); NaN or meaningless for a tensor that none sent."""
     changes = np.array([other.change for other in others])
     theirs = np.array([[float(other.steps)] for other in others])
     if not adam:
@@ -145,11 +146,11 @@ def judge(
     names: Sequence[str],
     stretch: float = 1.0,
 ) -> dict[str, Verdict]:
-    """site -> verdict, of updates that are longer than they should be, or say that they took steps and change nothing.
+    """Return site -> verdict, for updates that are too long, or that change nothing although their sites took steps.
 
-    earlier: of each site the last that was taken whole, which count where fewer than two others answered. Where there is but one to compare
-    with, nobody can say which of the two is the odd one: then what is too long is scaled down, not left out. names: of the tensors.
-    stretch: by how much further than its steps a single tensor may go, since a code had left some of it out before.
+    If there is only one update to compare with, nobody can say which of the two is wrong, so the longer one is scaled down, not left out.
+    earlier: Each site's last update that was accepted unscaled; these count if fewer than two others answered. names: The tensors' names.
+    stretch: How many times further than its steps a single tensor may go, because a code had left part of its change out before.
     """
     verdicts = {}
     for site, own in distances.items():
@@ -164,7 +165,7 @@ def judge(
         limits = wanted * ([most_ratio] + [most_ratio * TENSORS[adam]] * len(names))
         if adam:
             limits[1:] = np.maximum(limits[1:], stretch * STRAIGHT / CLIP * own.rate * own.steps)
-        compared = (sent > 1) & (wanted > 0)  # where the others changed nothing, there is nothing to compare with
+        compared = (sent > 1) & (wanted > 0)  # needs two that sent it, and others that changed it
         compared[0] |= len(others) == 1 and wanted[0] > 0
         over = np.divide(own.change, limits, out=np.zeros_like(wanted), where=compared & (own.change > 0))
         limit = CLIP if len(others) > 1 else 1.0
@@ -181,14 +182,14 @@ def judge(
 
 
 def _bend(steps: Numbers, growth: Numbers) -> float:
-    """How e falls with the logarithm of the steps: repeated median (Siegel 1982), over sites whose steps differ by half or more."""
+    """Return the slope of e by ln(steps): repeated median (Siegel 1982), over pairs of sites whose steps differ by half or more."""
     points = [(math.log(count), e) for count, e in zip(steps.tolist(), growth.tolist(), strict=True) if math.isfinite(e)]
     slopes = [[(e - f) / (x - y) for y, f in points if abs(x - y) > math.log(1.5)] for x, e in points]
     return float(np.clip(median([median(of_one) for of_one in slopes if of_one] or [0.0]), MOST_BEND, 0.0))
 
 
 def _upper_median(values: Numbers) -> Numbers:
-    """Of each column, of what is a number in it. The upper one keeps half of the sites from making the other half look long."""
+    """Return each column's upper median, without NaN. By the lower one, half of the sites could make the other half look too long."""
     at = np.minimum((~np.isnan(values)).sum(axis=0) // 2, len(values) - 1)
     middle: Numbers = np.take_along_axis(np.sort(values, axis=0), at[None], axis=0)[0]
     return middle

@@ -1,8 +1,8 @@
-"""Sentences that several sites have: all sites send keyed hashes, which the server compares without the key and without text.
+"""Search for sentences that several sites have: all sites send keyed hashes, and the server compares them, without the key or any text.
 
-Two requests before the first round. DIGESTS: every site answers with the hashes of its sentences. LEAKS: every site is told which of its
-own dev and test hashes stand in another's train, answers with how many pairs that makes and, with overlap = "remove", leaves them out from
-then on. The server keeps counts (overlap.json) and no hash.
+It sends two requests before the first round. DIGESTS: every site replies with the hashes of its sentences. LEAKS: every site is told which
+hashes of its dev and test sentences are in another site's train. It replies with the number of pairs that have them and, under
+overlap = "remove", leaves these pairs out from then on. The server stores counts (overlap.json) and no hash.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ _CHECK_DIGITS = 16
 
 
 def compare_sites(grid: Grid, settings: Settings, registry: Registry, folder: RunFolder) -> None:
-    """Compare the sites' text where the run says so; a resumed run keeps what it found, and its sites what they leave out.
+    """Compare the sites' text if `overlap` says so; a resumed run reuses what its first attempt has stored.
 
     Raises:
-        RunError: one site alone, a site that gave nothing, sites with different keys, or a site of which nothing would be left.
+        RunError: There is only one site, a site sends no usable reply, keys differ, or all of a site's dev or test text would go.
     """
     if settings.overlap == "off" or registry.pooled:
         return
@@ -45,7 +45,7 @@ def compare_sites(grid: Grid, settings: Settings, registry: Registry, folder: Ru
 
 
 def _ask_and_compare(grid: Grid, settings: Settings, registry: Registry, folder: RunFolder) -> dict[str, Any]:
-    """What overlap.json says."""
+    """Ask all sites and compare their hashes; return the content of overlap.json."""
     if len(registry.expected) < 2:
         raise RunError(
             f"overlap = {settings.overlap!r} compares sites with each other, and {registry.expected[0]} is the only one; leave it 'off'"
@@ -85,7 +85,7 @@ def _check_one_key(checks: Mapping[str, str], registry: Registry) -> None:
 
 
 class _Parsing:
-    """Reads what the sites answer, checked against their accounts at registration. checks: of each site's key."""
+    """Parser of the sites' replies, which checks them against their accounts at registration. checks: site -> its key's check."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -95,16 +95,16 @@ class _Parsing:
         return sorted({language for one in self.registry.directions[site] for language in (one.source, one.target)})
 
     def most_bytes(self, site: str) -> int:
-        """Of the site's hashes."""
+        """Return the upper bound of a reply with the site's hashes."""
         languages = len(self._languages(site))
         sentences = sum(int(self.registry.about[site][split]) for split in SPLITS)
         return WITHOUT_TENSORS + 1024 * languages + int((1 + SHARE) * DTYPE.itemsize * languages * sentences)
 
     def digests(self, site: str, reply: Message, size: int) -> SiteDigests:
-        """The hashes of a DIGESTS reply.
+        """Return the hashes in a DIGESTS reply.
 
         Raises:
-            ExchangeError: other arrays than one for each split and language, not uint64, not rising, or more than there are sentences.
+            ExchangeError: There is not one array for each split and language, or one is not uint64, unsorted, or too long.
         """
         about = self.registry.about[site]
         languages = self._languages(site)

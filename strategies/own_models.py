@@ -1,5 +1,5 @@
-"""Strategy for sites that send models of their own and continue from them: MR-MTL, which pulls them to their mean, and
-shared-private, where a site takes its own model out of the mean; for this, each request holds the site's weight in it.
+"""Strategy for sites that send models of their own and continue from them: MR-MTL pulls these models to their mean; under
+shared-private a site takes its own model out of the mean, for which each request holds the site's weight in it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,9 +22,7 @@ SENT, SHARES = "own-model", "shares"
 
 
 class OwnModels(FedMean):
-    """FedMean that measures an update against the model that its site sent last (`training_start`), not against the
-    mean. If that model was scaled down, the scaled one counts.
-    """
+    """FedMean that measures each update against its site's last model, scaled down or not, instead of against the mean."""
 
     initial: NamedTensors
 

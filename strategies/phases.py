@@ -27,7 +27,7 @@ from strategies.traffic import FILE as TRAFFIC
 from strategies.traffic import FP32, Counts, kind_of
 
 WAIT_PAUSE_S = 5.0
-"""Pause between two looks for missing sites under `below-quorum = "wait"`."""
+"""Seconds between two attempts to reach missing sites under `below-quorum = "wait"`."""
 _MAY_BE_ASKED_AGAIN = ("refused", "unreadable", "not held")
 T = TypeVar("T")
 Parser = Callable[[str, Message, int], T]
@@ -47,7 +47,7 @@ class _Unanswered:
 
 
 class Phases:
-    """The phases of a run, round after round. `record` is the current round's. Remembers which sites have not answered yet."""
+    """The phases of a run, round after round. `record` is that of the current round. Remembers which sites have not answered yet."""
 
     def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, progress: Progress, holdings: Holdings) -> None:
         self.settings, self.registry, self.folder = settings, registry, folder
@@ -90,19 +90,19 @@ class Phases:
                 count = self.progress.bad_replies[site]
                 self.record.fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase)
             elif site not in connected:
-                self._unanswered.pop(site, None)  # with its node the message is gone, too
+                self._unanswered.pop(site, None)  # its message was lost with its node
                 self.record.fail(Failure(site, "its node is not connected", "away"), phase)
-            elif site in self._unanswered:  # it would take up the next message only after the one that it is at
+            elif site in self._unanswered:  # it would begin the next message only after its current one
                 self.record.fail(Failure(site, "still owes the reply to an earlier message, so it is not asked", "late"), phase)
             else:
                 available.append(site)
         return available
 
     def _pull_late_replies(self, grid: Grid) -> None:
-        """Drop late replies and let their sites be asked again; also, as a try, sites whose pause is over: their node may have been
-        restarted and the request lost."""
+        """Drop late replies and let their sites be asked again; also sites whose pause is over, since a restarted node may have
+        lost the request."""
         for site, request in list(self._unanswered.items()):
-            late = pull_one(grid, request.number, WITHOUT_TENSORS)  # it is dropped, so its tensors are not wanted
+            late = pull_one(grid, request.number, WITHOUT_TENSORS)  # it is dropped, so its tensors need no memory
             answers = [reply for reply in late if isinstance(reply, Unreadable) or not reply.has_error()]
             if answers:
                 self._pauses.pop(site, None)
@@ -125,16 +125,16 @@ class Phases:
     ) -> list[Reply[T]]:
         """Send the messages of `requests`, one to each site, and return the good replies in federation order, at least a quorum.
 
-        If bad replies leave too few, their sites are asked once more. most_bytes: upper bound of a reply's size.
+        If bad replies leave too few, their sites are asked once more. most_bytes: The upper bound of a reply's size.
 
         Raises:
-            RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`.
+            RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`; there the last phase needs one alone.
         """
         good: dict[str, Reply[T]] = {}
         sites: Collection[str] = self.registry.expected
         asks_again = True
         """Whether sites may still be asked once more after bad replies."""
-        # A run that waits for a quorum, or takes what there is at the end, waits for every reply.
+        # A run that waits for a quorum, or takes any replies in the last phase, gives up on none before the deadline.
         hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
         gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
@@ -142,7 +142,7 @@ class Phases:
             needed = 0 if hears_all else self.quorum - len(good)
             answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
             good |= answered
-            if lost:  # these no longer hold what their request named by its hash, and are sent it whole
+            if lost:  # these sites lost tensors that their request named by hash, and are sent the tensors
                 sites = lost
                 continue
             if asks_again and len(good) < self.quorum <= len(good) + len(self._refused):
@@ -169,7 +169,7 @@ class Phases:
         most_bytes: int,
         asks_again: bool,
     ) -> tuple[dict[str, Reply[T]], set[str]]:
-        """Return the good replies, and the sites that no longer hold what their request named by its hash and must be asked again."""
+        """Return the good replies, and the sites to ask again because they lost tensors that their request named by hash."""
         number, sites = self.record.number, list(messages)
         good: dict[str, Reply[T]] = {}
         failures: list[Failure] = []
@@ -284,17 +284,17 @@ def ask_every_site(
     record_name: str = "",
     records: Mapping[str, ArrayRecord | ConfigRecord] = MappingProxyType({}),
 ) -> dict[str, T]:
-    """Ask all sites once before the first round, which all of them have to answer: site -> its parsed reply, in federation order.
+    """Ask all sites before the first round and return site -> its parsed reply, in federation order; every site has to answer.
 
     A site that sends a bad reply is asked once more.
 
     Args:
-        need: what every site is needed for, in words.
-        most_bytes: of a site's reply, before it is looked at.
-        record_name, records: site -> a record of its request, and what it is called there.
+        need: What the run needs of every site, in words; the error message begins with it.
+        most_bytes: Site -> the upper bound of its reply's size, checked before the reply is decoded.
+        record_name, records: The name of a further record in the requests, and site -> that record.
 
     Raises:
-        RunError: a site that is not here, or gave nothing usable; with `need`, the names and what each said.
+        RunError: A site is absent or sent no usable reply; the message names the sites and the reasons.
     """
     run = folder.read("run.json") or {}
     tasks = {site: Task(site, str(run.get("id", "")), int(run.get("attempt", 1)), 0) for site in registry.sites}
@@ -329,5 +329,5 @@ def ask_every_site(
 
 
 def _loss(sums: Any) -> float | None:
-    """Of what was trained or measured, nats a token; scores have none."""
+    """Return the loss of a training or an evaluation, in nats a token; None for scores."""
     return float(sums["nll_sum"] / sums["num_tokens"]) if "nll_sum" in sums else None

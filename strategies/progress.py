@@ -59,7 +59,7 @@ class Progress:
         return min(own, key=lambda n: (own[n], n), default=0)
 
     def loss(self, number: int, best_by: str) -> float | None:
-        """Return the federation's dev loss after a round; None if too few sites measured it."""
+        """Return the federation's dev loss after a round; None if no site measured it."""
         losses = self.dev_losses.get(number)
         return mean_loss(losses, best_by) if losses else None
 

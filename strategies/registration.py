@@ -35,9 +35,8 @@ LAST_WORDS_S = 10.0
 class Registry:
     """The sites of a federation, and the nodes that answer for those registered so far.
 
-    pooled: whether one pseudo-site represents all of them. fingerprint, code: hashes that a node has to report. vocabulary: size of
-    the run's vocabulary. nodes: site -> Flower node id; about: site -> its description of its text. traffic: bytes of all messages, by
-    site.
+    pooled: Whether one pseudo-site represents all of them. fingerprint, code: Hashes that a node has to report. vocabulary: The size of
+    the run's vocabulary. nodes: Site -> Flower node id. about: Site -> its description of its text. traffic: Bytes of all messages.
     """
 
     federation: Federation
@@ -78,7 +77,7 @@ class Registry:
     def request(self, message_type: str, task: Task, deadline_s: float) -> Message:
         """Make a request to a registered site. deadline_s: seconds until its reply is due."""
         content = RecordDict({protocol.TASK: ConfigRecord(task.request()), protocol.RULES: self._rules()})
-        # A request that nobody has taken up is not taken up much later; past the deadline, so that a late site is told from a lost one.
+        # A request that no node fetches expires; but only after the deadline, so that a late site can be told from a lost one.
         lives = 60.0 + 1.5 * deadline_s
         to = self.nodes[task.site]
         return Message(content, dst_node_id=to, message_type=message_type, group_id=str(task.round), ttl=lives)
@@ -92,7 +91,7 @@ class Registry:
         self.about = {site: _without(record, counts.get(site, {})) for site, record in self.about.items()}
 
     def refresh(self, grid: Grid, deadline_s: float) -> tuple[set[str], list[Failure]]:
-        """Ask newly connected nodes and read the answers so far, without waiting: (sites whose node is connected, refusals)."""
+        """Ask new nodes and read the answers so far, without waiting; return (sites whose node is connected, refusals)."""
         connected = set(grid.get_node_ids())
         for node in set(self._asked) - connected:
             # It may come back with other text or another backbone, so it is asked again.
@@ -110,11 +109,11 @@ class Registry:
                 self._asked[node] = ""
                 failures += self._enter(reply, node, grid)
         failures += self._drop_giants()
-        # A node that was gone speaks for its sites again once it has said anew what it has.
+        # A node that was gone answers for its sites again once it has described them anew.
         return {site for site, node in self.nodes.items() if self._asked.get(node) == ""}, failures
 
     def _drop_giants(self) -> list[Failure]:
-        """With three or more sites, remove those over `MOST_TIMES` the median of sentences, unless the federation file confirms it."""
+        """Of three or more sites, remove those with over `MOST_TIMES` the median of sentences, unless the federation file bounds them."""
         known = self.federation.rules.sizes, self.federation.rules.limits
         giants = {}
         for split in SPLITS:
@@ -209,7 +208,7 @@ class Registry:
 
 
 def _without(record: Mapping[str, Any], left_out: Mapping[Split, int]) -> dict[str, Any]:
-    """Return a site's description of its text with so many pairs of its splits left out."""
+    """Return a site's description of its text after pairs are left out. left_out: split -> their number."""
     about, count = dict(record), sum(left_out.values())
     if count:
         about |= {split: about[split] - number for split, number in left_out.items()}
@@ -222,7 +221,7 @@ def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: fl
     """Ask all nodes, including those that connect meanwhile, until every site is registered or the deadline has passed.
 
     Raises:
-        RunError: Too few sites; with the missing names and each node's error.
+        RunError: Too few sites, or a site without a public key whose node is in doubt; the message names the sites and the errors.
     """
     faults: list[Failure] = []
     needed = max(1, math.ceil(quorum * len(registry.expected) - 1e-9))
@@ -233,7 +232,7 @@ def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: fl
         faults += new
         for fault in new:
             folder.event("failure", phase="describe", round=0, site=fault.site, kind=fault.kind, reason=fault.reason)
-        # A site that said something wrong will not say better later, so only silence is waited for.
+        # A refused site will not answer better later, so only sites that have not answered are waited for.
         lost = {fault.site for fault in faults if fault.kind != "foreign"}
         if len(registry.sites) + len(lost) >= len(registry.expected) or len(registry.expected) - len(lost) < needed:
             if not registry.waits_for_answers:

@@ -16,7 +16,7 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.records import bounded_arrays, message_bytes
 
 MOST_TEXT = 2000
-"""Most characters that are stored of a reason; of a site's name a tenth."""
+"""Most characters of a reason that are stored; of a site's name, a tenth as many."""
 POLL_S = 0.1
 """Seconds between two polls. The grid's own send_and_receive polls every 3 s, which is most of a short round."""
 
@@ -34,11 +34,11 @@ Kind = Literal[
     "duplicate",
     "scaled",
 ]
-"""refused: a reply that failed a check; unreadable: one that Flower cannot decode. failed: the site reported an error.
-not held: the site lost tensors that the request names by hash, and is sent them whole.
-late: connected, but silent past the deadline. dead: its node was lost with the task. away: its node is not connected, so it was not
-asked. aside: refused too often, so no longer asked. foreign: a node that may not answer for the site. duplicate: a second reply to the
-same message. scaled: an update that was scaled down."""
+"""refused: a reply that failed a check, or an update that was left out. unreadable: a reply that Flower cannot decode. failed: the site
+reported an error. not held: it lost tensors that the request names by hash, and is sent them whole. late: connected, but silent past the
+deadline. dead: its node was lost with the task. away: its node is not connected, so it was not asked. not waited for: the quorum was out
+of reach without it. aside: refused too often, so no longer asked. foreign: a node that may not answer for the site. duplicate: a second
+reply to the same message. scaled: an update that was scaled down."""
 
 T = TypeVar("T")
 _LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE}
@@ -46,7 +46,7 @@ _LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorC
 
 @dataclass(frozen=True)
 class Failure:
-    """A site without a usable reply in a phase, and the reason. Nodes may write both, so they are made printable and cut."""
+    """What went wrong with a site in a phase, and why. Nodes may write both texts, so they are made printable and cut."""
 
     site: str
     reason: str
@@ -91,15 +91,15 @@ def replies_to(
 ) -> Iterator[tuple[str, Message | Failure]]:
     """Send `messages` (site -> message) at once, call `on_sent`, and yield replies as they arrive: (site, reply or error).
 
-    Every site gets one of the two, and a failure for each duplicate. most_bytes: site -> upper bound of its reply's size, checked before
-    anything is decoded. is_hopeless: called with the number of missing replies; if true, waiting ends. Flower names the node of a lost
-    client wrongly, and a node may write anything into a reply, so a reply belongs to the site whose message it was pulled for. `messages`
-    is emptied once they are sent, so that their tensors take no memory while the sites work.
+    Each site is yielded once, and once more for every duplicate. most_bytes: Site -> the upper bound of its reply's size, checked before
+    anything is decoded. is_hopeless: Called with the number of missing replies; if it returns true, waiting ends. Flower names the node of
+    a lost client wrongly, and a node may write anything into a reply, so a reply belongs to the site whose message it was pulled for.
+    `messages` is emptied once they are sent, so that their tensors take no memory while the sites work.
     """
     if not messages:
         return
     nodes = {site: message.metadata.dst_node_id for site, message in messages.items()}
-    # Flower wants a list: a generator ends the run. In one list, what several sites get alike goes to the SuperLink once.
+    # Flower needs a list: a generator would end the run. Arrays that several sites get go to the SuperLink once for the list.
     ids = list(grid.push_messages(list(messages.values())))
     messages.clear()
     on_sent()
@@ -137,7 +137,7 @@ def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message | Unreada
         with bounded_arrays(most_bytes):
             return list(grid.pull_messages([number]))
     except (httpx.HTTPError, OSError):
-        raise  # the SuperLink is not there, which is no site's fault
+        raise  # the SuperLink cannot be reached, which is no site's fault
     except ExchangeError as error:
         return [Unreadable(number, f"bad reply: {error}")]
     except Exception as error:

@@ -1,6 +1,6 @@
-"""What a reply says, once it can be believed: one function a phase.
+"""Parsing of replies: one function for each phase, which returns the content of a reply that can be believed.
 
-Each refuses what is not as it has to be: it raises an ExchangeError that says what was got and what was wanted.
+It refuses any other reply with an ExchangeError that says what it got and what it wanted.
 """
 
 import math
@@ -30,7 +30,7 @@ from strategies.updates import Update
 
 
 class Measure(Protocol):
-    """What a task's sites are scored by at the end, as its module says; sums are the task's own."""
+    """How a task's sites are scored at the end: a module with these functions. The sums are of the task's own type."""
 
     MOST_GAIN: float
 
@@ -41,7 +41,7 @@ class Measure(Protocol):
 
 
 MEASURES: dict[str, Measure] = {"translation": translation_scores, "masked-language": masked_scores}
-"""One line a task: `task` -> its measure."""
+"""`task` -> its measure; one line for each task."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Expected:
     """The request that a reply is checked against.
 
     Args:
-        about: its own account of its text.
-        earlier: digest of its last accepted update.
-        most_loss: nats a token; most_seconds: that have passed.
-        measures: an earlier round, too, before it trains. dev: sums of its dev loss after an earlier round.
+        about: The site's own account of its text.
+        earlier: The digest of its last accepted update; None: there is none.
+        most_loss: The highest possible loss, in nats a token. most_seconds: The longest possible duration, in seconds.
+        measures: Whether the request also asks for the dev loss of an earlier round. dev: The sums of such a loss, if known.
     """
 
     site: str
@@ -70,9 +70,9 @@ class Expected:
 class Training:
     """A site's update and the sums of its training.
 
-    change: of the update. digest: of its bytes, so two replies with one digest carry the same update. Nothing and "" where tensors stay
-    with the site. deviations: every tensor's, where the selection goes by them; projections: the same, under `cross`. dev: sums of the
-    dev loss of an earlier round.
+    change: What the update changed. digest: The hash of its bytes, equal for two replies with the same update. Without tensors they are
+    NO_CHANGE and "". deviations: Those of all tensors, if the selection uses them. projections: Those of all tensors' changes, under
+    `cross`. dev: The sums of an earlier round's dev loss, if the request asked for it.
     """
 
     update: Update
@@ -86,18 +86,18 @@ class Training:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A site's dev loss, as sums; and its part in what MetaSend learns from the round."""
+    """A site's dev loss, as sums, and its part in the meta step of MetaSend."""
 
     sums: Sums
     meta: Mapping[str, Any] | None = None
 
 
 def parse_training(reply: Message, expected: Expected, received: NamedTensors | None, probed: Sums | None = None) -> Training:
-    """A training reply; its update's tensors lie in the reply's own bytes.
+    """Parse a training reply. Tensors that are sent whole and without a code are not copied out of the reply's bytes.
 
     Args:
-        received: what its training started from; None where tensors stay with the site.
-        probed: the sums of its probe, where the reply says only what was selected of the update; the seconds of that are added."""
+        received: The tensors that training started from; None if tensors stay at the site.
+        probed: The sums of the site's probe, to which the reply adds only the seconds of the selection; None without a probe."""
     settings, tensor_set = expected.settings, expected.tensor_set
     carried = {
         protocol.DEVIATIONS: settings.by_deviation,
@@ -116,14 +116,14 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
         checks.check_seconds(seconds, expected.most_seconds)
         sums = {**probed, protocol.SELECT_S: probed[protocol.SELECT_S] + seconds[protocol.SELECT_S]}
     dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if expected.measures else None
-    # What a site counts by where sites count by size: what it trained on, as Liu et al. 2023 have it in eq. 2; where that is a
-    # sample, the whole text that it is drawn from, N_i of Manoel et al. 2022, eq. 2.
+    # The size that weights by size use: the sentences trained on (Liu et al. 2023, eq. 2) or, if these are a sample, all that they
+    # are drawn from (N_i of Manoel et al. 2022, eq. 2).
     size = int(expected.about["train"] if settings.draws else sums["num_examples"])
     if received is None:
         if arrays:
             raise ExchangeError("carries tensors, which stay at the sites under this method")
         return Training(Update(expected.site, Joined({}, NOTHING), size), sums, NO_CHANGE, "", dev=dev)
-    digest = arrays.object_id  # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already
+    digest = arrays.object_id  # Flower's SHA-256 over the arrays, known since the reply's bytes were counted
     selection, code = None, settings.code_up
     if settings.selected_by != "all":
         chosen = opened(arrays)
@@ -150,22 +150,22 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
 
 
 def parse_probe(reply: Message, expected: Expected) -> Sums:
-    """The sums of a training whose update waits at the site, and the median of its deviations."""
+    """Return the sums of a training whose update waits at the site, with the median of its deviations."""
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
     metrics = reply.content.metric_records[protocol.METRICS]
     return _training_sums(metrics, (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S), expected)
 
 
 def _training_sums(metrics: MetricRecord, wanted: Sequence[str], expected: Expected) -> Sums:
-    """What a site's settings and its own account of its text make of a round, and no other sums."""
+    """Return the sums of a training; refuse those that the settings and the site's account of its text do not allow."""
     settings, epochs = expected.settings, expected.settings.local_epochs
     least, most = (_in_an_epoch(number, settings) * epochs for number in _examples(settings, expected.about))
     possible = checks.Possible((least, most), (1, settings.max_tokens), expected.most_loss, expected.most_seconds)
     sums = checks.check_sums(metrics, wanted, possible)
-    # Every epoch has as many examples as the others.
+    # All epochs have the same number of examples.
     of_epoch, rest = divmod(int(sums["num_examples"]), epochs)
     fewest = most_steps = math.ceil(of_epoch / (settings.batch_size * settings.accumulation))
-    if settings.tokens_per_batch:  # a batch has one example at least, and no more tokens than its bound, or than that one
+    if settings.tokens_per_batch:  # a batch has one example or more, and more tokens than its bound only if it has one
         of_step = settings.accumulation * max(settings.tokens_per_batch, settings.max_tokens)
         fewest, most_steps = math.ceil(sums["num_tokens"] / epochs / of_step), of_epoch
     if rest or of_epoch != _in_an_epoch(of_epoch, settings) or not fewest * epochs <= sums["steps"] <= most_steps * epochs:
@@ -177,8 +177,8 @@ def _training_sums(metrics: MetricRecord, wanted: Sequence[str], expected: Expec
 
 
 def _examples(settings: Settings, about: Mapping[str, Any]) -> tuple[int, int]:
-    """The least and the most of one epoch, before whole steps are made of them: every pair; of text in one language sequences, which hold
-    a sentence or more; or as many as are drawn, which of several texts depends on how the sentences lie in them.
+    """Return the least and the most examples of one epoch, before they are cut to whole steps. Each pair is an example. A sequence of
+    text in one language holds one sentence or more. How many are drawn of several texts depends on the size of each.
     """
     sentences, texts = int(about["train"]), len(about["directions"])
     least = sentences if settings.task == "translation" else 1
@@ -196,7 +196,7 @@ def most_steps(settings: Settings, about: Mapping[str, Any]) -> int:
 
 
 def _in_an_epoch(examples: int, settings: Settings) -> int:
-    """How many of them are trained on: a multiple of what one step takes, where that is asked for and there are so many."""
+    """Return how many of an epoch's examples are trained on: under `whole_steps` a multiple of a step's, if they fill one."""
     window = settings.batch_size * settings.accumulation
     if settings.tokens_per_batch or not settings.whole_steps or examples < window:
         return examples
@@ -204,13 +204,13 @@ def _in_an_epoch(examples: int, settings: Settings) -> int:
 
 
 def parse_evaluation(reply: Message, expected: Expected) -> Sums:
-    """As `parse_dev_loss`, of a reply that has nothing else."""
+    """Parse a reply that holds only the sums of a dev loss."""
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
     return parse_dev_loss(reply.content.metric_records[protocol.METRICS], expected)
 
 
 def parse_dev_loss(record: MetricRecord, expected: Expected) -> Sums:
-    """The sums of a dev loss, over the same text in every round."""
+    """Return the sums of a dev loss; every round's must be over the same text."""
     dev, settings = int(expected.about["dev"]), expected.settings
     # Text in one language is measured in sequences, which hold a sentence or more.
     tokens = (1 if settings.task == "translation" else 0, settings.max_tokens)
@@ -226,11 +226,11 @@ def _projections(record: Any, tensor_set: TensorSet) -> Numbers:
 
 
 def parse_slope(record: Any, projections: Any, expected: Expected) -> dict[str, Any]:
-    """A site's part in what is learned from a round: sums, the gradient of the second filter where there is one, and
-    under `cross` that of the tensors, as `projections`. What is no number is let through, to be left out and named.
+    """Return a site's part in the meta step: sums, the second filter's gradient if there is one, and under `cross` the projections of
+    its gradient. Losses and gradients that are not finite are accepted here; the meta step leaves them out and names the site.
 
     Raises:
-        ExchangeError: it is not there, lacks something, or has something of another form.
+        ExchangeError: The part is missing or incomplete, or something in it has another form.
     """
     settings = expected.settings
     slope = {"slope", protocol.SLOPE_S} if settings.asks_own_terms else set()
@@ -257,9 +257,9 @@ def parse_slope(record: Any, projections: Any, expected: Expected) -> dict[str, 
 
 
 def parse_scores(reply: Message, expected: Expected, texts: Sequence[str], mixed: bool) -> dict[str, Scores]:
-    """The sums of the scores of each of the site's `texts`, result and base of the same sentences.
+    """Return the score sums of each of the site's `texts`; result and base must be of the same sentences.
 
-    mixed: the site has dev text of others, too.
+    mixed: Whether the site also has dev text of other sites.
     """
     split, settings = expected.settings.score_split, expected.settings
     records, most, measure = reply.content.metric_records, int(expected.about[split]), MEASURES[settings.task]

@@ -1,6 +1,6 @@
-"""All rounds of a run: begin or resume, one round after another, store each, choose the best, deliver it and gather the scores.
+"""All rounds of a run: begin or resume, run and store each round, choose the best, deliver it, and collect the scores.
 
-What a round is, strategies/strategy.py says.
+One single round is in strategies/strategy.py.
 """
 
 import time
@@ -47,12 +47,12 @@ PHASES: dict[str, Phase] = {
 
 
 RESIDUAL = "residual/"
-"""Prefix, among a checkpoint's own tensors, of the names of residuals: what a code has left out so far."""
+"""Prefix of the residuals' names among a checkpoint's own tensors. A residual is what a code has left out so far."""
 
 
 @dataclass(frozen=True)
 class Federated:
-    """What a strategy needs to know of its run."""
+    """What a strategy needs to know about its run."""
 
     settings: Settings
     registry: Registry
@@ -62,10 +62,10 @@ class Federated:
 
 
 class Rounds(Strategy):
-    """The loop over a run's rounds. `state` is the last stored round's; `progress` is what else a resumed run needs.
+    """The loop over a run's rounds. `state` is that of the last stored round; `progress` is everything else that a resumed run needs.
 
-    travels: whether sites send updates. update_phase: the phase in which they do; "send" if a threshold is decided before. one_best_round:
-    whether the federation chooses one best round, or every site its own.
+    travels: Whether sites send updates. update_phase: The phase in which they do; "send" if a threshold is computed before it.
+    one_best_round: Whether the federation chooses one best round, or every site its own.
     """
 
     travels = True
@@ -101,7 +101,7 @@ class Rounds(Strategy):
 
     @abstractmethod
     def evaluate(self, state: State, number: int, grid: Grid) -> Any:
-        """Measure the sites' dev losses under a state by messages of their own."""
+        """Measure the sites' dev losses under a state by separate messages."""
 
     @property
     def progress(self) -> Progress:
@@ -109,7 +109,7 @@ class Rounds(Strategy):
 
     @property
     def rides(self) -> bool:
-        """Whether the request to train a round also measures the one before; not if a subclass overrides a request."""
+        """Whether a round's training request also measures the round before; false if a subclass overrides such a request."""
         hooks = (getattr(type(self), hook).__module__ for hook in ("configure_train", "configure_evaluate", "evaluate"))
         return next(hooks).startswith("strategies.") and set(hooks) == {"strategies.strategy"}
 
@@ -129,10 +129,10 @@ class Rounds(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Any = None,
     ) -> Result:
-        """Run all rounds (those that are left, of a resumed run), choose the best, deliver it, and score it once.
+        """Run all rounds, or the remaining ones of a resumed run; choose the best, deliver it, and score it once.
 
         Raises:
-            RunError: a phase below the quorum; the message names the sites.
+            RunError: A phase has too few good replies; the message names the sites.
         """
         self.summary()
         self.update_files.clear()  # what a killed server has left
@@ -140,10 +140,10 @@ class Rounds(Strategy):
         if self.travels:
             self.phases.holdings.initial = digests_of(initial, self.tensor_set)
         self.state = replace(self.init(initial), round=-1)
-        del initial, initial_arrays  # once is enough of a full model
+        del initial, initial_arrays  # a full model takes too much memory to hold it twice
         if self.settings.resume:
             self._resume()
-        # Patience ends where a round is measured: of one that is not nobody can say that it was no better.
+        # Patience ends a run at a measured round only, since nobody knows whether another one was better.
         while self.progress.round < num_rounds and not (
             self.is_measured(self.progress.round) and self.progress.is_stale(*self._patience)
         ):
@@ -163,7 +163,7 @@ class Rounds(Strategy):
             self.progress.forget(number)
             self.note(f"{skipped}; its tensors stay as they were before")
             if self.progress.pending is not None and self.is_measured_now(number):
-                with suppress(RoundSkippedError):  # the loss of an earlier round, whose tensors are this one's, too
+                with suppress(RoundSkippedError):  # measures an earlier round, which has the same tensors
                     self.evaluate(state, number, grid)
                 self.progress.pending = None
         finally:
@@ -176,7 +176,7 @@ class Rounds(Strategy):
         return number == self.phases.num_rounds or number % self.settings.evaluate_every == 0
 
     def is_measured_now(self, number: int) -> bool:
-        """Return whether messages of their own measure it, since no later request is sure to carry the same tensors."""
+        """Return whether separate messages measure it, because no later request is sure to carry the same tensors."""
         no_other = number == self.phases.num_rounds or not self.rides or self.progress.may_end(number, *self._patience)
         return self.is_measured(number) and no_other
 
@@ -201,7 +201,7 @@ class Rounds(Strategy):
         values = {"progress": self.progress.values(), "strategy": dict(state.values)}
         residuals = {f"{RESIDUAL}{key}": numbers for key, numbers in state.residuals.items()}
         self.folder.checkpoints.save(number, state.tensors, {**state.memory, **residuals}, values)
-        # The round before stays, with its best, in case this one is damaged later; and what may turn out to be the best.
+        # Keep the round before and its best, in case this checkpoint is damaged later, and the pending round, which may be the best.
         every, pending = self.settings.keep_every, self.progress.pending or 0
         besides = range(every, number + 1, every) if every else ()
         self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, pending, *besides})
@@ -212,7 +212,7 @@ class Rounds(Strategy):
         )
 
     def _resume(self) -> None:
-        """Return to the last complete round; damaged checkpoints are passed over and named."""
+        """Restore the last complete round; skip damaged checkpoints and name them."""
         newest, passed_over = self.folder.checkpoints.newest_good(self._has_its_best)
         for reason in passed_over:
             self.note(f"checkpoint passed over: {reason}")
@@ -221,7 +221,7 @@ class Rounds(Strategy):
         else:
             tensors: Any = newest.tensors
             for part, clusters in tensors.items():
-                for cluster in clusters:  # one after another: twice is too much of a full model
+                for cluster in clusters:  # one after another, since two full models take too much memory
                     of_part = self.tensor_set.in_part(part)
                     clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
             memory = {name: array for name, array in newest.own.items() if not name.startswith(RESIDUAL)}
@@ -233,7 +233,7 @@ class Rounds(Strategy):
         self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
 
     def _has_its_best(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint whose best round is missing: resuming from an earlier one makes that one again."""
+        """Refuse a checkpoint whose best round is missing: a run resumed from an earlier one trains that round again."""
         best = int(checkpoint.values["progress"]["best_round"])
         if self.travels and best > 0:
             self.folder.checkpoints.load(best)
@@ -272,7 +272,7 @@ class Rounds(Strategy):
     # --- Requests --------------------------------------------------------------------------------------------------------------
 
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
-        """Make a request for each available site with its tensors of a state. round_of: site -> their round; 0: the base, no tensors."""
+        """Make a request for each available site with its tensors. round_of: site -> the tensors' round; 0: the base, no tensors."""
         packed, messages = Packed(), []
         for site in self.phases.available(grid, PHASES[message_type]):
             number = round_of(site)
@@ -281,7 +281,7 @@ class Rounds(Strategy):
         return messages
 
     def _request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
-        """Make a request without tensors. own_round: the round of the tensors to use, of those that never leave the site."""
+        """Make a request without tensors. own_round: The round whose tensors to use of those that never leave the site."""
         task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
         if message_type == protocol.TRAIN:
             task = replace(task, measure=self.progress.pending)
@@ -292,8 +292,8 @@ class Rounds(Strategy):
         all_travels = self.travels and not self.settings.private
         if all_travels and not (trains and self.settings.remembers):
             return Task(site, self.run_id, self.attempt, number)
-        # As in the checkpoints: this round and the one before, each with its best, also as known before the round itself was measured; what
-        # a selection compares with is never delivered.
+        # The rounds that checkpoints keep: this one and the one before, each with the best round at that time, also as known before that
+        # round was measured. Tensors that only a selection compares with are never delivered, so they need no best round.
         last = [own_round, own_round - 1]
         wanted = [*last, *(self._best_up_to(site, up_to) for up_to in (*last, own_round - 2) if not all_travels)]
         keep = dict.fromkeys(self.progress.own(site, past) for past in wanted)

@@ -1,13 +1,13 @@
 """FedMean over sums that the server cannot take apart (`privacy.sum = "secure"`): Bonawitz et al. 2017 inside each cluster.
 
-Before the first round of an attempt every site sends public keys for all rounds (`query.keys`), and, once it has the roster, shares of
-each round's secrets, sealed for the other sites (`query.shares`). A round then has two requests:
+Before the first round of an attempt every site sends public keys for all rounds (`query.keys`). Once it has the roster, it sends shares
+of each round's secrets, sealed for the other sites (`query.shares`). A round then has two requests:
 
-1. `train`: each site trains as ever and sends its change as whole numbers under masks. Pairs of masks cancel in a cluster's sum.
-2. `train.unmask`: the survivors send their shares, by which the server takes off the masks that did not cancel. They open a round
-   once, for one list of survivors.
+1. `train`: each site trains as always and sends its change as whole numbers under masks. Pairs of masks cancel in a cluster's sum.
+2. `train.unmask`: the survivors, whose updates have arrived, send their shares, and with these the server removes the masks that did
+   not cancel. A site opens each round for one list of survivors only.
 
-What a cluster's sum gives is its mean, which takes each survivor's place in `aggregate`; so a server optimiser works as it does elsewhere.
+The mean that follows from a cluster's sum replaces each survivor's update in `aggregate`, so a server optimiser works as elsewhere.
 """
 
 import math
@@ -47,13 +47,13 @@ from strategies.traffic import FP32, kind_of
 from strategies.updates import Update
 
 OPENED = "secure-sums.json"
-"""File of a run: round -> the sites over which its sum was opened, which a resumed run may not change."""
+"""A run's file: round -> the sites over which its sum was opened; a resumed run may not change them."""
 EXPONENTS = "secure-exponents"
-"""Key of a state's values: part -> cluster -> the exponents of its tensors' scales in the next round."""
+"""Key in a state's values of: part -> cluster -> the exponents of its tensors' scales in the next round."""
 
 
 class SecureFedMean(FedMean):
-    """FedMean without a sight of single updates.
+    """FedMean that never sees a single update.
 
     Raises:
         RunError: At the start: a cluster with fewer sites than `privacy.min-cluster`, or a site that sends no keys.
@@ -76,7 +76,7 @@ class SecureFedMean(FedMean):
 
     @property
     def rides(self) -> bool:
-        """Whether a request to train measures the round before: scales are all that is added to it."""
+        """True: a training request may also measure the round before, since this class only adds scales to it."""
         return True
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> Result:
@@ -101,7 +101,7 @@ class SecureFedMean(FedMean):
         return super().start(grid, initial_arrays, *args, **kwargs)
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Make a request for each site, with its tensors' scales. A round that was opened before is asked of the same sites."""
+        """Make a request for each site, with its tensors' scales; only the same sites again if the round was opened before."""
         self._masked.clear()
         messages = list(super().configure_train(server_round, arrays, config, grid))
         if before := self._opened.get(str(server_round)):
@@ -117,7 +117,7 @@ class SecureFedMean(FedMean):
         return messages
 
     def parsed(self, site: str, reply: Message, size: int) -> Training:
-        """Check the form of a reply and store its masked numbers, of which nothing else can be known."""
+        """Check the form of a reply, since its masked numbers tell nothing else, and store them."""
         expected = self._expected(site)
         check_records(reply, {protocol.TASK, protocol.ARRAYS, *([protocol.MEASURED] if expected.measures else [])})
         arrays, own = opened(reply.content.array_records[protocol.ARRAYS]), self.roster.clusters_of(site)
@@ -179,7 +179,7 @@ class SecureFedMean(FedMean):
         }
 
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
-        """Return the next state, with the scales of the next round; in the record every site has the mean of all sites' sums."""
+        """Return the next state, with the next round's scales. The round's record has the mean of all sites' sums for each site."""
         seconds = self.phases.record.phase_s.get("train", 0.0)
         known = [replace(reply, parsed=replace(reply.parsed, sums={**self._sums, "seconds": seconds})) for reply in replies]
         for reply in known:
@@ -270,7 +270,7 @@ class SecureFedMean(FedMean):
     # --- Scales ------------------------------------------------------------------------------------------------------------------
 
     def _exponents(self, number: int, part: str, cluster: str) -> list[int]:
-        """Return the exponents of a cluster's scales in a round: by the last aggregate, in the first by how far Adam's steps reach."""
+        """Return the exponents of a cluster's scales in a round: from the last aggregate, at first from the sum of the steps' rates."""
         known = self.sent.values.get(EXPONENTS)
         most = self._most_exponent(number)
         return [min(each, most) for each in known[part][cluster]] if known else [most] * len(self._sets[part].specs)
@@ -304,7 +304,7 @@ def _sealed(length: int, site: str, reply: Message, size: int) -> bytes:
 
 
 def _bytes(reply: Message, key: str, length: int) -> bytes:
-    """Return so many bytes of a reply's record; raise ExchangeError for anything else."""
+    """Return the bytes under a key of a reply's record; raise ExchangeError unless they are `length` bytes."""
     given = reply.content.config_records[protocol.SECURE].get(key)
     if not isinstance(given, bytes) or len(given) != length:
         got = f"{len(given)} bytes" if isinstance(given, bytes) else type(given).__name__

@@ -1,10 +1,9 @@
-"""One round, the same for all strategies: ask, wait, parse, check, aggregate. Sites measure the result, mostly in the next round.
+"""One round, the same for all strategies: ask, wait, parse, check, aggregate. The sites measure the result, mostly in the next round.
 
-Your own strategy subclasses this (or FedMean) and defines how updates become the next state, `aggregate(state, updates)`; if needed
-also the first state, `init(tensors)`, and what a site receives, `model_for(state, site)`. Or it overrides one of Flower's hooks,
-which take and return real records and messages. What it stores besides tensors belongs in the state, so that a killed run can be
-resumed. A strategy class of Flower's, or a subclass of one, runs inside every cluster: strategies/stock.py. The loop over all
-rounds: strategies/rounds.py.
+A strategy of your own subclasses SiteStrategy or FedMean and defines `aggregate(state, updates)`, which makes the next state of the
+updates. If needed, it also defines `init(tensors)`, the first state, and `model_for(state, site)`, the tensors that a site receives. Or it
+overrides one of Flower's hooks, which take and return real records and messages. What it stores besides tensors belongs in the state,
+so that a killed run can be resumed. Flower's own strategies run inside every cluster: strategies/stock.py.
 """
 
 import math
@@ -46,14 +45,11 @@ __all__ = ["Federated", "SiteStrategy"]
 
 
 class SiteStrategy(Rounds):
-    """Base class of all strategies.
-
-    train_message: type of the first request of a round.
-    """
+    """Base class of all strategies. train_message: The type of the first request of a round."""
 
     train_message = protocol.TRAIN
 
-    # --- What a method says ----------------------------------------------------------------------------------------------------
+    # --- What a method defines -------------------------------------------------------------------------------------------------
 
     def init(self, tensors: NamedTensors) -> State:
         """Return the state before the first round: the same tensors in every cluster."""
@@ -90,7 +86,7 @@ class SiteStrategy(Rounds):
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
         """Return the next state. updates: site -> its checked update, in federation order; valid during this round only."""
-        raise NotImplementedError(f"{type(self).__name__} says neither aggregate nor aggregate_train")
+        raise NotImplementedError(f"{type(self).__name__} defines neither aggregate nor aggregate_train")
 
     # --- One round -------------------------------------------------------------------------------------------------------------
 
@@ -139,7 +135,7 @@ class SiteStrategy(Rounds):
         are scaled down, and both are recorded. A site whose update is left out still counts for the quorum and is not set aside.
 
         Raises:
-            RunError: The updates of most sites are left out.
+            RunError, RoundSkippedError: The updates of most sites are left out, and the others are too few for the quorum.
         """
         parsed = {reply.site: reply.parsed for reply in replies}
         updates = {site: training.update for site, training in parsed.items()}
@@ -177,7 +173,7 @@ class SiteStrategy(Rounds):
         return state
 
     def given(self, number: int, state: State) -> State:
-        """Return the state as sites will have it after `send.code-down`, which codes its change since the round began."""
+        """Return the state that the sites will have: under `send.code-down` they get its coded change since the round began."""
         if self.settings.code_down.method == "none":
             return state
         with timed(self.phases.record.server_s, "code"):
@@ -191,10 +187,10 @@ class SiteStrategy(Rounds):
         state = self.aggregate(self.sent, {site_of(reply): update_of(reply) for reply in messages})
         return arrays_of(state), self._mean_metrics(messages)
 
-    # --- What its sites measure --------------------------------------------------------------------------------------------------
+    # --- Evaluation --------------------------------------------------------------------------------------------------------------
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Make a request for each site, with what it would use after this round. Round 0 measures the base and carries nothing."""
+        """Make a request for each site with the tensors that it would use after this round; none in round 0, which measures the base."""
         return self._requests(protocol.EVALUATE, state_of(arrays, self.state), grid, lambda _: server_round)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -202,7 +198,7 @@ class SiteStrategy(Rounds):
         return MetricRecord({"dev_loss": cast(float, self.progress.loss(server_round, self.settings.best_by))})
 
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
-        """Measure dev losses under a state by messages of their own; after a skipped round, those of the round before."""
+        """Measure the sites' dev losses under a state by separate messages; they count for the pending round, if there is one."""
         ask = partial(self.configure_evaluate, number, arrays_of(state), ConfigRecord(), grid)
         most_bytes = size_limit(None, projected=self.projected)
         replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, most_bytes)
@@ -246,17 +242,17 @@ class SiteStrategy(Rounds):
         return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, seconds, measures, dev)
 
     def _probed(self, site: str) -> Sums | None:
-        """Return the sums of a site's probe, if its reply says only what was selected of the update."""
+        """Return the sums of a site's probe if the run has probes, since a later reply does not repeat them; else None."""
         return None
 
     def _judged(self, number: int, changes: Mapping[str, tuple[Sums, Change]]) -> dict[str, Verdict]:
-        """Return site -> verdict for updates not taken as they are; lengths of the others are stored for later rounds."""
+        """Return site -> verdict for updates to leave out or scale down; store the lengths of the others for later rounds."""
         settings, names, distances = self.settings, self.tensor_set.names, dict[str, Distance]()
         verdicts, furthest = dict[str, Verdict](), 1.0
         for site, (sums, change) in changes.items() if self.travels and settings.max_update_ratio else ():
-            steps = int(min(sums["steps"], sums["num_examples"]))  # a step has an example at least
+            steps = int(min(sums["steps"], sums["num_examples"]))  # a step has at least one example
             rates = learning_rates(settings, number, max(1, steps))
-            # A mean of Adams may have more steps behind it than the site's own.
+            # An averaged Adam may have more steps behind it than this site's own.
             before = {"fresh": 0, "kept": (number - 1) * len(rates), "averaged": MOST_STEPS}[settings.optimizer_state]
             fall = highest_rate_before(settings, number, len(rates)) / float(rates.mean())
             furthest = max(furthest, further := stretch(settings.code_up, number, fall))
@@ -272,7 +268,7 @@ class SiteStrategy(Rounds):
         return verdicts
 
     def _scaled(self, update: Update, factors: Numbers) -> Update:
-        """The update with a share of each tensor's change; the share of the one that lost most goes into the round's record."""
+        """Multiply the change of each tensor by its factor; the smallest factor goes into the round's record."""
         record = self.phases.record.of(update.site)
         record["scaled_to"] = record.get("scaled_to", 1.0) * float(factors.min())
         return scaled_down(update, flat_parts(self.training_start(update.site), self.tensor_set), factors)
@@ -294,12 +290,12 @@ class SiteStrategy(Rounds):
             record["tensors_share"] = selection.share_of_tensors
             record["numbers_share"] = selection.share_of_numbers
         if deviations is not None:
-            # What was zero everywhere has none; JSON knows no infinity.
+            # A tensor that was zero everywhere has no finite deviation, and JSON has no infinity.
             rounded = [float(f"{value:.6g}") if math.isfinite(value) else None for value in deviations.tolist()]
             line = {"round": self.phases.record.number, "site": site, "deviations": rounded}
             self.folder.append("deviations.jsonl", line)
             if finite := [value for value in rounded if value is not None]:
-                record.setdefault("deviation", median(finite))  # of an update that was probed it is known already
+                record.setdefault("deviation", median(finite))  # a probed update has it already
 
     def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
         return Evaluation(parse_evaluation(reply, self._expected(site)))

@@ -81,7 +81,7 @@ class _Learned:
         return tensors
 
     def _load(self, tensors: Mapping[str, Numbers], steps: int) -> None:
-        """Load what `_tensors` copied after so many steps."""
+        """Load what `_tensors` copied. steps: The number of steps taken until then."""
         self.steps = steps
         for name, weight in self.weights.items():
             with torch.no_grad():

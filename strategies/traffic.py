@@ -25,7 +25,7 @@ UNASKED = "unasked"
 """Kind of a reply to no known request; its own message type is not trusted."""
 Counts = Counter[tuple[str | int, str, str]]
 Bytes = dict[str, dict[str, dict[str, int]]]
-"""site -> kind of message -> UPLINK and DOWNLINK bytes; if tensors travel also FP32: all of them as float32, both ways."""
+"""site -> kind of message -> UPLINK and DOWNLINK bytes; if tensors travel, also FP32: the bytes of all of them as float32, both ways."""
 _POLL_S = 3.0
 """Seconds between two polls, as in Flower's own grid."""
 

@@ -107,14 +107,14 @@ def _are_chrf(columns: tuple[Sequence[float], ...], sentences: int) -> bool:
 
 
 def _are_ngrams(totals: Sequence[float], sentences: int) -> bool:
-    """Whether so many sentences can have these n-gram counts, by order from 1: a sentence of k tokens has k - n + 1 n-grams."""
+    """Return whether sentences of this number can have these n-gram counts, by order from 1; one of k tokens has k - n + 1 n-grams."""
     as_long = [here - longer for here, longer in pairwise(totals)]
     shorter = [sentences, *as_long, min(1, totals[-1])]
     return all(longer <= here for here, longer in pairwise(shorter)) and all(total >= 0 and not total % 1 for total in totals)
 
 
 def _are_matches(common: Sequence[float], ours: Sequence[float], theirs: Sequence[float]) -> bool:
-    """Whether the common counts are possible: no more than either side has, and no more of an order than of the order below."""
+    """Return whether common counts are possible: at most those of either side, and of each order at most those of the order below."""
     bounded = all(0 <= both <= min(*sides) for both, *sides in zip(common, ours, theirs, strict=True))
     return bounded and all(longer <= here for here, longer in pairwise(common))
 

@@ -18,7 +18,7 @@ from fedlingua.selection.masks import Selection
 
 FOLDER = ".updates"
 LARGE = 64 * 1024 * 1024
-"""Bytes of an update from which on it is stored in a file."""
+"""Bytes from which on an update is stored in a file."""
 BUDGET = 16 * LARGE
 """Most bytes of all sites' updates that are held in memory."""
 
@@ -70,7 +70,7 @@ class Sent:
     masks: Mapping[str, Numbers] = field(default_factory=dict)
 
 
-# --- Other numbers in the place of an update's, worked out as they are asked for ---------------------------------------------
+# --- Other numbers in place of an update's, computed when they are read ------------------------------------------------------
 
 
 def away_from(theta: Mapping[str, Numbers], update: Update) -> Update:
@@ -181,7 +181,7 @@ class UpdateFiles:
             return Joined(_write(path, tensors.parts), tensors.chosen)
         except OSError as error:
             raise RunError(
-                f"{path}: the update of site {site} cannot be kept until the round is folded ({error}); wanted "
+                f"{path}: the update of site {site} cannot be kept until the round is aggregated ({error}); wanted "
                 f"{4 * tensors.chosen.num_parameters} bytes for each site; make room there and resume"
             ) from error
 

@@ -11,27 +11,27 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction, broader, kinship, language_name, nearest
 
 Clusters = Mapping[Part, Mapping[str, tuple[str, ...]]]
-"""part -> cluster name -> its sites, in federation order; every site stands in exactly one cluster of each part."""
+"""part -> cluster name -> its sites, in federation order; every site is in exactly one cluster of each part."""
 
 EVERYBODY = "all"
 CLUSTER_NAME = re.compile(r"[\w][\w .-]*")
 CLUSTERED: tuple[Part, ...] = ("encoder", "decoder")
-"""Parts that clusters divide; what is shared is averaged over all."""
+"""Parts that are averaged inside clusters; shared tensors are averaged over all sites."""
 
 
 @dataclass(frozen=True)
 class Relatives:
-    """Which languages are averaged together.
+    """Which languages are related, and so averaged together.
 
-    own: language -> family of the federation file, which goes before the built-in table. by: "group" (Germanic) or "family"
-    (Indo-European) of that table. What either says of zh is said of zh-Hant, too, unless it says more of that.
+    own: Language -> its family in the federation file, which overrides the built-in table. by: Whether to use the table's "group"
+    (Germanic) or "family" (Indo-European). An entry of zh also holds for zh-Hant, unless this has an entry of its own.
     """
 
     own: Mapping[str, str]
     by: str
 
     def of(self, language: str) -> str | None:
-        """Family or group in which a language is averaged; None if unknown."""
+        """Return the family or group in which a language is averaged; None if unknown."""
         if own := next((self.own[code] for code in broader(language) if code in self.own), None):
             return own
         known = kinship(language)
@@ -39,22 +39,22 @@ class Relatives:
 
 
 def no_clusters(sites: Sequence[str]) -> Clusters:
-    """One cluster of everybody in every part: plain federation."""
+    """Return one cluster of all sites for every part: plain federation."""
     return {part: {EVERYBODY: tuple(sites)} for part in PARTS}
 
 
 def alone(sites: Sequence[str]) -> Clusters:
-    """Every site a cluster of its own in every part: local-only training."""
+    """Return a cluster of its own for every site in every part: local-only training."""
     return {part: {site: (site,) for site in sites} for part in PARTS}
 
 
 def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relatives, least: int = 1) -> Clusters:
-    """Encoder clusters by the source's relatives, decoder clusters by the target's; what is shared is averaged over all.
+    """Return encoder clusters by related source languages, and decoder clusters by related target languages.
 
-    least: clusters of fewer sites are joined with others.
+    least: Clusters with fewer sites are joined with others.
 
     Raises:
-        ConfigError: a site whose directions fall into more than one cluster of a part.
+        ConfigError: A language has no known family, or a site's directions fall into more than one cluster of a part.
     """
     sites = list(directions)
     clusters: dict[Part, dict[str, tuple[str, ...]]] = {"encoder": {}, "decoder": {}, "shared": {EVERYBODY: tuple(sites)}}
@@ -78,7 +78,7 @@ def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relati
 def widened(
     clusters: Mapping[str, tuple[str, ...]], family_of: Mapping[str, str | None], least: int, order: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Join the smallest cluster with the next smallest while it has fewer than `least` sites: inside its family, then over all."""
+    """Join the smallest cluster with the next smallest while it has fewer than `least` sites: first inside its family, then over all."""
     joined: dict[tuple[str, ...], tuple[str, ...]] = {(name,): sites for name, sites in clusters.items()}
     for kin in (family_of, dict.fromkeys(clusters, "")):
         for family in dict.fromkeys(kin.values()):
@@ -94,10 +94,10 @@ def widened(
 
 
 def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> Clusters:
-    """Random clusters of each part, equal in size but for one site; encoder and decoder are drawn separately for each seed.
+    """Draw random clusters whose sizes differ by one site at most; separately for encoder and decoder, and for each seed.
 
     Raises:
-        ConfigError: more clusters than sites.
+        ConfigError: There would be more clusters than sites.
     """
     clusters: dict[Part, dict[str, tuple[str, ...]]] = {}
     for part in CLUSTERED:
@@ -109,14 +109,14 @@ def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> C
 
 
 def named(prefix: str, labels: Sequence[int | str], sites: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Clusters `prefix-1`, `prefix-2`, ... in the order of their first sites: the numbers of the labels themselves mean nothing."""
+    """Name clusters `prefix-1`, `prefix-2`, ... in the order of their first sites. labels: Equal ones make a cluster, in no order."""
     order = list(dict.fromkeys(labels))
     members = {label: tuple(site for site, own in zip(sites, labels, strict=True) if own == label) for label in order}
     return {f"{prefix}-{number}": members[label] for number, label in enumerate(order, start=1)}
 
 
 def check_number(number: int, sites: Sequence[str]) -> None:
-    """Raise ConfigError for more clusters than sites."""
+    """Raise ConfigError if there are more clusters than sites."""
     if number > len(sites):
         raise ConfigError(
             f"cluster.number = {number}, but there are {len(sites)} sites; wanted at most one cluster for each site"
@@ -124,12 +124,12 @@ def check_number(number: int, sites: Sequence[str]) -> None:
 
 
 def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> Clusters:
-    """The clusters that a federation file gives: [clusters.encoder] and [clusters.decoder], name = ["site", ...].
+    """Return the clusters that a federation file gives: [clusters.encoder] and [clusters.decoder], name = ["site", ...].
 
-    A part that is not given is averaged over all.
+    A part that is not given is averaged over all sites.
 
     Raises:
-        ConfigError: another part, a name no file can have, an unknown site, a site in two clusters of a part or in none; names them.
+        ConfigError: Another part, a name that no file can have, an unknown site, or a site in two clusters of a part or in none.
     """
     if not raw:
         raise ConfigError(f"{where}: [clusters] is empty; give [clusters.encoder] or [clusters.decoder], or leave it out")
@@ -159,24 +159,24 @@ def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> 
 
 
 def only(clusters: Clusters, parts: str) -> Clusters:
-    """The clusters of one part ("encoder" or "decoder") alone, the other averaged over all (table 7); of "both" all."""
+    """Keep the clusters of one part, "encoder" or "decoder", and average the other over all sites (table 7); "both" changes nothing."""
     everybody = clusters["shared"]
     return {part: everybody if parts != "both" and part in CLUSTERED and part != parts else clusters[part] for part in PARTS}
 
 
 def cluster_of(clusters: Clusters, part: Part, site: str) -> str:
-    """Name of the cluster that a site's part belongs to."""
+    """Return the name of the cluster that a site's part belongs to."""
     return next(name for name, members in clusters[part].items() if site in members)
 
 
 def cluster_for(
     direction: Direction, part: Part, clusters: Clusters, directions: Mapping[str, Sequence[Direction]], relatives: Relatives
 ) -> str:
-    """Name of the cluster that translates in a direction, whoever holds it: that of the first site with the very direction, else with
-    its source (encoder) or target (decoder), else with a related one.
+    """Return the name of the cluster to translate in a direction, which no site need hold: that of the first site with this direction,
+    else with the same source (encoder) or target (decoder), else with a related one.
 
     Raises:
-        ConfigError: no site has anything related.
+        ConfigError: No site has this language or a related one.
     """
     if len(clusters[part]) == 1:
         return next(iter(clusters[part]))

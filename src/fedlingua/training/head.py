@@ -40,7 +40,7 @@ class Head:
 
 @dataclass(frozen=True)
 class HeadUse:
-    """How an output head is used. chunk: predicted tokens to score at a time, as in `memory.head-chunk`. vocabulary: ids that
+    """How an output head is used. chunk: Predicted tokens to score at a time, as in `memory.head-chunk`. vocabulary: The ids that
     share the probability, (rows,) int64, ascending, with all targets among them; None: all ids.
     """
 
@@ -54,7 +54,7 @@ class HeadUse:
 
 
 WHOLE = HeadUse()
-"""The whole vocabulary, with which losses are measured."""
+"""The whole vocabulary, over which losses are measured."""
 
 
 def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> Tensor:

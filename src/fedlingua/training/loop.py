@@ -27,8 +27,8 @@ from fedlingua.training.sampling import Sampling
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a site trains in one round; an optimiser step uses batch_size x accumulation examples, or `accumulation` batches of
-    `tokens_per_batch` padded tokens. Defaults are the paper's: a constant rate, no clipping, no smoothing, all scores at once.
+    """How a site trains in one round. An optimiser step uses batch_size x accumulation examples, or `accumulation` batches of up to
+    `tokens_per_batch` padded tokens. The defaults are the paper's: a constant rate, no clipping, no smoothing, all scores at once.
     """
 
     batch_size: int
@@ -100,7 +100,7 @@ _SETTING = {"epochs": "local_epochs", "learning_rate": "step_learning_rate", "ep
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Sums over a site's training in one round. nll_sum: of the training loss, smoothed or not, in nats."""
+    """Sums over a site's training in one round. nll_sum: The sum of the training loss, smoothed or not, in nats."""
 
     nll_sum: float
     num_tokens: int
@@ -128,13 +128,13 @@ def train_locally(
     Args:
         model: Left in evaluation mode, with no parameter that requires a gradient.
         names: The parameters that train.
-        texts: The examples, text by text where several are trained on as one.
+        texts: The examples, text by text if several texts are trained on as one.
         codec: The model's.
         how: `whole_steps` drops examples that do not fill a step, as Liu et al. 2023 do, unless none would be left.
         seed: Decides order, masks and dropout, so that equal seeds give equal bits.
         state: The optimiser's state to continue from, updated at the end; None: a new optimiser.
         before_step: Called with the batches of every step before it is taken; must leave the model unchanged.
-        this_round: The round's number, from 1, and how many there are: a schedule spans all steps, as if each had as many.
+        this_round: The round's number, from 1, and the number of rounds. A schedule spans all rounds, as if each had as many steps.
         group: The processes that train together; all of them must be given equal arguments.
         towards: The tensors that `proximal_mu` pulls to, some or all; None: those that training begins with.
         controls: SCAFFOLD's control variates, which also collect the gradients for the next ones.
@@ -200,7 +200,7 @@ def _center(trained: Mapping[str, nn.Parameter], towards: NamedTensors | None) -
 def _pull_back(trained: Mapping[str, nn.Parameter], center: Mapping[str, Tensor], mu: float) -> None:
     """Add the gradient of mu / 2 x |w - w_global|^2, the proximal term of FedProx: Li et al. 2020, eq. 2.
 
-    If w is a site's own model, it is that of Ditto (Li et al. 2021, algorithm 1) and of MR-MTL (Z. Liu et al. 2022).
+    For a site's own model w it is the term of Ditto (Li et al. 2021, algorithm 1) and of MR-MTL (Z. Liu et al. 2022).
     """
     for name, middle in center.items():
         parameter = trained[name]

@@ -12,10 +12,10 @@ WITNESSES = 8
 
 
 class Movement:
-    """A comparison of the tensors before an epoch's first step at a `rate` above 0, with its gradients, and after it.
+    """A comparison of the tensors before an epoch's first step with a `rate` above 0, given that step's gradients, and after the epoch.
 
-    A tensor may stay unchanged if its gradient is 0 (A of LoRA while B is 0), or, if others move, where fp32 rounds its step
-    away (a key's bias, whose gradient is 0 except for rounding).
+    A tensor may stay unchanged if its gradient is 0 (A of LoRA while B is 0). If other tensors move, it may also stay where fp32 rounds
+    its step away (a key's bias, whose gradient is 0 except for rounding).
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], rate: float) -> None:

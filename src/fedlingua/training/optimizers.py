@@ -1,4 +1,4 @@
-"""A site's optimiser: new in each round or, if no tensor leaves the site, continued from the round before."""
+"""A site's optimiser: new in each round, or continued from a state of its own or an averaged one, as `optimizer-state` says."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,9 +1,9 @@
 """One round of local training by several processes on a site's machine, started for the round and ended after it.
 
 Python's multiprocessing starts new processes ("spawn") and passes the job and its result through pipes, so that no text is
-written to a file; torch.distributed sums their gradients. No package starts processes as a run needs it: accelerate's
-notebook_launcher forks, which neither gRPC's threads nor a GPU in use survive; `accelerate launch`, torchrun and
-torch.multiprocessing.spawn return no result, and listen on a port or write what was raised to a file.
+written to a file; torch.distributed sums their gradients. No package starts processes in the way that a run needs: accelerate's
+notebook_launcher forks, which neither gRPC's threads nor a GPU in use survive. `accelerate launch`, torchrun and
+torch.multiprocessing.spawn return no result, and they listen on a port or write an exception to a file.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from fedlingua.training.optimizers import Numbers
 from fedlingua.training.process_group import DistributedGroup, ProcessGroup
 
 GRACE_S = 2.0
-"""Seconds after the first failure in which the others may report why: one of them may have caused it."""
+"""Seconds that the other processes have to report after the first failure, since one of them may have caused it."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""How a large model's step is cut by default: by the model's shape, the kind of device and the step's lengths alone, never by a
-clock or by free memory, so that the same seed gives the same bytes on every machine. Imports no torch.
+"""How a large model's step is cut by default. The model's shape, the kind of device and the step's lengths decide it, never a clock
+or free memory, so that the same seed gives the same bytes on every machine. Imports no torch.
 
 On a CPU the cost of a large model's layer is proportional to the padded tokens, and one more pass costs little; a small model's
 pass is mostly overhead. On a GPU one more pass costs as much as thousands of tokens.
@@ -37,7 +37,7 @@ def chunk_size(asked: int, head_numbers: int, frozen: bool, device: str) -> int:
 
 
 def cut(lengths: Sequence[int], cost: int) -> Iterator[slice]:
-    """Cut examples, in order, into runs with the least sum of padded tokens plus `cost` a run; among equals the fewest."""
+    """Cut examples, in order, into the runs with the least sum of padded tokens, plus `cost` for each run; of equal ones the fewest."""
     least, starts = [0], [0]
     for end in range(1, len(lengths) + 1):
         longest, best = 0, (0, 0)

@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sampling:
-    """How examples are drawn. least, share: see `num_samples`; both 0: every example once, no draws. temperature: several texts
-    trained on as one are drawn by size to the power of 1 / temperature: 1 is by size, more is more equal. passes: the key that
-    orders each pass over all texts, for draws without replacement; empty: draws are with replacement.
+    """How examples are drawn. least, share: See `num_samples`; if both are 0, every example is used once. temperature: Several texts that
+    are trained on as one are drawn by size to the power of 1 / temperature: 1 is by size, higher is more equal. passes: For draws
+    without replacement, the key that orders each pass over all texts; empty: draws are with replacement.
     """
 
     least: int = 0
@@ -21,8 +21,8 @@ class Sampling:
     passes: str = ""
 
     def drawn(self, texts: Sequence[Sequence[T]], rng: Random, draw: int = 0) -> list[T]:
-        """Return the examples of one epoch; from several texts as many as if each were trained on alone. draw: its number, from
-        0; without replacement each draw continues where the one before ended, so no example repeats before all were drawn.
+        """Return the examples of one epoch; from several texts, as many as if each were trained on alone. draw: The epoch's number, from
+        0. Without replacement each draw continues where the one before ended, so no example repeats before all were drawn.
         """
         texts = [text for text in texts if text]
         if not (self.least or self.share):

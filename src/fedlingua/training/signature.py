@@ -92,7 +92,7 @@ def projected_gradients(
 
 
 def sample(examples: Sequence[Example], number: int, key: str) -> list[Example]:
-    """Choose `number` examples by a keyed hash of each, 0: all. Replacing one example changes the sample by one at most."""
+    """Choose `number` examples by a keyed hash of each; 0: all. If one example is replaced, the sample changes by one at most."""
     if not 0 < number < len(examples):
         return list(examples)
     return sorted(examples, key=lambda example: position(key, repr(example)))[:number]

@@ -1,1 +1,1 @@
-"""Suites: rows of settings times seeds, what of them is run, and the table that their runs add up to."""
+"""Suites: rows of settings times seeds, their runs, and the table of the results."""

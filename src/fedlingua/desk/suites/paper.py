@@ -1,4 +1,4 @@
-"""Settings of the papers, under which their figures are shown beside ours: Liu et al. 2023, Chu et al. 2024 (MetaSend)."""
+"""Settings of the papers: their figures are shown only beside runs with these. Liu et al. 2023, and Chu et al. 2024 (MetaSend)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from fedlingua.settings.table import OPTIONS
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper's setting: what the table of options says of every row, and here the rest.
+    """A paper's setting: the table of options has the values that all its rows share, and this class the rest.
 
-    short: its name in the table. federations: files of its sites, sizes and splits. of_row: what differs between its rows all the
-    same, such as a learning rate of each tensor set.
+    short: The paper's name in that table. federations: Files with its sites, sizes and splits. of_row: Values that depend on the row, such
+    as the learning rate of its tensor set.
     """
 
     short: str
@@ -29,7 +29,7 @@ class Paper:
         return NAMES[self.short]
 
     def setting(self, settings: Settings) -> dict[str, Scalar]:
-        """Key -> the paper's value, for one row."""
+        """Return key -> the paper's value, for one row."""
         of_every_row = {key: option.papers[self.short] for key, option in OPTIONS.items() if self.short in option.papers}
         return {"backbone": self.backbone, **of_every_row, **self.of_row(settings)}
 
@@ -43,26 +43,26 @@ FED_MNMT = Paper(
     backbone="facebook/mbart-large-50-many-to-many-mmt",
     # Tables 1, 2, 4, 5, 7 and 8: sites, sizes and splits as in its appendices A and C.
     federations=_federations("ted2020_m2en", "europarl_m2m", "ted2020_uniform"),
-    # §3.1 and §3.3, and its code. Method, aggregation, adapter.layers and cluster.parts are what its rows differ in.
+    # §3.1 and §3.3, and its code. Its rows differ in method, aggregation, adapter.layers and cluster.parts.
     of_row=lambda settings: {"learning-rate": PAPER_LEARNING_RATES[settings.trained_set]},
 )
 METASEND = Paper(
     short="chu",
     backbone="facebook/m2m100_418M",
-    # §4.1, appendix A, and the journal's §V-D for the smaller ones.
+    # §4.1, appendix A; the smaller ones are from the journal's §V-D.
     federations=_federations(
         *(f"{corpus}_{kind}" for corpus in ("mtnt", "uncorpus") for kind in ("noniid", "iid", "noniid_low", "iid_low", "one_low"))
     ),
-    # §4.3, appendix B. Method, the rules' own keys, meta.neurons, meta.batches and backbone-weights are what its rows differ in; what it
-    # leaves open (beam, lengths, what stands for a tensor that was not sent) is as in pyproject.toml.
+    # §4.3, appendix B. Its rows differ in method, the rules' own keys, meta.neurons, meta.batches and backbone-weights. What the paper
+    # leaves open (beam, lengths, which value counts for a tensor that was not sent) is as in pyproject.toml.
     of_row=lambda settings: {"learning-rate": 5e-3, "rounds": 50 if settings.how.pooled else 25},
 )
 PAPERS = {"fed-mnmt": FED_MNMT, "metasend": METASEND}
-"""What `[paper] of` may name."""
+"""Name in `[paper] of` -> the paper."""
 
 
 def unlike_the_paper(settings: Settings, paper: Paper = FED_MNMT) -> dict[str, tuple[Scalar, str]]:
-    """Key -> (the row's value, the paper's in words), for every key that differs; none: the setting is the paper's."""
+    """Return key -> (the row's value, the paper's in words) for every key that differs; empty if the setting is the paper's."""
     flat = {**settings.flat(), "learning-rate": settings.step_learning_rate}
     words = {key: f"{value:g}" if type(value) is float else repr(value) for key, value in paper.setting(settings).items()}
     unlike = {key: (flat[key], words[key]) for key, value in paper.setting(settings).items() if flat[key] != value}

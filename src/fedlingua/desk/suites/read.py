@@ -1,4 +1,4 @@
-"""Suite files (docs/files.md): rows of a table and seeds in, every row's checked settings out."""
+"""Reading of suite files (docs/files.md): rows of a table and seeds in, every row's checked settings out."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,21 +20,21 @@ from fedlingua.settings.methods import METHOD_NAMES
 
 TABLES = {"title", "seeds", "settings", "row", "paper"}
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-"""What rows may be called, since folders are named after them."""
+"""Form of a row's name, since folders are named after rows."""
 OF_THE_SUITE = {
     "seed": "the suite's `seeds` list them",
     "run-dir": "--runs names the folder of the runs",
     "data-dir": "give it with --data",
     "resume": "a suite resumes interrupted runs by itself",
 }
-"""Keys that are not a row's to set, and who sets them."""
+"""Keys that a row may not set -> what sets them."""
 WITHOUT_BEARING = frozenset({"device", "threads", "processes", *MAY_CHANGE})
-"""Keys under which a paper's setting stays the paper's: where and how patiently it is run."""
+"""Keys that may differ from a paper's setting: where it is run, and how long the server waits."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table. keys: as the file gives them; settings: whole and checked, at the suite's first seed; seeds: it runs under."""
+    """One row of the table. keys: As in the file. settings: Complete and checked, with the suite's first seed. seeds: Those of its runs."""
 
     name: str
     keys: Mapping[str, Scalar]
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """The paper's own figures. by: whose paper; rows: row -> site, "macro" or "micro" -> BLEU; figures that it leaves out are not there."""
+    """A paper's own figures. by: Its authors. rows: Row -> site, "macro" or "micro" -> BLEU; only figures that the paper gives."""
 
     table: str
     by: str
@@ -57,8 +57,8 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite file, read and checked. settings: as in the file; overrides: as given by --set; paper: the file's [paper]; variant: which of
-    the file's, "" for none."""
+    """A suite file, read and checked. settings: As in the file. overrides: Keys given by --set. paper: The file's [paper]. variant: The
+    name of one of the file's variants, or ""."""
 
     file: Path
     title: str
@@ -75,25 +75,24 @@ class Suite:
 
     @property
     def shown_paper(self) -> PaperTable | None:
-        """The paper's figures where the setting is still the paper's."""
+        """The paper's figures; None if --set has changed the paper's setting."""
         return None if set(self.overrides) - WITHOUT_BEARING else self.paper
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
-        """A row that trains nothing is the same under every seed, so it takes the first."""
+        """Return a row's seeds; only the first if it trains nothing, since it is then the same under every seed."""
         return row.seeds if row.trains else row.seeds[:1]
 
 
 def is_suite(content: Mapping[str, Any]) -> bool:
-    """Whether a TOML file is a suite rather than an experiment."""
+    """Return whether a TOML file is a suite rather than an experiment."""
     return "row" in content
 
 
 def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") -> Suite:
-    """Read a suite file, or FILE:VARIANT; opens nothing that it names. overrides go before its settings and may not touch what tells rows
-    apart.
+    """Read a suite file, or FILE:VARIANT, but no file that it names. overrides: Keys over those of the file, none of which a row sets.
 
     Raises:
-        ConfigError: an unknown key, a wrong value, a name given twice, no seed, or the paper's figures in another setting.
+        ConfigError: An unknown key, a wrong value, a name given twice, no seed, or a paper's figures in another setting than its own.
     """
     name, _, variant = str(file).rpartition(":")
     file, variant = (file, "") if file.exists() or not Path(name).is_file() else (Path(name), variant)
@@ -125,14 +124,14 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
 
 
 def variants(file: Path) -> list[str]:
-    """What can stand behind FILE: of a suite; "" for the file itself, which has none or is a suite without them, too."""
+    """Return the names that may follow `FILE:` for a suite file, with "" first if the file itself is a suite."""
     raw = read_toml(file)
     names = list(table(raw, "variant", file.name))
     return names if names and "title" not in raw else ["", *names]
 
 
 def _with_variant(raw: Mapping[str, Any], variant: str, where: str) -> dict[str, Any]:
-    """The file's tables with those of the variant in their place."""
+    """Return the file's tables, replaced by those of the variant; only the settings are merged."""
     own = table(raw, "variant", where)
     shared = {key: value for key, value in raw.items() if key != "variant"}
     if not variant:
@@ -150,7 +149,7 @@ def _with_variant(raw: Mapping[str, Any], variant: str, where: str) -> dict[str,
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """The second's keys over the first's, in tables inside them, too."""
+    """Merge two tables, and tables inside them; the second's keys replace the first's."""
     both = {
         key: _merged(first[key], value)
         for key, value in second.items()
@@ -161,7 +160,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 @contextmanager
 def naming_row(file: str, row: str) -> Iterator[None]:
-    """Put the suite's file and the row before the message of what is refused."""
+    """Put the names of the suite's file and of the row before an error's message."""
     try:
         yield
     except (ConfigError, BackboneError) as error:
@@ -175,7 +174,7 @@ def _refuse_the_suites_keys(keys: Collection[str], where: str) -> None:
 
 
 def _seeds(raw: Any, where: str, suite: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """suite: the seeds of the whole suite, where a row gives its own."""
+    """Check and return seeds. suite: The seeds of the whole suite, if a row gives its own."""
     whole = isinstance(raw, list) and all(type(seed) is int and seed >= 0 for seed in raw)
     if not whole or not raw or len(set(raw)) < len(raw):
         wanted = "a list of different whole numbers from 0 on, such as [2022, 2023, 2024]"
@@ -186,7 +185,7 @@ def _seeds(raw: Any, where: str, suite: tuple[int, ...] | None = None) -> tuple[
 
 
 def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
-    """Row name -> its keys without the name, seeds among them, in the file's order."""
+    """Return row name -> its other keys, among them `seeds`, in the file's order."""
     if not isinstance(raw, list) or not raw:
         raise ConfigError(f"{where}: row = {raw!r}; write [[row]] for each row")
     entries: dict[str, dict[str, Scalar]] = {}
@@ -223,8 +222,8 @@ def _paper(raw: Mapping[str, Any], rows: Mapping[str, Settings], where: str) -> 
     for name, settings in rows.items():
         for key, (got, wanted) in unlike_the_paper(settings, paper).items():
             raise ConfigError(
-                f"{here}: row {name} has {key} = {got!r} and the paper {wanted}; its figures stand beside its own setting alone, "
-                "so take [paper] out, or the difference"
+                f"{here}: row {name} has {key} = {got!r} and the paper {wanted}; its figures are shown only beside its own setting, "
+                "so remove [paper] or the difference"
             )
     return PaperTable(raw["table"], paper.by, figures)
 
@@ -239,7 +238,7 @@ def _figures(raw: Mapping[str, Any], where: str) -> dict[str, float]:
 
 
 def check_figures(suite: Suite, sites: Sequence[str]) -> None:
-    """Raise ConfigError for figures of the paper for a site that the federation does not have."""
+    """Raise ConfigError if the paper's figures name a site that the federation does not have."""
     known = [*sites, "macro", "micro"]
     for name, figures in (suite.paper.rows if suite.paper else {}).items():
         for column in figures:

@@ -1,4 +1,4 @@
-"""A suite's result on disk: `suite.json` and `runs.jsonl`, which are the account, and `table.csv` and `table.md`, made from them."""
+"""A suite's result on disk: `suite.json` and `runs.jsonl`, and `table.csv` and `table.md`, which are made from these two."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,8 +22,8 @@ ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"()]+/)*([^\s/:;,'\"()]+)
 
 
 def write_result(to: Path, suite: Suite, runs: Sequence[Run], seconds: float) -> None:
-    """Write what the runs came to; runs that the suite no longer has go. seconds: that this call took; those of earlier calls
-    for the same runs are added.
+    """Write the result of a suite's runs; runs that the suite no longer has are dropped from it. seconds: How long this call took; the
+    seconds of earlier calls are added, if all runs of their result still belong to the suite.
     """
     earlier = RunFolder(to).read("suite.json") or {}
     if {entry["folder"] for entry in earlier.get("runs", {}).values()} <= {run.folder.name for run in runs}:
@@ -42,13 +42,13 @@ def write_tables(to: Path) -> None:
 
 
 def rebuild(result_dir: Path) -> tuple[str, str]:
-    """Return table.csv and table.md, from `suite.json` and `runs.jsonl` alone; raise RunError if they are not there."""
+    """Return the content of table.csv and table.md, made from `suite.json` and `runs.jsonl`; raise RunError if there is no result."""
     table = SuiteTable.of(result_dir)
     return table.csv(), table.markdown()
 
 
 def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
-    """What suite.json says, from the folders of the suite's runs; nothing in it says where files lay on one machine."""
+    """Return the content of suite.json, from the folders of the suite's runs; it holds no path of this machine."""
     completed = {run.folder: kept_run(run.folder) for run in runs if standing(run) == "completed"}
     paper, file = suite.shown_paper, suite.file.resolve()
     name = str(file.relative_to(APP_DIR)) if file.is_relative_to(APP_DIR) else suite.file.name
@@ -81,11 +81,11 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
 
 
 def run_entry(run: Run) -> dict[str, Any]:
-    """How one run ended and what it took.
+    """Return how one run ended, and what it took.
 
-    Seconds are of wall time: of the run, of a round, of the training of a round's longest site, and of a round's parts, as in
-    report/round_seconds.py (means over the rounds). dev_loss: the lowest of any round, nats a token, mean over sites (of a pooled site:
-    over all tokens; where each site chooses its own round: of one round for all). dev_losses: of masked text by round, as sums.
+    Seconds are wall time: of the run; and means over its rounds, of a whole round, of the training at a round's slowest site, and of a
+    round's parts, as in report/round_seconds.py. dev_loss: The lowest of any round, in nats a token, as the mean over sites that `best-by`
+    names, even if each site chooses its own round. dev_losses: Those of masked text by round, as sums.
     """
     content = RunFolder(run.folder).read("run.json") or {}
     ended = standing(run) == "completed"
@@ -111,20 +111,20 @@ def run_entry(run: Run) -> dict[str, Any]:
 
 
 def _dev_losses(run: Run, measured: Sequence[Round]) -> Losses:
-    """A pooled run is measured on the text that it trains on: everybody's, or less."""
+    """Return the dev losses of a run by round and text; a pooled run is measured on the text that it trains on, as a whole."""
     how = run.settings.how
     of = how.pools if run.settings.method.startswith(SILO) else f"{how.pools} text"
     return thinned(dev_losses(measured, of if how.pooled else None))
 
 
 def _versions(runs: Collection[Mapping[str, Any]]) -> dict[str, str]:
-    """Library -> its version, all of them where the runs had several."""
+    """Return library -> its version, or all its versions if the runs had different ones."""
     libraries = dict.fromkeys(library for run in runs for library in run["versions"])
     return {library: " and ".join(_different(run["versions"].get(library) for run in runs)) for library in libraries}
 
 
 def _different(values: Iterable[str | None]) -> list[str]:
-    """Each value once, in order of appearance."""
+    """Return each value once, in order of appearance; without None and empty ones."""
     return list(dict.fromkeys(value for value in values if value))
 
 

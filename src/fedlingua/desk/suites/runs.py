@@ -44,7 +44,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What the suite's result calls it."""
+        """The run's name in the suite's result."""
         return f"{self.row.name}-{self.seed}"
 
     @property
@@ -53,7 +53,7 @@ class Run:
 
 
 def plan(suite: Suite, runs_dir: Path) -> list[Run]:
-    """Return every run of a suite, row by row; what can be refused of them is refused here, by `check_rows`."""
+    """Return every run of a suite, row by row, after the checks of `check_rows`."""
     federations = {}
     for row in suite.rows:
         with naming_row(suite.file.name, row.name):
@@ -65,14 +65,14 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
         content = content_hash(row.settings, federation)
         for seed in suite.seeds_of(row):
             settings = replace(row.settings, seed=seed)
-            # Of what can change a run's result, but for code, libraries, and what a backbone's name stands for.
+            # A hash of all that can change a run's result, except code, libraries, and the files of a backbone that is not built in.
             name = f"{settings.method}-{seed}-{_digest([settings.hash(), content])[:12]}"
             planned.append(Run(row, seed, settings, federation, runs_dir / name))
     return planned
 
 
 def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
-    """Refuse rows that could not be run to their end, or not compared, by what is wrong with which. federations: by row."""
+    """Refuse rows that could not be run to their end or not be compared; the message names the row. federations: row -> federation."""
     for row in suite.rows:
         federation, settings = federations[row.name], row.settings
         check_corpora(federation.sites)
@@ -89,7 +89,7 @@ def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
 def check_settings(
     settings: Settings, federation: Federation, deployed: bool = False, say: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Refuse what can be seen to be wrong without loading anything. deployed: each site sees to its own device and metrics."""
+    """Refuse settings that are seen to be wrong without loading a model. deployed: Each site then checks its own device and metrics."""
     planned_clusters(settings, federation)  # refuses what cannot be clustered
     check_task(settings.task, federation.directions)
     check_backbone(settings)
@@ -100,12 +100,12 @@ def check_settings(
 
 
 def site_names(federations: dict[str, Federation]) -> list[str]:
-    """The sites of all rows, in the order of their federation files."""
+    """Return the sites of all rows, in the order of their federation files."""
     return list(dict.fromkeys(name for federation in federations.values() for name in federation.site_names))
 
 
 def content_hash(settings: Settings, federation: Federation) -> str:
-    """Of what the settings name: federation file, corpora and backbone. Files of many gigabytes go by name and size."""
+    """Hash what the settings name: federation file, corpora and backbone. Corpora count by name and size, since they may be large."""
     shipped = BUILT_IN[settings.backbone].directory if settings.backbone in BUILT_IN else None
     about = {
         "federation": sha256(settings.federation_path),
@@ -128,7 +128,7 @@ def _digest(content: object) -> str:
 
 
 def standing(run: Run) -> Standing:
-    """State of a run: completed, interrupted after a complete round, or not begun."""
+    """Return the state of a run: completed; broken off after a complete round; or new, so that it has to begin at its start."""
     folder = RunFolder(run.folder)
     content = folder.read("run.json")
     if content and content.get("status") == "completed" and (run.folder / "scores.json").is_file():
@@ -144,13 +144,13 @@ def standing(run: Run) -> Standing:
 
 
 def make_ready(run: Run, others: Iterable[Run] = ()) -> Settings:
-    """The settings to hand over: those of its next attempt, or of a first one in a folder that is cleared for it.
+    """Prepare a run's folder and return the settings to start it with: to resume it or, in a cleared folder, for its first attempt.
 
     Args:
-        others: Runs whose sites may have trained alone what these would train the same way; it is copied, and not trained again.
+        others: Further runs. The models that sites trained alone in one of them are copied if this run would train the same ones.
 
     Raises:
-        RunError: another server is at work in the folder.
+        RunError: Another server is at work in the folder.
     """
     settings = replace(run.settings, run_dir=str(run.folder))
     with RunFolder(run.folder).held():

@@ -1,6 +1,6 @@
 """The table of a suite: means over seeds, row by row, as CSV and Markdown.
 
-Everything here is a pure function of `suite.json` and the runs' scores, so a committed table can be made again, byte for byte.
+All of it is a pure function of `suite.json` and the runs' scores, so a committed table can be made again, byte for byte.
 """
 
 import csv
@@ -26,54 +26,54 @@ from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metr
 BASE = "base"
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
 IN_SCORES = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
-"""Costs that scores.json has under another name."""
+"""Costs that have another name in scores.json -> that name."""
 TOTALS = ("up", "down", "fp32")
-"""Of total_bytes: a whole run's, and those of the same tensors as float32."""
+"""Entries of total_bytes: a whole run's bytes up and down, and those of the same tensors as float32."""
 SIDES = ("alone", "federated")
-"""What sites chose among besides the base, as scores.json names it."""
+"""The models that sites choose among besides the base, as scores.json names them."""
 SAVINGS = ("tensor_saving", "number_saving")
 SECONDS = (*PHASES, *META)
 AVERAGES = ("macro", "micro", "pooled")
 MACRO_ACCURACY = "macro_accuracy"
 ACCURACY_OF, PARTS_OF, PARTS_SD_OF = "accuracy of ", "parts of ", "sd of parts of "
-"""Columns that only masked-language rows have, before a site's name. No site's own column begins so, as no name holds a space."""
+"""Beginnings of columns that only masked-language rows have; a site's name follows. No other column begins so: names hold no space."""
 DECIMALS = 6
 TEMPLATE = Path(__file__).with_name("table.md.jinja")
 
 Json = Mapping[str, Any]
 Columns = dict[str, list[float | None]]
-"""Column of table.csv -> the value of each row, in their order."""
+"""Column of table.csv -> its values, row by row."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A score over seeds, of the suite's first metric. sd: of the sample; 0 for one seed."""
+    """A score over seeds, by the suite's first metric. sd: The sample standard deviation; 0 for one seed."""
 
     mean: float
     sd: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Figure":
-        """Mean and sample standard deviation."""
+        """Compute the mean and the sample standard deviation."""
         return cls(fmean(values), stdev(values) if len(values) > 1 else 0.0)
 
     @property
     def shown(self) -> float:
-        """As the table shows it, by which the best is chosen: what reads the same is equally good."""
+        """The mean as the table shows it. The best row is chosen by this, so rows that look equal are equally good."""
         return round(self.mean, 2)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One row, over the seeds that it has scores of; all is empty without any seed.
+    """One row of the table, over the seeds that have scores; without any, its fields are empty.
 
     Attributes:
-        runs: Their scores.json.
-        scores: By site, and "macro", "micro", "pooled".
-        costs: Of one site in one round, by the names of COSTS.
-        totals: Bytes of one site in a whole run, by the names of TOTALS, where all of its runs tell them.
-        seconds: Of a round, by part, where its runs tell them.
-        entries: What suite.json says of its runs, those without scores too.
+        runs: The content of scores.json for each seed.
+        scores: Score by site, and "macro", "micro" and "pooled".
+        costs: Costs of one site in one round, by the names of COSTS.
+        totals: Bytes of one site in a whole run, by the names of TOTALS; empty unless all runs have them.
+        seconds: Seconds of a round by part; only parts that all runs have.
+        entries: The entries of all its runs in suite.json, also of those without scores.
     """
 
     name: str
@@ -88,39 +88,39 @@ class Line:
 
     @property
     def total_bytes(self) -> int | None:
-        """Up and down together."""
+        """Bytes of one site in a whole run, up and down together."""
         return self.totals["up"] + self.totals["down"] if self.totals else None
 
     def mean(self, column: str) -> float | None:
-        """Of a site, or an average."""
+        """Return the mean score of a site or of an average; None if there is none."""
         return self.scores[column].mean if column in self.scores else None
 
     @property
     def sd(self) -> float | None:
-        """Of the macro score over seeds; None of one seed, which has no spread."""
+        """Standard deviation of the macro score over seeds; None for one seed, which has no spread."""
         return self.scores["macro"].sd if self.seeds[1:] else None
 
     def values(self, key: str, site: str = "") -> list[float | None]:
-        """What each seed has at a site by another metric, or of an average, such as "macro_comet"."""
+        """Return each seed's entry `key` at a site or, without a site, over all, such as "macro_comet"."""
         return [(run["sites"].get(site, {}) if site else run).get(key) for run in self.runs]
 
     def saving(self, name: str) -> float | None:
-        """Share of an update that was not sent, 0-1, of a row that selects."""
+        """Return the share of an update that was not sent, 0-1; None for a row without selection."""
         return _mean(self.values(name))
 
     @property
     def train_seconds(self) -> float | None:
-        """Of one round."""
+        """Seconds of training in one round, at the slowest site."""
         return known_mean(entry.get("train_seconds") for entry in self.entries)
 
 
 class SuiteTable:
-    """The rows of a suite.
+    """The table of a suite's rows.
 
     Args:
-        suite: Its suite.json.
-        scores: "<row>-<seed>" -> a run's scores.json, of those that have one.
-        parameters: Of the runs' backbones, their mean; None where no run tells.
+        suite: The content of its suite.json.
+        scores: "<row>-<seed>" -> the content of the run's scores.json, for runs that have one.
+        parameters: Number of the backbone's parameters, mean over the runs; None if no run has it.
     """
 
     def __init__(self, suite: Json, scores: Mapping[str, Json], parameters: float | None = None) -> None:
@@ -131,7 +131,7 @@ class SuiteTable:
 
     @classmethod
     def of(cls, result_dir: Path) -> Self:
-        """Read a result folder, its `suite.json` and `runs.jsonl` alone; raise RunError if it holds no result."""
+        """Read `suite.json` and `runs.jsonl` of a result folder; raise RunError if it holds no result."""
         suite = RunFolder(result_dir).read("suite.json")
         if suite is None:
             raise RunError(
@@ -143,7 +143,7 @@ class SuiteTable:
         return cls(suite, {name: run["scores"] for name, run in runs.items()}, known_mean(sizes))
 
     def _sites(self) -> list[str]:
-        """As the runs' scores name them ("<site>:<direction>" where a site has several), in the federation's order."""
+        """Return the sites' names in the scores ("<site>:<direction>" if a site has several), in the federation's order."""
         order = {site: place for place, site in enumerate(self.suite["sites"])}
         named = dict.fromkeys(site for run in self.scores.values() for site in run["sites"])
         return sorted(named or order, key=lambda name: order.get(name.partition(":")[0], len(order)))
@@ -165,7 +165,7 @@ class SuiteTable:
     # --- As CSV -----------------------------------------------------------------------------------------------------------------
 
     def csv(self) -> str:
-        """Plain numbers, one row a method; what a row has no scores of is empty. seeds: how many; suite.json names them."""
+        """Return plain numbers, one line for each row, with empty cells where a row has no value; `seeds` is their number."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["method", *self.columns, "seeds"])
@@ -176,7 +176,7 @@ class SuiteTable:
 
     @cached_property
     def columns(self) -> Columns:
-        """Scores, costs and seconds. Of what sites chose among, savings, seconds and masked text without columns that no row has."""
+        """Columns of scores, costs and seconds. Optional ones, such as savings, are left out if no row has them."""
         lines, key = self.lines, self.metric.key
         columns: Columns = {site: [line.mean(site) for line in lines] for site in self.sites}
         columns[f"macro_{key}"] = [line.mean("macro") for line in lines]
@@ -196,11 +196,11 @@ class SuiteTable:
         return columns
 
     def value(self, line: Line, column: str) -> float | None:
-        """A row's value of a column; None where no row has such a one."""
+        """Return a row's value in a column; None if there is no such column."""
         return self.columns[column][self.lines.index(line)] if column in self.columns else None
 
     def choice_rows(self) -> list[list[str]]:
-        """Header and rows: means over sites of base, alone, federation and kept; empty where no row's sites chose."""
+        """Return header and rows: means over sites of base, alone, federation and kept; empty if no row's sites chose."""
         rows = [["method", "base", "alone", "federation", "kept", "joined"]]
         for line in self.lines:
             alone, federated = (self.value(line, f"macro_{side}") for side in SIDES)
@@ -211,10 +211,10 @@ class SuiteTable:
         return rows if rows[1:] else []
 
     def _masked_columns(self) -> Columns:
-        """What masked-language rows have besides perplexity, where every seed has it.
+        """Return further columns of masked-language rows, with values if every seed has them.
 
-        Accuracy: share of the masked pieces that were guessed, in %. Parts: mean over four parts of each text, and their sample
-        standard deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
+        Accuracy: The share of masked pieces that were guessed, in %. Parts: The mean perplexity over four parts of each text, and its
+        sample standard deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
         """
         lines, scale = self.lines, ACCURACY.scale
         columns = {
@@ -228,18 +228,18 @@ class SuiteTable:
 
     @property
     def more_metrics(self) -> list[Metric]:
-        """Those that any run measures besides BLEU and chrF."""
+        """Metrics that any run measures besides BLEU and chrF."""
         measured = {key for _, entry in self._entries() for key in entry.get("signatures", {})}
         return [metric for metric in OF_TEXT.values() if metric.key in measured]
 
     def _entries(self) -> list[tuple[str, Json]]:
-        """Site and entry of every run's scores."""
+        """Return (site, its entry) of every run's scores."""
         return [item for line in self.lines for run in line.runs for item in run["sites"].items()]
 
     # --- As Markdown ------------------------------------------------------------------------------------------------------------
 
     def markdown(self) -> str:
-        """The table with deviations, and all that one has to know to read it."""
+        """Return the tables with standard deviations, and all that a reader needs to know about them."""
         by_name = {line.name: line.seconds for line in self.lines if line.trains}
         return markdown(
             TEMPLATE,
@@ -257,12 +257,12 @@ class SuiteTable:
 
     @property
     def best(self) -> dict[str, float]:
-        """Column -> the best mean of a row that trains, as shown."""
+        """Column -> the best mean among rows that train, as shown."""
         shown = [(column, each.shown) for line in self.lines if line.trains for column, each in line.scores.items()]
         return {column: self.metric.best(value for other, value in shown if other == column) for column, _ in shown}
 
     def score_rows(self, mark: Callable[[str], str]) -> list[list[str]]:
-        """Header and rows of scores as text; `mark` sets off the best of a column."""
+        """Return header and rows of scores as text. mark: Emphasizes the best score of a column."""
         columns, best, printed = [*self.sites, *AVERAGES], self.best, (self.suite.get("paper") or {}).get("rows", {})
         rows = [["method", *columns]]
         for line in self.lines:
@@ -276,23 +276,23 @@ class SuiteTable:
         return rows
 
     def accuracy_rows(self) -> list[list[str]]:
-        """Header and rows: masked pieces guessed, in %; empty where no row tells."""
+        """Return header and rows: masked pieces that were guessed, in %; empty if no row has them."""
         names = [*(f"{ACCURACY_OF}{site}" for site in self.sites), MACRO_ACCURACY]
         rows = [[line.name, *(units.score(self.value(line, name)) for name in names)] for line in self.lines]
         return [["method", *self.sites, "macro"], *rows] if set(names) & set(self.columns) else []
 
     def parts(self, line: Line, site: str) -> tuple[float, float] | None:
-        """Mean and standard deviation of the perplexity of the four parts of a site's text."""
+        """Return mean and standard deviation of the perplexity over four parts of a site's text; None if a row has none."""
         mean, sd = (self.value(line, f"{before}{site}") for before in (PARTS_OF, PARTS_SD_OF))
         return None if mean is None or sd is None else (mean, sd)
 
     def parts_rows(self) -> list[list[str]]:
-        """Header and rows: mean ± standard deviation over the parts of each site's text; empty where no row tells."""
+        """Return header and rows: mean ± standard deviation over the parts of each site's text; empty if no row has them."""
         rows = [[line.name, *(_shown(*(self.parts(line, site) or [None])) for site in self.sites)] for line in self.lines]
         return [["method", *self.sites], *rows] if any(f"{PARTS_OF}{site}" in self.columns for site in self.sites) else []
 
     def metric_rows(self, metric: Metric) -> list[list[str]]:
-        """Header and rows of another metric: sites and the mean over them, mean ± standard deviation over seeds."""
+        """Return header and rows of another metric: each site and the mean over sites, as mean ± standard deviation over seeds."""
         rows = [["method", *self.sites, "macro"]]
         for line in self.lines:
             columns = [*(line.values(metric.key, site) for site in self.sites), line.values(f"macro_{metric.key}")]
@@ -302,12 +302,12 @@ class SuiteTable:
         return rows
 
     def signatures(self, metric: Metric) -> list[str]:
-        """How another metric was measured, each way once."""
+        """Return the signatures by which another metric was measured, each once."""
         ways = (entry.get("signatures", {}).get(metric.key) for _, entry in self._entries())
         return list(dict.fromkeys(way for way in ways if way))
 
     def by_signature(self) -> dict[str, list[str]]:
-        """Signature of BLEU -> the sites that are scored so."""
+        """Return signature of BLEU -> the sites whose scores have it."""
         sites: dict[str, list[str]] = {}
         for site in self.sites:
             for signature in sorted({run["sites"][site]["signature"] for run in self.scores.values() if site in run["sites"]}):
@@ -315,7 +315,7 @@ class SuiteTable:
         return sites
 
     def on_other_masks(self) -> list[str]:
-        """Sites whose text was not masked the same in every run."""
+        """Return the sites whose text was not masked alike in all runs."""
         masks = {
             site: {run["sites"][site]["masks"] for run in self.scores.values() if site in run["sites"]} for site in self.sites
         }
@@ -327,7 +327,7 @@ class SuiteTable:
         return bool(set(SAVINGS) & set(self.columns))
 
     def cost_rows(self) -> list[list[str]]:
-        """Header and rows: what is exchanged, rounds, dev loss and seeds."""
+        """Return header and rows: parameters and bytes exchanged, rounds, dev loss and seeds."""
         saved = ("tensors saved", "numbers saved") if self.saves else ()
         whole = ("all up", "all down", "as float32") if "total_bytes" in self.columns else ()
         rows = [["method", "parameters exchanged", "uplink", "downlink", *whole, *saved, "rounds", "dev loss", "seeds"]]
@@ -345,7 +345,7 @@ class SuiteTable:
         return rows
 
     def over_own_models(self) -> list[list[str]]:
-        """Header and rows: by how much each row beats the model of each site's own text; empty without such models."""
+        """Return header and rows: each row's gain over the models that were trained on one site's text; empty without such models."""
         own = self.own_models
         rows = [
             [line.name, *(units.gain(self.metric.gain(line.mean(site), mean)) for site, mean in own.items())]
@@ -356,12 +356,12 @@ class SuiteTable:
 
     @property
     def _silos(self) -> dict[str, str]:
-        """Row that was trained on one site's text alone -> the site."""
+        """Row whose model was trained on one site's text alone -> the site."""
         return {row["name"]: row["method"].removeprefix(SILO) for row in self.suite["rows"] if row["method"].startswith(SILO)}
 
     @property
     def own_models(self) -> dict[str, float]:
-        """Score at each site of the model that was trained on its text alone, where there is such a row."""
+        """Site -> the score there of the model that was trained on its text alone, if there is such a row."""
         silos = self._silos
         alone = {silos[line.name]: line.mean(silos[line.name]) for line in self.lines if line.name in silos}
         return {site: mean for site in self.sites if (mean := alone.get(site)) is not None}
@@ -370,7 +370,7 @@ class SuiteTable:
 
     @property
     def best_line(self) -> Line | None:
-        """The row of the best macro score; the base is no method and never it."""
+        """The row with the best macro score, not counting the base, which is no method."""
         known = {score: line for line in reversed(self.lines) if line.name != BASE and (score := line.mean("macro")) is not None}
         return known[self.metric.best(known)] if known else None
 
@@ -379,7 +379,7 @@ class SuiteTable:
 
     @cached_property
     def base(self) -> dict[str, float]:
-        """Score of the base at each site, and "macro": the table's row, or else what the runs scored before training."""
+        """Site or "macro" -> the base's score: that of the table's row or else, as a mean, those of all runs before training."""
         if line := self.line(BASE):
             return {column: score.mean for column, score in line.scores.items()}
         key = self.metric.key
@@ -390,11 +390,11 @@ class SuiteTable:
 
     @property
     def num_sites(self) -> int:
-        """How many sites share the server's line."""
+        """The number of sites that share the server's network line."""
         return max((run.get("num_sites") or 0 for run in self.suite["runs"].values()), default=0) or len(self.suite["sites"])
 
     def convergence(self, text: str) -> dict[str, Curve]:
-        """Row -> its dev perplexity of a text by round, mean over its seeds; of the rows that were measured on it more than once."""
+        """Return row -> its dev perplexity on a text by round, mean over seeds; for rows that were measured there more than once."""
         losses = {
             line.name: [{int(index): each for index, each in run.get("dev_losses", {}).items()} for run in line.entries]
             for line in self.lines
@@ -404,22 +404,22 @@ class SuiteTable:
 
 
 def known_mean(values: Iterable[float | None]) -> float | None:
-    """The mean of those that are known; None where none is."""
+    """Return the mean of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 
 
 def _known(columns: Columns) -> Columns:
-    """Without the columns that no row has."""
+    """Return the columns in which any row has a value."""
     return {name: values for name, values in columns.items() if any(value is not None for value in values)}
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
-    """Mean over seeds, if every one has it."""
+    """Return the mean over seeds if every seed has a value, else None."""
     known = [value for value in values if value is not None]
     return scale * fmean(known) if known and len(known) == len(values) else None
 
 
 def _shown(mean: float | None, sd: float | None = None) -> str:
-    """A mean, with its standard deviation where there is one."""
+    """Return a mean as text, with its standard deviation if there is one."""
     return units.score(mean) + ("" if sd is None else f" ± {units.score(sd)}")
