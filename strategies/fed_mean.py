@@ -3,8 +3,8 @@
 One round (Liu et al. 2023, algorithm 1), as the server goes through it in `SiteStrategy.round` (strategies/strategy.py); each step
 returns what the next takes:
 
-1. ask: `configure_train` makes a request for every site, with its `model_for`: its encoder cluster's and its decoder cluster's
-   tensors, one flat array a part. The sites train (clients/site_client.py).
+1. ask: `configure_train` makes a request for every site, or those drawn (strategies/draw.py), with its `model_for`: its encoder
+   cluster's and its decoder cluster's tensors, one flat array a part. The sites train (clients/site_client.py).
 2. wait: `Phases.exchange` (strategies/phases.py) sends the requests and pulls the replies, until all are there, the deadline has
    passed, or the quorum is out of reach.
 3. parse: `parsed`, for each reply as it comes: `parse_training` (strategies/reply_contents.py) refuses what cannot be true of it.
