@@ -1,6 +1,5 @@
 """Coded changes in place of tensors (`send.code`): what the sites receive of a new state, and what a site sent."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

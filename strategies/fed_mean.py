@@ -2,8 +2,8 @@
 
 One round (Liu et al. 2023, algorithm 1) as `SiteStrategy.round` (strategies/strategy.py) runs it at the server:
 
-1. ask: `configure_train` makes a request for every site. It carries `model_for(site)`, the tensors of the site's encoder cluster and
-   decoder cluster, as one flat array for each part. The sites train (clients/site_client.py).
+1. ask: `configure_train` makes a request for every site, or for those drawn (strategies/draw.py). It carries `model_for(site)`, the
+   tensors of the site's encoder cluster and decoder cluster, as one flat array for each part. The sites train (clients/site_client.py).
 2. wait: `Phases.exchange` (strategies/phases.py) sends the requests and pulls the replies, until all have arrived, the deadline has
    passed, or the quorum is out of reach.
 3. parse: `parsed` takes each reply as it arrives; `parse_training` (strategies/reply_contents.py) refuses one that cannot be true.

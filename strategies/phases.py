@@ -1,4 +1,4 @@
-"""One phase with all sites: send one request to each, parse replies as they arrive, and handle too few good ones."""
+"""One phase with all sites or those drawn: send one request to each, parse replies as they arrive, and handle too few good ones."""
 
 import math
 import time
@@ -59,8 +59,13 @@ class Phases:
         self._pauses: dict[str, float] = {}
         self._last_reply: float | None = None
 
-    def begin_round(self, number: int, num_rounds: int) -> None:
-        self.record, self.num_rounds = RoundRecord(number, self.folder), num_rounds
+    def begin_round(self, number: int, num_rounds: int, drawn: Collection[str] | None = None) -> None:
+        """Begin a round's record. drawn: the sites that train in it; None: all."""
+        self.record, self.num_rounds, self.drawn = RoundRecord(number, self.folder), num_rounds, drawn
+        if drawn is not None:
+            self.record.about["drawn"] = self.wanted("train")
+            for site in self.registry.expected:  # those not drawn count in the mean bytes of a site
+                self.record.of(site)
         self._before: Counts = self.registry.traffic.counts.copy()
         self._round_began = time.monotonic()
 
@@ -74,6 +79,11 @@ class Phases:
 
     # --- Who is asked ----------------------------------------------------------------------------------------------------------
 
+    def wanted(self, phase: Phase) -> list[str]:
+        """Return the sites that a phase is for, in federation order: those drawn for the round if it trains, otherwise all."""
+        trains = phase in ("train", "send") and self.drawn is not None
+        return [site for site in self.registry.expected if not trains or site in (self.drawn or ())]
+
     def available(self, grid: Grid, phase: Phase) -> list[str]:
         """Return the sites to ask now, in federation order; absent, busy and excluded sites are recorded as failures."""
         known = set(self.registry.sites)
@@ -85,7 +95,7 @@ class Phases:
             self.folder.write("sites.json", sites_json(self.registry))
         self._pull_late_replies(grid)
         available = []
-        for site in self.registry.expected:
+        for site in self.wanted(phase):
             if self._is_aside(site):
                 count = self.progress.bad_replies[site]
                 self.record.fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase)
@@ -131,7 +141,8 @@ class Phases:
             RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`; there the last phase needs one alone.
         """
         good: dict[str, Reply[T]] = {}
-        sites: Collection[str] = self.registry.expected
+        wanted, quorum = self.wanted(phase), self.quorum(phase)
+        sites: Collection[str] = wanted
         asks_again = True
         """Whether sites may still be asked once more after bad replies."""
         # A run that waits for a quorum, or takes any replies in the last phase, gives up on none before the deadline.
@@ -139,25 +150,25 @@ class Phases:
         gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
             asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
-            needed = 0 if hears_all else self.quorum - len(good)
+            needed = 0 if hears_all else quorum - len(good)
             answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
             good |= answered
             if lost:  # these sites lost tensors that their request named by hash, and are sent the tensors
                 sites = lost
                 continue
-            if asks_again and len(good) < self.quorum <= len(good) + len(self._refused):
+            if asks_again and len(good) < quorum <= len(good) + len(self._refused):
                 sites, asks_again = set(self._refused), False
                 self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(sites))}")
                 continue
-            if len(good) >= self.quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
+            if len(good) >= quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
                 break
-            sites, asks_again = self.registry.expected, False
-            if (waiting := f"waiting for sites, {len(good)} of {self.quorum} are good") != waited:
+            sites, asks_again = wanted, False
+            if (waiting := f"waiting for sites, {len(good)} of {quorum} are good") != waited:
                 self.note(f"round {self.record.number}, {phase}: {waiting}")
             waited = waiting
             time.sleep(min(WAIT_PAUSE_S, self.settings.wait_s))
         self.need_quorum(list(good), phase)
-        return [good[site] for site in self.registry.expected if site in good]
+        return [good[site] for site in wanted if site in good]
 
     def _ask_once(
         self,
@@ -246,10 +257,9 @@ class Phases:
         if self._is_aside(failure.site):
             self.note(f"site {failure.site} is set aside: {count} of its replies were refused")
 
-    @property
-    def quorum(self) -> int:
-        """The number of good replies that a phase needs."""
-        return max(1, math.ceil(self.settings.quorum * len(self.registry.expected) - 1e-9))
+    def quorum(self, phase: Phase) -> int:
+        """Return the number of good replies that a phase needs."""
+        return max(1, math.ceil(self.settings.quorum * len(self.wanted(phase)) - 1e-9))
 
     def need_quorum(self, good: Collection[str], phase: Phase) -> None:
         """Apply `below-quorum` if there are too few good replies; under "go-on" the last phase takes what there is.
@@ -257,13 +267,13 @@ class Phases:
         Raises:
             RunError, RoundSkippedError: Too few; names the missing sites and the reasons.
         """
-        if len(good) >= self.quorum:
+        if len(good) >= (quorum := self.quorum(phase)):
             return
         last = {failure["site"]: failure["reason"] for failure in self.record.failures if failure["site"] not in good}
         reasons = "; ".join(f"{site}: {reason}" for site, reason in last.items())
         short = (
-            f"round {self.record.number}, {phase}: {len(good)} of {len(self.registry.expected)} sites answered well, "
-            f"quorum = {self.settings.quorum:g} needs {self.quorum}; missing: {reasons}"
+            f"round {self.record.number}, {phase}: {len(good)} of {len(self.wanted(phase))} sites answered well, "
+            f"quorum = {self.settings.quorum:g} needs {quorum}; missing: {reasons}"
         )
         way_on = "bring them back and continue with --resume, or start with a lower quorum"
         if self.settings.below_quorum == "go-on" and phase != "finish":

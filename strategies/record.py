@@ -54,7 +54,7 @@ class RoundRecord:
 
     @property
     def traffic(self) -> list[tuple[int, int]]:
-        """Return the (uplink, downlink) bytes of every site that was asked to train."""
+        """Return the (uplink, downlink) bytes of every site that was asked, or was not drawn."""
         return [(int(record["uplink_bytes"]), int(record["downlink_bytes"])) for record in self.sites.values()]
 
     @property

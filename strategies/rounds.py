@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -28,6 +29,7 @@ from fedlingua.runs.checkpoints import Checkpoint
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase, Settings
 from strategies.aggregation import State
+from strategies.draw import draws
 from strategies.flower_records import arrays_of
 from strategies.holdings import Holdings
 from strategies.phases import Phases, RoundSkippedError
@@ -81,6 +83,9 @@ class Rounds(Strategy):
         """`sent`: the state that the current round's requests carry, like `current_arrays` of Flower's FedAdam."""
         self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
         self.scores: dict[str, Scores] = {}
+        everybody, self._drawn = of.registry.expected, list[set[str]]()
+        number = of.settings.sites_drawn(len(everybody))
+        self._draws = draws(everybody, of.clusters, number, of.settings.seed) if number < len(everybody) else None
         holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round), of.settings.rounds_at_sites)
         self.phases = Phases(of.settings, of.registry, of.folder, Progress(Random(f"{of.settings.seed}/server")), holdings)
         self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
@@ -155,7 +160,7 @@ class Rounds(Strategy):
 
     def _run_round(self, grid: Grid, number: int, num_rounds: int) -> None:
         started = time.monotonic()
-        self.phases.begin_round(number, num_rounds)
+        self.phases.begin_round(number, num_rounds, self.drawn_in(number))
         state = self.state
         try:
             state = self.round(state, number, grid)
@@ -171,13 +176,21 @@ class Rounds(Strategy):
             self.update_files.clear()
         self._store(replace(state, round=number), num_rounds, time.monotonic() - started)
 
+    def drawn_in(self, number: int) -> set[str] | None:
+        """Return the sites that train in a round; None: all."""
+        if self._draws is None or number < 1:
+            return None
+        self._drawn += islice(self._draws, max(0, number - len(self._drawn)))
+        return self._drawn[number - 1]
+
     def is_measured(self, number: int) -> bool:
         """Return whether the dev loss after a round is measured."""
         return number == self.phases.num_rounds or number % self.settings.evaluate_every == 0
 
     def is_measured_now(self, number: int) -> bool:
         """Return whether separate messages measure it, because no later request is sure to carry the same tensors."""
-        no_other = number == self.phases.num_rounds or not self.rides or self.progress.may_end(number, *self._patience)
+        all_are_asked = self.rides and self._draws is None
+        no_other = number == self.phases.num_rounds or not all_are_asked or self.progress.may_end(number, *self._patience)
         return self.is_measured(number) and no_other
 
     def _store(self, state: State, num_rounds: int, seconds: float) -> None:

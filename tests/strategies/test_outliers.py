@@ -13,7 +13,17 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.table import KEYS
 from fedlingua.training.optimizers import OPTIMIZERS
 from strategies.norms import Change
-from strategies.outliers import BETA1, BETA2, Distance, adam_bounds, expected, highest_rate_before, judge, learning_rates, out_of_reach
+from strategies.outliers import (
+    BETA1,
+    BETA2,
+    Distance,
+    adam_bounds,
+    expected,
+    highest_rate_before,
+    judge,
+    learning_rates,
+    out_of_reach,
+)
 
 NAMES = ["w"]
 

@@ -171,6 +171,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "server.extrapolation": {"server.extrapolation": True},
     "strategy": {"strategy": "my_file:MyStrategy"},
     "optimizer": {"optimizer": "sgd"},
+    "sites-per-round": {"sites-per-round": 3},
     "robust.max-norm": {"robust.max-norm": 1.0},
     "signature.form": {"method": "adapter-gradients"},
 }

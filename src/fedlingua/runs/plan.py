@@ -34,9 +34,20 @@ def sites_needed(settings: Settings) -> int:
 
 
 def check_enough(settings: Settings, clusters: Clusters) -> None:
-    """Raise ConfigError, which names the first, for clusters with fewer sites than the run's aggregation needs."""
-    wanted = sites_needed(settings)
+    """Raise ConfigError, which names the first, for clusters with fewer sites in a round than the run's aggregation needs, and for rounds
+    of more sites than there are."""
+    wanted, everybody = sites_needed(settings), sum(map(len, next(iter(clusters.values())).values()))
+    if (drawn := settings.sites_drawn(everybody)) > everybody:
+        raise ConfigError(
+            f"sites-per-round = {drawn}, and the federation has {everybody} sites; give 0 for all of them, or fewer"
+        )
     for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
+        if wanted > 1 and drawn < everybody and (fewest := len(sites) * drawn // everybody) < wanted <= len(sites):
+            raise ConfigError(
+                f"aggregation = {settings.aggregation!r} needs {wanted} sites in every cluster, and with sites-per-round = "
+                f"{settings.sites_per_round:g} a round may draw {fewest} of the {part} cluster {name!r}; draw more, or give aggregation = "
+                "'norm-clip' or 'fed-mean'"
+            )
         if len(sites) < wanted:
             bound = "" if settings.aggregation == "median" else f" with robust.byzantine-sites = {settings.byzantine_sites}"
             raise ConfigError(

@@ -115,6 +115,26 @@ def _of_the_run(settings: Settings) -> Iterator[str]:
             f"score-split = 'dev', and under method {settings.method} only the pool's own dev text is kept, which chooses its best "
             "round; give 'test', or a method that trains on all sites' text"
         )
+    if settings.sites_per_round:
+        yield from _against_draws(settings)
+
+
+def _against_draws(settings: Settings) -> Iterator[str]:
+    """Yield conflicts with rounds that only some sites train in."""
+    here = f"sites-per-round = {settings.sites_per_round:g}"
+    if settings.sites_per_round > 1 and not settings.sites_per_round.is_integer():
+        yield f"{here}; wanted a whole number of sites, or a share below 1"
+    if not settings.how.travels:
+        yield f"{here}, and under method {settings.method} sites are not averaged; give 0, or a federated method"
+    if settings.scaffold:
+        yield f"{here}, and scaffold = true corrects by the mean of all sites' gradients of the round before; give 0, or scaffold = false"
+    if settings.learns_threshold:
+        yield f"{here}, and selection {settings.selected_by} learns a threshold from all sites' losses; give 0, or another send.rule"
+    if settings.draws and not settings.sample_replacement:
+        yield (
+            f"{here}, and under sample.replacement = false a site that is not drawn would miss its next examples; give 0, or "
+            "sample.replacement = true"
+        )
 
 
 def _of_clusters(settings: Settings) -> Iterator[str]:
@@ -198,6 +218,7 @@ UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "server.extrapolation": (lambda s: s.server_extrapolation, "needs the length of each update; leave it out"),
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
     "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
+    "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites whose masks the others' cancel; give 0"),
     "robust.max-norm": (lambda s: s.max_update_norm > 0, "needs the length of each update; give 0"),
     "signature.form": (
         lambda s: s.how.clustering == "gradients" and s.signature_form == "raw",

@@ -189,6 +189,11 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
     def step_learning_rate(self) -> float:
         return self.learning_rate or PAPER_LEARNING_RATES[self.trained_set]
 
+    def sites_drawn(self, sites: int) -> int:
+        """Return at how many of so many sites a round trains; a share is rounded up."""
+        wanted = self.sites_per_round
+        return math.ceil(wanted * sites - 1e-9) if 0 < wanted < 1 else int(wanted) or sites
+
     @property
     def federation_path(self) -> Path:
         return fedlingua_demo.FEDERATION if self.federation in DEMO_FEDERATION else resolve(self.federation)

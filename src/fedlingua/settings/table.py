@@ -473,10 +473,14 @@ class Keeping:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Whom the server waits for, and how long."""
+    """Whom the server asks and waits for, and how long."""
 
+    sites_per_round: float = option(0.0, least=0, off=(0.0,), liu=0.0, chu=0.0)
+    """How many sites a round trains at: a number, or below 1 a share; 0: all. They are drawn before the round,
+    each equally often and of every cluster its share; a cluster of which none is drawn stays as it is. All
+    sites measure the dev loss, by messages of their own (see evaluate-every)."""
     quorum: float = option(1.0, above=0, most=1, liu=1.0, chu=1.0, **SERVERS_OWN)
-    """Share of the sites whose replies a round needs."""
+    """Share of the sites that are asked whose replies are needed: in training of those drawn for the round."""
     below_quorum: str = option("fail", choices=("fail", "wait", "go-on"), **SERVERS_OWN)
     """What to do if too few sites reply in time: fail (the run can be resumed), wait (ask those sites again),
     go-on (skip the round)."""

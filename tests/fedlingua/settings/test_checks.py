@@ -136,6 +136,7 @@ def test_every_method_is_a_choice(run_config: dict[str, Any], method: str) -> No
         ("memory.micro-tokens", -2, -1),
         ("memory.head-chunk", -2, -1),
         ("evaluate-every", 0, 1),
+        ("sites-per-round", -0.1, 0.0),
     ],
 )
 def test_a_number_below_its_least_is_refused_and_the_least_is_taken(
@@ -221,6 +222,28 @@ def test_a_federation_file_of_another_machine_is_no_fault_of_the_settings(run_co
 def test_keys_that_do_not_go_together_are_refused(run_config: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(reason)):
         settings_from({**run_config, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"sites-per-round": 2.5}, "sites-per-round = 2.5; wanted a whole number of sites, or a share below 1"),
+        ({"method": "adapter-local"}, "under method adapter-local sites are not averaged; give 0, or a federated method"),
+        ({"method": "base"}, "under method base sites are not averaged"),
+        ({"method": "centralized"}, "under method centralized sites are not averaged"),
+        ({"scaffold": True, "send.code": "none"}, "scaffold = true corrects by the mean of all sites' gradients"),
+        ({"send.rule": "metasend-g"}, "selection metasend-g learns a threshold from all sites' losses"),
+        ({"sample.least": 9, "sample.replacement": False}, "a site that is not drawn would miss its next examples"),
+        ({"privacy.sum": "secure"}, "sites-per-round = 4.0 leaves out sites whose masks the others' cancel; give 0"),
+    ],
+)
+def test_what_does_not_go_with_rounds_of_some_sites_is_refused(
+    run_config: dict[str, Any], changes: dict[str, Any], reason: str
+) -> None:
+    config = {**run_config, "sites-per-round": 4, **changes}
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        settings_from(config)
+    settings_from({**config, "sites-per-round": 0})
 
 
 # --- Pre-training --------------------------------------------------------------------------------------------------------------
