@@ -169,7 +169,7 @@ def test_experiments_are_few_files() -> None:
         pytest.skip("no git checkout")
     # 200, and 20 for real text: 9 federations, 2 recipes, 3 suites, and what they came to; 6 for the demo's three seeds, 1 for codes;
     # 1 for what a byte buys under MetaSend, 4 for weights of a small site, and 12 for what codes came to, on the demo, in half as many
-    # on real text; 12 for the whole model on real text, 2 for text of several kinds, 1 for methods beside each other, 1 for figures.
+    # rounds and on real text; 12 for the whole model there, 2 for text of several kinds, 1 for methods beside each other, 1 for figures.
     assert len(tracked.stdout.splitlines()) <= 267
 
 
