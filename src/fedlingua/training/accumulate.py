@@ -1,6 +1,7 @@
 """Accumulation of the gradient of one optimiser step, batch after batch, in pieces that fit into memory."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from transformers import PreTrainedModel
@@ -8,7 +9,8 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
 from fedlingua.common.errors import RunError
-from fedlingua.training.batches import Example, pad
+from fedlingua.privacy.clipping import Clipping
+from fedlingua.training.batches import IGNORED, Example, pad
 from fedlingua.training.head import WHOLE, HeadUse
 from fedlingua.training.pieces import cut
 from fedlingua.training.process_group import ALONE, ProcessGroup, Sums
@@ -20,7 +22,8 @@ Step = Sequence[Sequence[Example]]
 class StepGradient:
     """Adds the gradient of a step's mean loss to the parameters. The mean is over the tokens of the whole step, however its batches are
     cut or shared among a process group. pass_tokens: The fixed cost of a pass through the model, in tokens; batches are cut into pieces
-    of similar length by it; 0: they are not cut.
+    of similar length by it; 0: they are not cut. clipping: Makes it the noised mean of the sentences' clipped gradients, within its
+    `recording`; such a step may have no example.
 
     If a batch runs out of memory, it is halved and the step begins again. It is the same step except for dropout, which is drawn anew.
     From then on no batch has more padded tokens than that half.
@@ -35,9 +38,13 @@ class StepGradient:
         use: HeadUse = WHOLE,
         group: ProcessGroup = ALONE,
         pass_tokens: int = 0,
+        clipping: Clipping | None = None,
     ) -> None:
         self.model, self.codec, self.precision = model, codec, precision
         self.label_smoothing, self.use, self.group, self.pass_tokens = label_smoothing, use, group, pass_tokens
+        self.clipping = clipping
+        if clipping and clipping.trains(model.get_output_embeddings().weight):
+            self.use = replace(use, chunk=-1)  # a head that trains needs the slopes of whole sentences
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:
@@ -57,14 +64,21 @@ class StepGradient:
                     failed = batch
                     break
             if failed is None:
+                if self.clipping:
+                    self.clipping.finish()
                 return self.group.add_up([each for each in self.model.parameters() if each.requires_grad], sums)
             # Outside the handler: the error keeps the tensors of the failed pass alive.
             self._halve(failed)
 
     def _add(self, batch: Sequence[Example], tokens_of_step: int) -> Sums:
         with autocast(self.model, self.precision):
-            nll, tokens = pad(batch, self.codec).to(self.model.device).nll(self.model, self.label_smoothing, self.use)
-        (nll / tokens_of_step).backward()
+            padded = pad(batch, self.codec).to(self.model.device)
+            nll, tokens = padded.nll(self.model, self.label_smoothing, self.use)
+        if self.clipping:
+            nll.backward()
+            self.clipping.add(padded.labels != IGNORED)
+        else:
+            (nll / tokens_of_step).backward()
         # Fetching a number from a GPU would wait for it, batch after batch.
         return nll.detach().double() if nll.device.type == "cuda" else float(nll.detach()), tokens, len(batch)
 
@@ -77,6 +91,8 @@ class StepGradient:
             )
         self.most_tokens = (len(batch) + 1) // 2 * longest
         self.model.zero_grad(set_to_none=True)
+        if self.clipping:
+            self.clipping.clear()
         if self.model.device.type == "cuda":
             torch.cuda.empty_cache()
 

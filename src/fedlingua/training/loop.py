@@ -3,8 +3,9 @@
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from random import SystemRandom
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.privacy.clipping import Clipping, PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step, StepGradient
@@ -77,14 +79,31 @@ class LocalTraining:
             return steps
         return [list(by_tokens([example for batch in step for example in batch], self.micro_tokens, rng)) for step in steps]
 
+    def private_steps(
+        self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, share: float
+    ) -> list[list[list[TrainingExample]]]:
+        """Draw the one step of a private epoch: each example with probability `share` (Poisson sampling), maybe none. Batches, of similar
+        length, only bound its memory."""
+        drawn = [example for text in texts for example in text if rng.random() < share]
+        if not drawn:
+            return [[]]
+        if tokens := max(self.micro_tokens, 0) or self.tokens_per_batch:
+            return [list(by_tokens(drawn, tokens, rng))]
+        return list(optimiser_steps(drawn, self.batch_size, 1 + len(drawn) // self.batch_size, rng))
+
     def gradient(
-        self, model: PreTrainedModel, codec: Codec, texts: Sequence[Sequence[TrainingExample]], group: ProcessGroup = ALONE
+        self,
+        model: PreTrainedModel,
+        codec: Codec,
+        texts: Sequence[Sequence[TrainingExample]],
+        group: ProcessGroup = ALONE,
+        clipping: Clipping | None = None,
     ) -> StepGradient:
         """Return the object that computes the gradient of each step on these texts."""
         parameters = sum(parameter.numel() for parameter in model.parameters())
         cost = pass_tokens(self.micro_tokens, parameters, model.device.type)
         use = self.head_use(texts, model.device)
-        return StepGradient(model, codec, self.precision, self.label_smoothing, use, group, cost)
+        return StepGradient(model, codec, self.precision, self.label_smoothing, use, group, cost, clipping)
 
     def head_use(self, texts: Sequence[Sequence[TrainingExample]], device: torch.device) -> HeadUse:
         """Return how the output head is used: its chunks, and over the whole vocabulary or over the ids in these texts."""
@@ -122,6 +141,7 @@ def train_locally(
     group: ProcessGroup = ALONE,
     towards: NamedTensors | None = None,
     controls: Controls | None = None,
+    private: PrivateSteps | None = None,
 ) -> LocalResult:
     """Train the named parameters in place.
 
@@ -138,12 +158,15 @@ def train_locally(
         group: The processes that train together; all of them must be given equal arguments.
         towards: The tensors that `proximal_mu` pulls to, some or all; None: those that training begins with.
         controls: SCAFFOLD's control variates, which also collect the gradients for the next ones.
+        private: Makes an epoch one step on sentences drawn at random, with clipped gradients and noise. Draws and dropout then come from
+            the system's random numbers instead of the seed, which the server knows.
 
     Raises:
+        ConfigError: Under `private` a tensor trains whose gradient cannot be clipped.
         RunError: A single example does not fit into memory; or an epoch does not move a tensor that has a gradient.
     """
     started = time.monotonic()
-    rng = random.Random(seed)
+    rng = SystemRandom() if private else random.Random(seed)
     torch.manual_seed(rng.getrandbits(63) + group.rank)  # each process has its own dropout
     wanted = set(names)
     for name, parameter in model.named_parameters():
@@ -153,13 +176,14 @@ def train_locally(
     if state:
         restore_optimizer(optimizer, trained, state)
     center = _center(trained, towards) if how.proximal_mu else {}
-    add_gradient = how.gradient(model, codec, texts, group)
+    clipping = Clipping(model, trained, private, private.share * sum(map(len, texts))) if private else None
+    add_gradient = how.gradient(model, codec, texts, group, clipping)
     nll_sum: float | Tensor = 0.0
     num_tokens, num_examples, num_steps = 0, 0, 0
     model.train()
-    with _checkpointing(model, how.gradient_checkpointing):
+    with _checkpointing(model, how.gradient_checkpointing), clipping.recording() if clipping else nullcontext():
         for epoch in range((this_round[0] - 1) * how.epochs, this_round[0] * how.epochs):  # counted over all rounds
-            steps = how.steps(texts, rng, epoch)
+            steps = how.private_steps(texts, rng, private.share) if private else how.steps(texts, rng, epoch)
             movement: Movement | None = None
             for number, batches in enumerate(steps):
                 step = [[example.drawn(rng) for example in batch] for batch in batches]

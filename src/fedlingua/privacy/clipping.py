@@ -1,0 +1,229 @@
+"""Gradients of single sentences, clipped and summed in one backward pass, and noise: DP-SGD (Abadi et al. 2016, algorithm 1).
+
+A sentence's gradient by a matrix is the sum over its tokens of slope x input, where the slope is the loss's gradient by a layer's output.
+Book-keeping (Bu et al. 2023, algorithm 1) stores both during one pass. They give the norm of each sentence's gradient without the
+gradient itself, and then the weighted sum of all: no gradient of a single sentence is ever in memory.
+"""
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.lora_sb import Core
+from fedlingua.common.errors import ConfigError, RunError
+
+
+@dataclass(frozen=True)
+class PrivateSteps:
+    """How steps are made private. share: probability with which a sentence is in a step. clip: L2 norm that the gradient of a sentence's
+    mean loss a token is clipped to. noise: standard deviation of the noise on the sum of these gradients, as a multiple of `clip`."""
+
+    share: float
+    clip: float
+    noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Use:
+    """One use of a matrix in a pass. Its gradient of a sentence: the sum over tokens t of rows[t] x columns[t].
+
+    rows: (batch, len, height) or, if each has a single 1, its place: (batch, len) int64. columns: (batch, len, width).
+    """
+
+    rows: Tensor
+    columns: Tensor
+
+    def products(self, other: "_Use") -> Tensor:
+        """Return the inner product of the two uses' gradients of each sentence: (batch,)."""
+        left, right = (self.rows, other.rows) if self.rows.dim() >= other.rows.dim() else (other.rows, self.rows)
+        if left.dim() == 2:
+            of_rows = (self.rows[:, :, None] == other.rows[:, None, :]).to(self.columns)
+        elif right.dim() == 2:
+            of_rows = left.gather(2, right[:, None, :].expand(-1, left.shape[1], -1))
+            of_rows = of_rows if left is self.rows else of_rows.mT
+        else:
+            of_rows = self.rows @ other.rows.mT
+        return (of_rows * (self.columns @ other.columns.mT)).sum((1, 2))
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """Add the gradients of all sentences to `total`, (height, width), each multiplied by its factor."""
+        columns = (self.columns * factors[:, None, None]).flatten(0, 1)
+        if self.rows.dim() == 2:
+            total.index_add_(0, self.rows.flatten(), columns)
+        else:
+            total.addmm_(self.rows.flatten(0, 1).T, columns)
+
+
+class Clipping:
+    """The clipped gradients of a step, piece after piece, and its noise.
+
+    Args:
+        trained: The parameters that train, by name.
+        expected: Sentences that a step has on average, by which the noised sum is divided; the real number stays secret.
+
+    Raises:
+        ConfigError: Names a trained tensor whose layer is not linear, a norm or an embedding of tokens.
+    """
+
+    def __init__(self, model: PreTrainedModel, trained: Mapping[str, nn.Parameter], steps: PrivateSteps, expected: float) -> None:
+        self.trained, self.steps, self.expected = trained, steps, expected
+        names = {id(parameter): name for name, parameter in trained.items()}
+        self._layers = {
+            module: [(name, each) for name, each in module.named_parameters(recurse=False) if id(each) in names]
+            for module in model.modules()
+        }
+        self._layers = {module: own for module, own in self._layers.items() if own}
+        of_tokens: Any = model.get_input_embeddings()
+        for module, own in self._layers.items():
+            if not _is_known(module, of_tokens.weight):
+                raise ConfigError(
+                    f"dp.epsilon: {names[id(own[0][1])]} belongs to a {type(module).__name__}, whose gradient cannot be clipped by "
+                    "sentence; wanted linear layers, norms and embeddings of tokens: give another tensor-set, such as adapters or lora"
+                )
+        self._seen = set[int]()
+        self._passed: list[tuple[nn.Module, Tensor, Tensor]] = []
+
+    def trains(self, weight: Tensor) -> bool:
+        """Return whether this parameter is among those that train."""
+        return any(weight is each for each in self.trained.values())
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record what passes the trained layers. Meanwhile autograd takes the parameters for constants and computes no gradient of them."""
+        # Before hooks that change a layer's output, such as those of adapters.
+        hooks = [module.register_forward_hook(self._record, prepend=True) for module in self._layers]
+        for parameter in self.trained.values():
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            self.clear()
+            for hook in hooks:
+                hook.remove()
+
+    def clear(self) -> None:
+        """Forget what passed since the last `add`."""
+        self._passed.clear()
+
+    def _record(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if torch.is_grad_enabled():
+            given = inputs[0].detach()
+            if not output.requires_grad:
+                output.requires_grad_(True)  # below the first trained layer there is nothing to differentiate
+            output.register_hook(lambda slope: self._passed.append((module, given, slope)))
+
+    @torch.no_grad()
+    def add(self, predicted: Tensor) -> None:
+        """Add a piece's clipped gradients to those of the parameters, after the backward pass of its summed loss.
+
+        predicted: (batch, len) bool, positions of the predicted tokens, at least one a sentence; a sentence's loss is their mean.
+        """
+        matrices, vectors, tokens = dict[int, list[_Use]](), dict[int, Tensor](), predicted.sum(1)
+        for module, given, slope in self._passed:
+            of_tokens = isinstance(module, nn.Embedding)
+            given, slope = (
+                of_each(each, predicted, of_tokens) for each in (given if of_tokens else given.float(), slope.float())
+            )
+            for name, parameter in self._layers[module]:
+                if parameter.dim() == 2:
+                    matrices.setdefault(id(parameter), []).append(_use(module, given, slope))
+                else:
+                    summed = (slope if name == "bias" else slope * _scaled_by(module, given)).flatten(1, -2).sum(1)
+                    vectors[id(parameter)] = vectors[id(parameter)] + summed if id(parameter) in vectors else summed
+        self.clear()
+        squares = sum((each.square().sum(1) for each in vectors.values()), torch.zeros(len(tokens), device=tokens.device))
+        for uses in matrices.values():
+            for first, second in combinations_with_replacement(uses, 2):
+                squares += first.products(second) * (1 if first is second else 2)
+        norms = squares.clamp(min=0).sqrt() / tokens
+        factors = self.steps.clip / norms.clamp(min=self.steps.clip) / tokens
+        for parameter in self.trained.values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            for use in matrices.get(id(parameter), ()):
+                use.add_to(parameter.grad, factors)
+            if id(parameter) in vectors:
+                parameter.grad += factors @ vectors[id(parameter)]
+        self._seen |= set(matrices) | set(vectors)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Turn the step's sum of clipped gradients, of no sentence as well, into its noised mean.
+
+        Raises:
+            RunError: The loss did not pass a parameter that trains.
+        """
+        for name, parameter in self.trained.items():
+            if self._seen and id(parameter) not in self._seen:
+                raise RunError(
+                    f"dp.epsilon: no sentence's loss depends on {name}, which would be noise alone; give another tensor-set"
+                )
+            noise = gaussian(parameter.numel()).view(parameter.shape).to(parameter)
+            clipped = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            parameter.grad = (clipped + self.steps.noise * self.steps.clip * noise) / self.expected
+
+
+def of_each(values: Tensor, predicted: Tensor, of_tokens: bool = False) -> Tensor:
+    """Return a layer's values sentence by sentence, (batch, len, ...): those of an output head are of predicted tokens, row after row."""
+    if len(values) == len(predicted) and (of_tokens or values.dim() > 2):
+        return values
+    if values.dim() != 2 or len(values) != int(predicted.sum()):
+        raise RunError(
+            f"dp.epsilon: a layer's values have the shape {tuple(values.shape)}; wanted one row a sentence, or a token"
+        )
+    placed = values.new_zeros(*predicted.shape, values.shape[1])
+    placed[predicted] = values
+    return placed
+
+
+def gaussian(number: int) -> Tensor:
+    """Return numbers of the standard normal distribution, (number,) float32, from the system's random numbers (Box & Muller 1958).
+
+    The run's seed has no part in them, since the server knows it.
+    """
+    half = (number + 1) // 2
+    words = torch.frombuffer(bytearray(os.urandom(16 * half)), dtype=torch.int64).view(2, half)
+    first, second = ((words >> 11) & (2**53 - 1)).double().add_(0.5).mul_(2.0**-53)
+    length, angle = first.log_().mul_(-2).sqrt_(), second.mul_(2 * math.pi)
+    return torch.cat([length * angle.cos(), length * angle.sin()])[:number].float()
+
+
+def _is_known(module: nn.Module, of_tokens: Tensor) -> bool:
+    forward = type(module).forward
+    if isinstance(module, nn.Embedding):
+        if module.weight is not of_tokens:
+            return False  # positions are those of a batch, not of its sentences
+        return forward is nn.Embedding.forward or hasattr(module, "embed_scale")
+    if isinstance(module, nn.Linear):
+        return forward is nn.Linear.forward
+    is_rms_norm = type(module).__name__.endswith("Norm") and [each.dim() for each in module.parameters()] == [1]
+    return isinstance(module, nn.LayerNorm | Core) or is_rms_norm
+
+
+def _use(module: nn.Module, given: Tensor, slope: Tensor) -> _Use:
+    if isinstance(module, nn.Embedding):
+        slope = slope * getattr(module, "embed_scale", 1.0)
+        unpadded = slope if module.padding_idx is None else slope * (given != module.padding_idx)[..., None]
+        return _Use(given, unpadded)
+    if isinstance(module, Core):
+        slope = slope @ module.columns.to(slope)
+    return _Use(slope, given)
+
+
+def _scaled_by(norm: nn.Module, given: Tensor) -> Tensor:
+    """Return what a norm multiplies its weight by: its output changes linearly with the weight, whatever it adds (Gemma's adds 1)."""
+    if isinstance(norm, nn.LayerNorm):
+        return nn.functional.layer_norm(given, norm.normalized_shape, eps=norm.eps)
+    own = dict(norm.named_parameters(recurse=False))
+    ones, zeros = ({name: torch.full_like(each, value) for name, each in own.items()} for value in (1.0, 0.0))
+    one, zero = (torch.func.functional_call(norm, values, (given,)) for values in (ones, zeros))
+    scaled: Tensor = (one - zero).float()
+    return scaled

@@ -1,0 +1,55 @@
+"""Epsilon beside dp-accounting's own distributions, and noise that keeps to what was asked."""
+
+import pytest
+from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+from fedlingua.clustering.privacy import signature_epsilon
+from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-6])
+@pytest.mark.parametrize(("noise", "share", "steps"), [(0.8, 0.01, 50), (1.1, 0.1, 160), (2.0, 0.5, 20), (5.0, 0.3, 40)])
+def test_epsilon_is_that_of_the_distribution_of_sampled_sums(noise: float, share: float, steps: int, delta: float) -> None:
+    one = from_gaussian_mechanism(noise, sampling_prob=share)  # add-or-remove
+    assert epsilon_of([Release(noise, share, steps)], delta) == pytest.approx(
+        one.self_compose(steps).get_epsilon_for_delta(delta), abs=1e-6
+    )
+
+
+@pytest.mark.parametrize(("noise", "steps"), [(1.0, 1), (2.68, 20), (8.92, 20), (3.0, 5)])
+def test_epsilon_of_sums_over_all_sentences_is_both_the_distributions_and_the_closed_form(noise: float, steps: int) -> None:
+    found = epsilon_of([Release(noise, 1.0, steps)], 1e-5)
+    assert found == pytest.approx(from_gaussian_mechanism(noise).self_compose(steps).get_epsilon_for_delta(1e-5), abs=1e-6)
+    assert found == get_epsilon_gaussian(noise / steps**0.5, 1e-5)
+
+
+def test_different_releases_compose_and_their_order_is_nothing() -> None:
+    all_of = [Release(2.0), Release(3.0, 0.2, 10), Release(4.0, 1.0, 2), Release(3.0, 0.2, 5)]
+    whole = from_gaussian_mechanism((1 / 4 + 2 / 16) ** -0.5)
+    wanted = whole.compose(from_gaussian_mechanism(3.0, sampling_prob=0.2).self_compose(15)).get_epsilon_for_delta(1e-5)
+    assert epsilon_of(all_of, 1e-5) == epsilon_of(all_of[::-1], 1e-5) == pytest.approx(wanted, abs=1e-6)
+    assert epsilon_of(all_of, 1e-5) < sum(epsilon_of([each], 1e-5) for each in all_of)
+    assert epsilon_of([], 1e-5) == 0.0
+
+
+def test_k_signatures_of_half_the_noise_over_the_root_of_k_cost_what_clustering_says() -> None:
+    assert epsilon_of([Release(2.0 / 2 / 2**0.5)], 1e-5) == signature_epsilon(2.0, 1e-5, 2)
+
+
+@pytest.mark.parametrize(("epsilon", "share", "steps"), [(8.0, 1.0, 20), (1.0, 1.0, 3), (8.0, 0.1, 100), (2.0, 0.05, 40)])
+def test_the_noise_costs_what_is_asked_at_most_and_hardly_less(epsilon: float, share: float, steps: int) -> None:
+    noise = noise_for(epsilon, 1e-5, share, steps)
+    assert epsilon_of([Release(noise, share, steps)], 1e-5) <= epsilon
+    assert epsilon_of([Release(noise / 1.003, share, steps)], 1e-5) > epsilon
+
+
+def test_noise_that_hides_nothing_has_a_price_beyond_any_budget_and_no_distribution_is_made() -> None:
+    assert epsilon_of([Release(0.001)], 1e-5) > 1e5
+    assert epsilon_of([Release(0.001), Release(1.0, 0.1)], 1e-5) == epsilon_of([Release(0.01, 0.1)], 1e-5) == float("inf")
+
+
+def test_to_hide_a_whole_site_of_twelve_takes_hundreds_of_clips() -> None:
+    noise = get_sigma_gaussian(8.0, 1e-5) * 20**0.5
+    assert noise == pytest.approx(2.7, abs=0.05)
+    assert (noise / 12, noise / 12 * 8.06e6**0.5) == (pytest.approx(0.22, abs=0.005), pytest.approx(635, abs=1))

@@ -1,0 +1,179 @@
+"""Clipped sums beside a loop over single sentences, and noise of the right size from the right source."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.read import Pair
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, tensor_set
+from fedlingua.privacy.clipping import Clipping, PrivateSteps, gaussian
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
+from fedlingua.training.accumulate import StepGradient
+from fedlingua.training.batches import pad
+from fedlingua.training.head import HeadUse
+from fedlingua.training.translation import encode_pairs
+
+SMALL = {"adapter.dim": 4, "lora.rank": 3}
+
+
+@pytest.fixture
+def load(family_folder: Callable[[str], Path]) -> Callable[[str], Backbone]:
+    return lambda name: load_backbone(family_folder(name), name)
+
+
+def prepared(backbone: Backbone, name: str, **options: Any) -> dict[str, nn.Parameter]:
+    """Attach a tensor set, away from its start, where some gradients are 0; return its parameters."""
+    settings = settings_from({**default_run_config(), **SMALL, **options, "method": "adapter-fed", "tensor-set": name})
+    TENSOR_SETS[name].attach(backbone.model, settings)
+    trained = set(tensor_set(backbone.model, name).names)
+    drawn = torch.Generator().manual_seed(5)
+    found = {key: parameter for key, parameter in backbone.model.named_parameters() if key in trained}
+    with torch.no_grad():
+        for parameter in found.values():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=drawn)
+    return found
+
+
+def some(backbone: Backbone, phrases: dict[str, list[str]], number: int = 7) -> list[Any]:
+    pairs = [Pair(*both) for both in zip(phrases["de"][:number], phrases["fr"][:number], strict=True)]
+    return encode_pairs(pairs, Direction("de", "fr"), backbone.codec, 32)
+
+
+def one_by_one(
+    backbone: Backbone, trained: dict[str, nn.Parameter], examples: list[Any]
+) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """The gradient of each sentence's mean loss a token by autograd, and its norm."""
+    backbone.model.requires_grad_(False)
+    for parameter in trained.values():
+        parameter.requires_grad_(True)
+    gradients = []
+    for example in examples:
+        nll, tokens = pad([example], backbone.codec).nll(backbone.model)
+        found = torch.autograd.grad(nll / tokens, list(trained.values()))
+        gradients.append(dict(zip(trained, found, strict=True)))
+    return gradients, torch.stack([torch.cat([each.flatten() for each in one.values()]).norm() for one in gradients])
+
+
+def clipped(
+    backbone: Backbone, trained: dict[str, nn.Parameter], step: list[list[Any]], clip: float, **how: Any
+) -> dict[str, Tensor]:
+    """The same sum by book-keeping, without noise."""
+    backbone.model.requires_grad_(False)
+    clipping = Clipping(backbone.model, trained, PrivateSteps(1.0, clip, 0.0), 1.0)
+    with clipping.recording():
+        StepGradient(backbone.model, backbone.codec, "fp32", clipping=clipping, **how)(step)
+    found = {name: parameter.grad for name, parameter in trained.items() if parameter.grad is not None}
+    backbone.model.zero_grad(set_to_none=True)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [(family, name) for family in ("nllb", "qwen3", "gemma3") for name in ("adapters", "lora", "lora-sb", "norms", "full")]
+    + [("nllb", "controllers"), ("t5", "adapters"), ("t5", "norms"), ("marian", "lora")],
+)
+def test_the_clipped_sum_is_that_of_single_sentences(
+    family: str, name: str, load: Callable[[str], Backbone], phrases: dict[str, list[str]]
+) -> None:
+    backbone = load(family)
+    options = {"lora.targets": "q_proj,v_proj,fc1" if family == "nllb" else "q_proj,v_proj"}
+    trained = prepared(backbone, name, **options)
+    examples = some(backbone, phrases)
+    gradients, norms = one_by_one(backbone, trained, examples)
+    clip = float(norms.median())
+    factors = (clip / norms).clamp(max=1.0)
+    assert 0 < (factors < 1).sum() < len(factors)
+    wanted = {key: sum(factor * one[key] for factor, one in zip(factors, gradients, strict=True)) for key in trained}
+    scale = max(float(each.abs().max()) for each in wanted.values())
+    in_pieces: dict[str, Any] = {"pass_tokens": 8, "use": HeadUse(5)}
+    for step, how in (([examples], {}), ([examples[:3], examples[3:]], {}), ([examples], in_pieces)):
+        found = clipped(backbone, trained, step, clip, **how)
+        for key in trained:
+            torch.testing.assert_close(
+                found[key], wanted[key], rtol=1e-5, atol=1e-5 * scale, msg=lambda text, key=key: f"{key}: {text}"
+            )
+
+
+def test_a_clip_longer_than_all_gradients_leaves_their_plain_sum(backbone: Backbone, examples: list[Any]) -> None:
+    trained = prepared(backbone, "adapters")
+    gradients, norms = one_by_one(backbone, trained, examples)
+    found = clipped(backbone, trained, [examples], 2 * float(norms.max()))
+    for name, summed in found.items():
+        torch.testing.assert_close(summed, sum(one[name] for one in gradients), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "tensor"),
+    [("nllb", "ia3", "ia3_l"), ("t5", "full", "relative_attention_bias.weight"), ("mbart", "full", "embed_positions.weight")],
+)
+def test_what_cannot_be_clipped_is_refused_by_name(
+    family: str, name: str, tensor: str, load: Callable[[str], Backbone], mbart50: Path
+) -> None:
+    backbone = load_backbone(mbart50, "mbart") if family == "mbart" else load(family)
+    trained = prepared(backbone, name)
+    with pytest.raises(ConfigError, match=rf"{tensor}\S* belongs to a \w+, whose gradient cannot be clipped"):
+        Clipping(backbone.model, trained, PrivateSteps(1.0, 1.0, 1.0), 1.0)
+
+
+def test_no_gradient_of_a_single_sentence_is_in_memory(backbone: Backbone, examples: list[Any], monkeypatch: Any) -> None:
+    """Nothing that the clipping makes is as large as two sentences' gradients of the largest matrix: batch x height x width."""
+    trained = {"model.decoder.layers.0.fc1.weight": backbone.model.get_parameter("model.decoder.layers.0.fc1.weight")}
+    largest = max(each.numel() for each in trained.values())
+    sizes: list[int] = []
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = func(*args, **(kwargs or {}))
+            if isinstance(made, Tensor):
+                sizes.append(made.numel())
+            return made
+
+    add = Clipping.add
+
+    def watched(self: Clipping, predicted: Tensor) -> None:
+        with Watch():
+            add(self, predicted)
+
+    monkeypatch.setattr(Clipping, "add", watched)
+    short = [type(one)(one.source[:4], one.target[:4]) for one in examples[:8]]
+    clipped(backbone, trained, [short], 0.1)
+    assert sizes
+    assert max(sizes) <= largest < 8 * largest
+
+
+def test_noise_is_normal_and_of_the_right_size() -> None:
+    """Kolmogorov's statistic of 200,000 numbers is above 0.0054 once in 100,000 times; their mean is off by more than 0.01 once in 10^5."""
+    drawn = gaussian(200_001).double()
+    assert drawn.shape == (200_001,)
+    assert stats.kstest(drawn.numpy(), "norm").statistic < 0.0054
+    assert abs(float(drawn.mean())) < 0.01
+    assert abs(float(drawn.std()) - 1) < 0.0075
+    pairs = torch.corrcoef(torch.stack([drawn[:100_000], drawn[100_001:200_001]]))[0, 1]
+    assert abs(float(pairs)) < 0.015
+
+
+def test_a_step_without_sentences_is_noise_of_clip_times_noise_over_the_expected_number(backbone: Backbone) -> None:
+    trained = prepared(backbone, "adapters")
+    backbone.model.requires_grad_(False)
+    clipping = Clipping(backbone.model, trained, PrivateSteps(0.1, clip=0.5, noise=3.0), expected=4.0)
+    torch.manual_seed(7)  # has no part in it
+    with clipping.recording():
+        assert StepGradient(backbone.model, backbone.codec, "fp32", clipping=clipping)([]) == []
+    first = torch.cat([parameter.grad.flatten() for parameter in trained.values()])  # type: ignore[union-attr]
+    assert float(first.std()) == pytest.approx(0.5 * 3.0 / 4.0, rel=0.1)
+    assert abs(float(first.mean())) < 0.05
+    backbone.model.zero_grad(set_to_none=True)
+    torch.manual_seed(7)
+    clipping.finish()
+    again = torch.cat([parameter.grad.flatten() for parameter in trained.values()])  # type: ignore[union-attr]
+    assert not torch.isclose(first, again).all()
+    assert abs(float(torch.corrcoef(torch.stack([first, again]))[0, 1])) < 0.2

@@ -1,0 +1,123 @@
+"""Private local training: which sentences are in a step, what a step is, and that the seed decides nothing of it."""
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
+from fedlingua.backbones.load import Backbone
+from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
+from fedlingua.exchange.tensors import Tensors
+from fedlingua.privacy.clipping import PrivateSteps
+from fedlingua.training.batches import pad
+from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
+
+HOW = LocalTraining(
+    batch_size=8, accumulation=1, epochs=1, learning_rate=0.5, whole_steps=True, precision="fp32", optimizer="sgd"
+)
+
+
+class Site:
+    """A backbone with adapters, without dropout, that trains privately from the same tensors as often as it is asked to."""
+
+    def __init__(self, backbone: Backbone, examples: list[Any]) -> None:
+        self.model, self.codec, self.examples = backbone.model, backbone.codec, examples
+        attach_adapters(self.model, AdapterConfig(4, place="before-dropout"), seed=1)
+        self.set = tensor_set(self.model, "adapters")
+        self.initial = read_tensors(self.model, self.set)
+        for module in self.model.modules():
+            if isinstance(getattr(module, "dropout", None), float):
+                module.dropout = 0.0
+
+    def trained(self, private: PrivateSteps, how: LocalTraining = HOW, **more: Any) -> tuple[Tensors, LocalResult]:
+        write_tensors(self.model, self.initial)
+        result = train_locally(self.model, self.set.names, [self.examples], self.codec, how, "seed", private=private, **more)
+        return read_tensors(self.model, self.set), result
+
+
+@pytest.fixture
+def site(backbone: Backbone, examples: list[Any]) -> Site:
+    torch.set_num_threads(1)
+    return Site(backbone, examples)
+
+
+def test_an_epoch_is_a_step_along_the_mean_of_the_sentences_gradients(site: Site) -> None:
+    """Without noise, and with a clip that clips nothing."""
+    wanted = {name: np.zeros_like(array) for name, array in site.initial.items()}
+    parameters = {name: site.model.get_parameter(name) for name in site.set.names}
+    for parameter in parameters.values():
+        parameter.requires_grad_(True)
+    for example in site.examples:
+        nll, tokens = pad([example], site.codec).nll(site.model)
+        for name, slope in zip(parameters, torch.autograd.grad(nll / tokens, list(parameters.values())), strict=True):
+            wanted[name] += slope.numpy() / len(site.examples)
+    got, result = site.trained(PrivateSteps(1.0, 1e6, 0.0))
+    assert (result.steps, result.num_examples) == (1, 21)
+    for name in wanted:
+        np.testing.assert_allclose(got[name], site.initial[name] - 0.5 * wanted[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 3}, {"tokens_per_batch": 64}, {"micro_tokens": 40}, {"head_chunk": 4}])
+def test_how_a_step_is_cut_changes_nothing(site: Site, changes: dict[str, Any]) -> None:
+    plain, _ = site.trained(PrivateSteps(1.0, 0.2, 0.0))
+    cut, result = site.trained(PrivateSteps(1.0, 0.2, 0.0), replace(HOW, **changes))
+    assert (result.steps, result.num_examples) == (1, 21)
+    for name in plain:
+        np.testing.assert_allclose(cut[name], plain[name], rtol=1e-4, atol=1e-6)
+
+
+def test_noise_moves_every_tensor_by_rate_x_noise_x_clip_over_the_expected_sentences(site: Site) -> None:
+    private = PrivateSteps(0.5, clip=0.01, noise=40.0)
+    got, _ = site.trained(private)
+    moved = np.concatenate([(got[name] - site.initial[name]).ravel() for name in got])
+    assert moved.std() == pytest.approx(0.5 * 40.0 * 0.01 / (0.5 * 21), rel=0.1)
+
+
+def test_two_trainings_with_one_seed_have_other_noise(site: Site) -> None:
+    (one, _), (other, _) = (site.trained(PrivateSteps(1.0, 0.1, 1.0)) for _ in range(2))
+    moved = [np.concatenate([(each[name] - site.initial[name]).ravel() for name in each]) for each in (one, other)]
+    assert not np.isclose(*moved, rtol=1e-3).mean() > 0.05
+    assert abs(np.corrcoef(*moved)[0, 1]) < 0.9
+
+
+def test_each_sentence_is_in_a_step_by_itself_with_the_same_probability() -> None:
+    """400 steps on 50 numbers with 0.3: each comes 120 times, with a deviation of 9.2; the sizes have a variance of 10.5."""
+
+    class One(int):
+        length = (3, 3)
+
+    drawn, texts = Random(3), [[One(number) for number in range(20)], [One(number) for number in range(20, 50)]]
+    times, sizes = Counter[int](), list[int]()
+    for _ in range(400):
+        (step,) = HOW.private_steps(texts, drawn, 0.3)  # type: ignore[arg-type]
+        taken: list[Any] = [one for batch in step for one in batch]
+        assert len(set(taken)) == len(taken)
+        assert all(0 < len(batch) <= 8 for batch in step)
+        times.update(taken)
+        sizes.append(len(taken))
+    assert all(abs(times[number] - 120) < 5 * 9.2 for number in range(50))
+    assert np.var(sizes) == pytest.approx(10.5, rel=0.35)
+    assert np.mean(sizes) == pytest.approx(15.0, abs=0.8)
+
+
+def test_a_step_may_draw_nobody_and_is_noise_then(site: Site) -> None:
+    assert HOW.private_steps([site.examples], Random(1), 1e-9) == [[]]
+    got, result = site.trained(PrivateSteps(1e-9, 1e-8, 0.5), replace(HOW, epochs=2))
+    assert (result.steps, result.num_examples, result.num_tokens) == (2, 0, 0)
+    moved = np.concatenate([(got[name] - site.initial[name]).ravel() for name in got])
+    assert moved.std() == pytest.approx(2**0.5 * 0.5 * 0.5 * 1e-8 / (1e-9 * 21), rel=0.1)
+
+
+def test_adams_state_and_the_pull_to_the_start_work_on_noised_gradients(site: Site) -> None:
+    state: dict[str, Any] = {}
+    how = replace(HOW, optimizer="adam", learning_rate=1e-3, epochs=3, proximal_mu=0.1, clip_norm=1.0)
+    got, _ = site.trained(PrivateSteps(1.0, 0.1, 1.0), how, state=state)
+    assert {float(state[f"{name}/step"][0]) for name in got} == {3.0}
+    assert all(np.isfinite(array).all() for array in got.values())
+    assert not any(parameter.requires_grad for parameter in site.model.parameters())
+    assert not any(module._forward_hooks for name, module in site.model.named_modules() if name.endswith((".down", ".up")))
