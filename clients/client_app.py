@@ -168,7 +168,7 @@ def signature(message: Message, node: Node) -> RecordDict:
     from clients.signature import signature as signature_of
 
     task, client = _client(message.content.config_records, node)
-    folder, consent = node.signatures(task.site, task.run), node.consent(task.site)
+    folder, consent = node.signatures(task.site, task.run), node.consent(task.site, task.run)
     arrays = signature_of(task.site, client.examples("train"), client.trainable, client.settings, folder, consent)
     records = _reply(task)
     records[protocol.ARRAYS] = to_record(arrays)
@@ -348,6 +348,8 @@ def finish(message: Message, node: Node) -> RecordDict:
     records = _reply(task)
     received = client.received.receive(message.content)
     for name, scores in client.finish(received, task.round, task.own).items():
+        if node.guard and node.settings.trains_privately:
+            scores = scores.of_federation()
         sums = {
             protocol.SCORES_PREFIX: scores.result,
             protocol.BASE_SCORES_PREFIX: scores.base,
@@ -379,6 +381,7 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     about = task.site, texts, trainable, node.settings, folder, node.base_results, task.shares
     client = _client_class(node.settings)(*about)
     client.note = partial(node.note, task.site)
+    client.ledger = node.consent(task.site, task.run).ledger
     return task, client
 
 

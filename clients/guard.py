@@ -86,6 +86,8 @@ class Guard:
             on = self._used if kind in (DESCRIBE, DIGESTS, LEAKS) else {split: self._used[split]}
             on = on if measure is None else {**on, "dev": self._used["dev"]}
             note = {"sentences": on, "tensors": num_tensors(content)}
+            if site != NODE and (spent := self.file.ledger(site).spent):
+                note["epsilon"] = spent
         if before and before[0].object_id != content.object_id:  # a node that comes back must describe itself as before
             raise ExchangeError(
                 "this site's text or backbone has changed since the run began; resume the run, or start a new one"
@@ -113,8 +115,11 @@ class Guard:
             self._used[split] += sum(len(text.splits[split]) for text in texts.values())
 
     def check_update(self, step_sizes: Callable[[], Sequence[int]]) -> None:
-        """Raise ExchangeError if the update would reveal too much. step_sizes: counts the examples of each optimiser step."""
-        if self.settings.how.travels:
+        """Raise ExchangeError if the update would reveal too much, which noise of `dp.epsilon` prevents however few the steps.
+
+        step_sizes: counts the examples of each optimiser step.
+        """
+        if self.settings.how.travels and not self.settings.trains_privately:
             self.file.limits.check_update(step_sizes())
 
 

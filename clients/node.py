@@ -6,7 +6,6 @@ deployed node has a site file of its own (`site-file` in its node config); paths
 """
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from clients.guard import Guard
 from fedlingua.common import cache
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.bundle import approved
+from fedlingua.consent.ledger import Ledger
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SITE_FILE, SiteFile, read_site_file
 from fedlingua.corpora.rules import TextRules
@@ -36,14 +36,14 @@ _log = logging.getLogger("fedlingua.client")
 
 @dataclass(frozen=True)
 class Consent:
-    """What a site permits for its signatures.
+    """What a site permits.
 
-    raw: Whether raw gradients may leave it. max_epsilon: The bound of all its private signatures together. noise: Source of their noise.
+    raw: Whether raw gradients may leave it. noise: Source of its signatures' noise. ledger: What its noised replies may cost together.
     """
 
     raw: bool
-    max_epsilon: float
     noise: Random
+    ledger: Ledger
 
 
 def node_of(context: Context, settings: Settings) -> "Node":
@@ -107,10 +107,11 @@ class SimulatedNode:
         """Report a site's progress after the last round. step: whether the line begins or ends a step."""
         RunFolder(run_directory(self.settings, self._run_id)).event("site", site=site, text=line, step=step)
 
-    def consent(self, site: str) -> Consent:
-        """Return what the site permits for its signatures."""
+    def consent(self, site: str, run: str) -> Consent:
+        """Return what the site permits."""
         # Nothing leaves the machine, and the same seed gives the same bytes.
-        return Consent(True, math.inf, Random(f"{self.settings.seed}/{site}/noise"))
+        ledger = Ledger(self.directory(site, run) / "ledger.json")
+        return Consent(True, Random(f"{self.settings.seed}/{site}/noise"), ledger)
 
     def overlap_key(self) -> bytes:
         """Return the key under which sentences are hashed, to be compared with other sites'."""
@@ -150,9 +151,9 @@ class DeployedNode:
     def note(self, site: str, line: str, step: bool) -> None:
         _log.info("site %s: %s", site, line)
 
-    def consent(self, site: str) -> Consent:
+    def consent(self, site: str, run: str) -> Consent:
         # The server knows the run's seed, so the noise must not follow from it.
-        return Consent(self._file.raw_gradients, self._file.max_epsilon, SystemRandom())
+        return Consent(self._file.raw_gradients, SystemRandom(), self._file.ledger(site))
 
     @property
     def trust(self) -> "Trust | None":

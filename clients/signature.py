@@ -1,8 +1,7 @@
 """A site's signatures, from which clusters are made: computed once, stored, and charged to the site's privacy budget.
 
 A server that could ask for the same signature with new noise again and again would average the noise away. So a reply is stored under
-a hash of all that determines it and is returned unchanged. Over all runs, the epsilons of different private replies add up to no more
-than the site's `max-epsilon`.
+a hash of all that determines it and is returned unchanged. Each private reply that is made is an entry of the site's ledger.
 """
 
 import hashlib
@@ -10,6 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,11 @@ from safetensors.numpy import load_file
 
 from clients.node import Consent
 from fedlingua.backbones.bottleneck import BottleneckAdapter
-from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.errors import ExchangeError
+from fedlingua.consent.ledger import Entry
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import save_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.runs.folder import json_text, replace_text
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example
 from fedlingua.training.signature import (
@@ -55,29 +54,15 @@ def signature(
             "or the site's file allow them: [node] raw-gradients = true"
         )
     if not file.is_file():
-        _pay(site, settings, folder, consent.max_epsilon)
+        if settings.signature_form == "private":
+            number = len(settings.signature_adapters)
+            what = f"{number} private signature{'s' * (number > 1)} under signature.noise = {settings.signature_noise:g}"
+            # Before it is made, so an interrupted request counts as answered. The clip counts twice, since its guarantee is for a sentence
+            # that is replaced, and that of k signatures grows with sqrt(k): see clustering.privacy.
+            consent.ledger.enter(Entry(token_hex(), what, "", settings.signature_noise / 2 / number**0.5))
         arrays = _made(examples, trainable, settings, consent.noise)
         save_tensors(arrays, file)
     return dict(load_file(file))
-
-
-def _pay(site: str, settings: Settings, folder: Path, max_epsilon: float) -> None:
-    """Record the epsilon of a new private reply before it is computed; an interrupted request counts as answered."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ledger = folder / "given.json"
-    given = json.loads(ledger.read_text(encoding="utf-8"))["given"] if ledger.is_file() else []
-    if settings.signature_form == "private":
-        number = len(settings.signature_adapters)
-        epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta, number)
-        spent = sum(entry["epsilon"] for entry in given)
-        if spent + epsilon > max_epsilon:
-            raise ExchangeError(
-                f"{number} private signature{'s' * (number > 1)} under signature.noise = {settings.signature_noise:g} costs epsilon = "
-                f"{epsilon:.3g} and {spent:.3g} "
-                f"are spent; this site gives away {max_epsilon:g} in all: more noise, or a larger [node] max-epsilon in the site's file"
-            )
-        given.append({"epsilon": epsilon, "delta": settings.signature_delta})
-        replace_text(ledger, json_text({"given": given}))
 
 
 def _made(examples: Sequence[Example], trainable: Trainable, settings: Settings, noise: Random) -> dict[str, Signature]:

@@ -21,11 +21,14 @@ import numpy as np
 import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
+from safetensors.numpy import load_file
 
 from clients.received import ReceivedFiles
 from clients.round_files import RoundFiles
 from clients.shared_private import rests
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.hashing import sha256
+from fedlingua.consent.ledger import Ledger
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import Scores
@@ -37,11 +40,12 @@ from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
-from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
-from fedlingua.personalization.phase import Kept, SiteModel, choose_model
+from fedlingua.personalization.phase import Kept, SiteModel, choose_model, digest_of
+from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.controls import CONTROL, Controls
@@ -89,6 +93,8 @@ class SiteClient(NumPyClient):
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
         """Called with a line of progress after the last round, and whether the line begins or ends a step."""
         self.controls = RoundFiles(folder / "controls")
+        self.ledger = Ledger(folder / "ledger.json")
+        """What private training costs; a deployed site's is of all runs."""
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------
@@ -101,7 +107,7 @@ class SiteClient(NumPyClient):
             task: The round, and the stage of the site's own tensors to continue from.
 
         Returns:
-            The update, by name, and the training loss as sums.
+            The update, by name, and the training loss as sums; of private training its steps and seconds alone.
         """
         self.forget(task.keep)
         self.start_round(task.round)
@@ -115,12 +121,56 @@ class SiteClient(NumPyClient):
         else:
             self.load(received, task.own)
             center = of_the_model(received) if task.proximal_mu else None
-            result = self._train_model(*self._round_of(task), optimizer, task.proximal_mu, center, controls)
+            train = partial(self._train_model, *self._round_of(task), optimizer, task.proximal_mu, center, controls)
+            private = self.settings.trains_privately
+            result = self._privately(train, received, task, optimizer, controls) if private else train()
             update = read_joined(self.trainable.model, without_companions(self._travels))
         if self.settings.companions:
             update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
         self._store(stage, optimizer, controls)
-        return update, dataclasses.asdict(result)
+        sums = dataclasses.asdict(result)
+        return update, {name: sums[name] for name in ("steps", "seconds")} if self.settings.trains_privately else sums
+
+    def _privately(
+        self,
+        train: Callable[..., LocalResult],
+        received: NamedTensors,
+        task: Task,
+        optimizer: dict[str, Numbers] | None,
+        controls: Controls | None,
+    ) -> LocalResult:
+        """Train the current model with noise, and enter the cost in the site's ledger before anything of it can leave.
+
+        The result is stored first. A request that comes again, as in a resumed run, gets it once more, which costs nothing.
+        """
+        settings, model, trained = self.settings, self.trainable.model, self.trainable.trained
+        asked = digest_of(f"{task.run}/{self.site}/{task.round}/{task.own}/{settings.hash()}", received)
+        entry = self.ledger.of_round(settings, task.run, task.round)
+        file = self.folder / "private" / f"{task.round:04d}-{asked[:32]}.safetensors"
+        if file.is_file():
+            stored = load_file(file)
+            write_tensors(model, _under("model/", stored))
+            if optimizer is not None:
+                optimizer.update(_under("optimizer/", stored))
+            if controls:
+                controls.steps, controls.sums = 1, {name: torch.tensor(each) for name, each in _under("control/", stored).items()}
+            result = LocalResult(0.0, 0, 0, settings.local_epochs, 0.0)
+        else:
+            self.ledger.check_round(entry, settings)
+            result = train(private=PrivateSteps(entry.share, settings.dp_clip, entry.noise))
+            kinds = {
+                "model/": read_tensors(model, trained),
+                "optimizer/": optimizer or {},
+                "control/": controls.next_own() if controls else {},
+            }
+            save_tensors({f"{kind}{name}": each for kind, named in kinds.items() for name, each in named.items()}, file)
+            for old in file.parent.glob("*.safetensors"):
+                if int(old.name[:4]) < task.round - 1:
+                    old.unlink()
+        entry = dataclasses.replace(entry, key=sha256(file))  # by what is sent: trained anew, it is something else
+        self.ledger.enter(entry, partial(self.ledger.check_round, settings=settings))
+        _log.info("site %s: %s: epsilon %.3g is spent in all", self.site, entry.what, self.ledger.spent)
+        return result
 
     def coded(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, Numbers]:
         """Code the change by training. What the code leaves out is added to a later one (Karimireddy et al. 2019, algorithm 2).
@@ -213,7 +263,8 @@ class SiteClient(NumPyClient):
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train one round, `config["round"]` or 1; return the update, the number of examples and the sums."""
         update, sums = self.train(self._named(parameters), self._task(config))
-        return [tensor.copy() for tensor in update.values()], sums["num_examples"], sums
+        number = sum(len(text.splits["train"]) for text in self.texts.values())
+        return [tensor.copy() for tensor in update.values()], sums.get("num_examples", number), sums
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
         """Measure the dev text; return nats a token, the number of sentences and the sums."""
@@ -325,23 +376,25 @@ class SiteClient(NumPyClient):
         proximal_mu: float = 0.0,
         towards: NamedTensors | None = None,
         controls: Controls | None = None,
+        private: PrivateSteps | None = None,
     ) -> LocalResult:
         """Train the current model for as long as a round, in this process or in several of this machine.
 
         Args:
             towards: The tensors that `proximal_mu` pulls to; None: those that training begins with.
             controls: SCAFFOLD's, which correct every step.
+            private: How steps are made private; None where nothing of the result leaves the site.
         """
         texts, model = self.training_texts, self.trainable.model
-        if settings.processes > 1 and (proximal_mu or controls):
-            what = "scaffold = true" if controls else f"{PROXIMAL_MU} = {proximal_mu:g}"
+        if settings.processes > 1 and (proximal_mu or controls or private):
+            what = "dp.epsilon" if private else "scaffold = true" if controls else f"{PROXIMAL_MU} = {proximal_mu:g}"
             raise ExchangeError(f"{what} trains in one process only; give processes = 1")
         if settings.processes > 1:
             job = Job(settings, read_tensors(model, self.trainable.whole), texts, seed, optimizer, this_round)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")
         names, codec = self.trainable.trained.names, self.trainable.backbone.codec
         how = dataclasses.replace(LocalTraining.of(settings), proximal_mu=proximal_mu)
-        train = partial(train_locally, this_round=this_round, towards=towards, controls=controls)
+        train = partial(train_locally, this_round=this_round, towards=towards, controls=controls, private=private)
         return train(model, names, texts, codec, how, seed, optimizer)
 
     def _beside(
@@ -360,6 +413,11 @@ class SiteClient(NumPyClient):
             examples = Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
         use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
         return examples_nll(self.trainable.model, codec, examples, self.settings.precision, use)
+
+
+def _under(prefix: str, tensors: NamedTensors) -> Tensors:
+    """Return the tensors whose names begin with the prefix, without it."""
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
 
 
 _CONFIG = {"round": 1, "attempt": 1, "own_round": 0, "own_attempt": 0}

@@ -26,6 +26,8 @@ MOST_LOSS = 4.0
 """Highest possible loss as a multiple of ln(vocabulary), the loss of a model that guesses uniformly."""
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
+SECRET_SUMS = ("nll_sum", "num_tokens", "num_examples")
+"""Of private training these stay at the site: no noise covers them."""
 ACCOUNT_KEYS = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 DOCUMENT_KEYS = {"failures", "failed_documents"}
 """Further keys, if a site's hook failed on some documents."""

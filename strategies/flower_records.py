@@ -120,7 +120,7 @@ def content_of(update: Update, sums: Sums, tensor_set: TensorSet, task: Any) -> 
     metrics: dict[str, Any] = {
         WEIGHT: update.num_examples,
         LOSS: update.loss,
-        "num-tokens": sums["num_tokens"],
+        "num-tokens": sums.get("num_tokens", 0),
         "steps": sums["steps"],
     }
     return RecordDict({protocol.TASK: task, protocol.ARRAYS: arrays, protocol.METRICS: MetricRecord(metrics)})

@@ -118,7 +118,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
     dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if expected.measures else None
     # The size that weights by size use: the sentences trained on (Liu et al. 2023, eq. 2) or, if these are a sample, all that they
     # are drawn from (N_i of Manoel et al. 2022, eq. 2).
-    size = int(expected.about["train"] if settings.draws else sums["num_examples"])
+    size = int(expected.about["train"] if settings.draws or settings.trains_privately else sums["num_examples"])
     if received is None:
         if arrays:
             raise ExchangeError("carries tensors, which stay at the sites under this method")
@@ -145,7 +145,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
     projections = _projections(reply.content.get(protocol.PROJECTIONS), tensor_set) if settings.crosses else None
     if projections is not None:
         change = checks.check_projections(projections, change, tensor_set)
-    update = Update(expected.site, tensors, size, selection, sums["nll_sum"] / sums["num_tokens"])
+    update = Update(expected.site, tensors, size, selection, sums["nll_sum"] / sums["num_tokens"] if "nll_sum" in sums else 0.0)
     return Training(update, sums, change, digest, deviations, projections, dev)
 
 
@@ -159,6 +159,12 @@ def parse_probe(reply: Message, expected: Expected) -> Sums:
 def _training_sums(metrics: MetricRecord, wanted: Sequence[str], expected: Expected) -> Sums:
     """Return the sums of a training; refuse those that the settings and the site's account of its text do not allow."""
     settings, epochs = expected.settings, expected.settings.local_epochs
+    if settings.trains_privately:
+        sums = checks.check_numbers(metrics, [name for name in wanted if name not in checks.SECRET_SUMS])
+        checks.check_seconds(sums, expected.most_seconds)
+        if sums["steps"] != epochs:
+            raise ExchangeError(f"steps = {sums['steps']!r}; wanted {epochs}, one in each epoch of private training")
+        return sums
     least, most = (_in_an_epoch(number, settings) * epochs for number in _examples(settings, expected.about))
     possible = checks.Possible((least, most), (1, settings.max_tokens), expected.most_loss, expected.most_seconds)
     sums = checks.check_sums(metrics, wanted, possible)
@@ -190,6 +196,8 @@ def _examples(settings: Settings, about: Mapping[str, Any]) -> tuple[int, int]:
 
 def most_steps(settings: Settings, about: Mapping[str, Any]) -> int:
     """Return the most optimiser steps that a site takes in a round, by its own account of its text."""
+    if settings.trains_privately:
+        return settings.local_epochs
     of_epoch = _in_an_epoch(_examples(settings, about)[1], settings)
     window = 1 if settings.tokens_per_batch else settings.batch_size * settings.accumulation
     return math.ceil(of_epoch / window) * settings.local_epochs

@@ -250,7 +250,7 @@ class SiteStrategy(Rounds):
         settings, names, distances = self.settings, self.tensor_set.names, dict[str, Distance]()
         verdicts, furthest = dict[str, Verdict](), 1.0
         for site, (sums, change) in changes.items() if self.travels and settings.max_update_ratio else ():
-            steps = int(min(sums["steps"], sums["num_examples"]))  # a step has at least one example
+            steps = int(min(sums["steps"], sums.get("num_examples", math.inf)))  # a step has at least one example
             rates = learning_rates(settings, number, max(1, steps))
             # An averaged Adam may have more steps behind it than this site's own.
             before = {"fresh": 0, "kept": (number - 1) * len(rates), "averaged": MOST_STEPS}[settings.optimizer_state]
@@ -281,7 +281,8 @@ class SiteStrategy(Rounds):
             record["seconds"]["select"] = round(sums[protocol.SELECT_S], 6)
         if protocol.THETA in sums:
             record["theta"] = sums[protocol.THETA]
-        record["train_loss"] = sums["nll_sum"] / sums["num_tokens"]
+        if "nll_sum" in sums:
+            record["train_loss"] = sums["nll_sum"] / sums["num_tokens"]
         record["steps"] = int(sums["steps"])
         record["tensors_sent"] = selection.num_tensors if selection else len(self.tensor_set.specs) if self.travels else 0
         if self.travels:

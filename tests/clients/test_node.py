@@ -229,12 +229,14 @@ def test_a_sites_log_says_once_that_its_cpu_has_no_bf16(
 def test_a_deployed_site_gives_no_raw_gradients_unless_its_file_says_so_and_its_noise_is_nobodys_guess(
     settings: Settings, tmp_path: Path
 ) -> None:
-    consent = deployed(settings, site_file(tmp_path)).consent("clinic")
-    assert (consent.raw, consent.max_epsilon) == (False, 10.0)
+    consent = deployed(settings, site_file(tmp_path)).consent("clinic", "run")
+    assert (consent.raw, consent.ledger.max_epsilon, consent.ledger.delta) == (False, 10.0, 1e-5)
     assert isinstance(consent.noise, SystemRandom)
-    more = "[node]\nraw-gradients = true\nmax-epsilon = 3\n"
-    consent = deployed(settings, site_file(tmp_path, more=more)).consent("clinic")
-    assert (consent.raw, consent.max_epsilon) == (True, 3.0)
+    more = "[node]\nraw-gradients = true\nmax-epsilon = 3\nmax-delta = 1e-6\n"
+    host = deployed(settings, site_file(tmp_path, more=more))
+    consent = host.consent("clinic", "run")
+    assert (consent.raw, consent.ledger.max_epsilon, consent.ledger.delta) == (True, 3.0, 1e-6)
+    assert consent.ledger.file == host.consent("clinic", "another run").ledger.file  # of all runs together
 
 
 def test_what_a_deployed_site_has_given_lies_by_site_and_not_by_run(settings: Settings, tmp_path: Path) -> None:

@@ -36,12 +36,27 @@ def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
     yield f"at most {settings.rounds} rounds of {epochs}, {settings.accumulation} x {batch} a step; selection {settings.selected_by}"
     scored = f"{settings.metrics} of {settings.score_split} at the end, beam {settings.beam}"
     yield f"measures the loss of {settings.evaluate_share:.0%} of dev every {settings.evaluate_every} round(s), and {scored}"
+    if settings.trains_privately:
+        yield private_words(settings)
     if settings.chooses:
         passes = settings.keep_passes or settings.rounds
         most = f"{settings.rounds + passes} passes alone and {passes} on from the federation's model"
         yield f"chooses at the end what it keeps, by {settings.keep_by} on dev: trains at most {most}"
     yield f"text split by {rules.split}; of text rules besides: {_other(rules.flat(), TextRules(split=rules.split).flat())}"
     yield f"settings other than the defaults: {_other(settings.flat(), default_run_config())}"
+
+
+def private_words(settings: Settings) -> str:
+    """Return the guarantee of a run's private training in words."""
+    each = (
+        "each on all sentences"
+        if settings.private_share >= 1
+        else f"a sentence in each with probability {settings.private_share:g}"
+    )
+    return (
+        f"all rounds together tell of a single sentence pair of train at most epsilon = {settings.dp_epsilon:g} at delta = "
+        f"{settings.dp_delta:g}: {settings.rounds * settings.local_epochs} noised steps, {each}; the dev loss and scores have no noise"
+    )
 
 
 def _other(values: Mapping[str, object], defaults: Mapping[str, object]) -> str:
@@ -66,7 +81,7 @@ def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
         sent[protocol.SIGNATURE] = (
             f"once a run, if this site's file allows it: the raw gradient of {adapters}, out of which text can be read"
         )
-    if settings.chooses:
+    if settings.chooses and not settings.trains_privately:
         sent[protocol.FINISH] += protocol.CHOICE_SENT
     update = protocol.TRAIN
     if settings.learns_threshold:
@@ -85,6 +100,8 @@ def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
         sent[protocol.TRAIN] = sent[protocol.TRAIN].replace("; sums of loss, tokens, sentences, steps, seconds", MASKED)
     else:
         del sent[protocol.KEYS], sent[protocol.SHARES], sent[protocol.UNMASK]
+    if settings.trains_privately:
+        sent[protocol.TRAIN] = sent[protocol.TRAIN].replace("sums of loss, tokens, sentences, steps", "sums of steps")
     sent[update] = sent[update].replace("the tensors that travel", _update(settings, outline))
     if not settings.how.trains:
         del sent[update]
@@ -97,7 +114,8 @@ def server_sees(settings: Settings) -> tuple[str, str]:
     if not settings.how.travels:
         return "the server sees of this site: its sizes, and its scores at the end", f"{hidden}, any tensor"
     if not settings.sums_securely:
-        seen = "its update of every round, as sent; its sizes, losses and scores. Parts of the training text can be read from an update"
+        read = private_words(settings) if settings.trains_privately else "Parts of the training text can be read from an update"
+        seen = f"its update of every round, as sent; its sizes, losses and scores. {read}"
         return f"the server sees of this site: {seen}", hidden
     least = settings.privacy_min_cluster
     seen = f"that it takes part; its loss on dev and its scores; of its update only the sum with those of {least - 1} or more other sites"

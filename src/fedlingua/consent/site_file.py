@@ -1,6 +1,7 @@
 """The site file of a deployed site (docs/files.md): text, keys, state and limits. It never leaves the site."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.common.errors import ConfigError, ExchangeError, all_at_once
 from fedlingua.common.files import read_toml
 from fedlingua.common.tables import count, fill, refuse_unknown, table
+from fedlingua.consent.ledger import Ledger
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.corpora.formats import formats_of, listed
 from fedlingua.corpora.rules import IntakeRules, TextRules
@@ -21,7 +23,18 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
 
 _TABLES = {"site", "text", "server", "node", "limits", "backbones"}
-_OF_A_NODE = {"key", "state", "home", "device", "processes", "methods", "raw-gradients", "max-epsilon", "overlap-key"}
+_OF_A_NODE = {
+    "key",
+    "state",
+    "home",
+    "device",
+    "processes",
+    "methods",
+    "raw-gradients",
+    "max-epsilon",
+    "max-delta",
+    "overlap-key",
+}
 
 SITE_FILE = "site-file"
 """Key of a SuperNode's --node-config: the path of its site's file."""
@@ -44,6 +57,7 @@ class SiteFile:
     limits: SiteLimits
     raw_gradients: bool
     max_epsilon: float
+    max_delta: float
     overlap_key: Path | None
     backbones: Mapping[str, Path]
 
@@ -77,6 +91,10 @@ class SiteFile:
             federation="",
             resume=False,
         )
+
+    def ledger(self, site: str) -> Ledger:
+        """Return the ledger of what a site's noised replies have cost, over all runs."""
+        return Ledger(self.state / "ledger" / f"{site}.json", self.max_epsilon, self.max_delta)
 
     def run_directory(self, run: str, site: str) -> Path:
         """Return a site's folder of a run: its own tensors by round and attempt, and at the end the model that it keeps.
@@ -145,7 +163,8 @@ def read_site_file(path: Path) -> SiteFile:
         processes=count(node.get("processes", 0), f"{path.name} [node]: processes"),
         limits=limits,
         raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
-        max_epsilon=_max_epsilon(node.get("max-epsilon", 10.0), path.name),
+        max_epsilon=_most(node, "max-epsilon", 10.0, math.inf, path.name),
+        max_delta=_most(node, "max-delta", 1e-5, 0.01, path.name),
         overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
@@ -170,7 +189,10 @@ def _flag(raw: Mapping[str, Any], key: str, where: str) -> bool:
     return value
 
 
-def _max_epsilon(raw: Any, where: str) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not raw >= 0:
-        raise ConfigError(f"{where} [node]: max-epsilon = {raw!r}; wanted a number, 0 or more")
+def _most(node: Mapping[str, Any], key: str, default: float, most: float, where: str) -> float:
+    raw = node.get(key, default)
+    least = 1e-12 if key == "max-delta" else 0
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not least <= raw <= most:
+        wanted = "0 or more" if key == "max-epsilon" else f"{least:g} to {most:g}"
+        raise ConfigError(f"{where} [node]: {key} = {raw!r}; wanted a number, {wanted}")
     return float(raw)

@@ -30,3 +30,7 @@ class Scores:
     candidate: str = ""
     over_better: tuple[float, float] | None = None
     over_alone: tuple[float, float] | None = None
+
+    def of_federation(self) -> "Scores":
+        """Return those of the federation's model and of the base alone: the others follow from training without noise."""
+        return Scores(self.federated or self.result, self.base)

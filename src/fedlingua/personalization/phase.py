@@ -300,7 +300,7 @@ def _finite(losses: Sequence[float]) -> list[float | None]:
     return [loss if math.isfinite(loss) else None for loss in losses]
 
 
-def digest_of(key: str, tensors: Tensors) -> str:
+def digest_of(key: str, tensors: NamedTensors) -> str:
     """Hash a key and the bytes of tensors."""
     digest = hashlib.sha256(key.encode())
     for name, array in tensors.items():

@@ -18,8 +18,8 @@ _FRACTION = 2.0**20
 
 
 def counted(sums: Mapping[str, Any]) -> Numbers:
-    """Return a site's counters: (6,) uint64; a loss to 20 bits after the point."""
-    values = [1, *(float(sums[name]) for name in COUNTERS[1:])]
+    """Return a site's counters: (6,) uint64; a loss to 20 bits after the point. What private training does not tell is 0."""
+    values = [1, *(float(sums.get(name, 0)) for name in COUNTERS[1:])]
     values[_LOSS] *= _FRACTION
     return np.array([round(value) for value in values], np.uint64)
 

@@ -116,6 +116,16 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
         return self.privacy_sum == "secure" and self.how.travels
 
     @property
+    def trains_privately(self) -> bool:
+        """Whether a round's training is differentially private for each sentence of a site."""
+        return self.dp_epsilon > 0 and self.how.trains and self.how.travels
+
+    @property
+    def private_share(self) -> float:
+        """The probability with which a sentence is in a private step."""
+        return self.sample_share or 1.0
+
+    @property
     def code_up(self) -> Code:
         """Code of the sites' changes, on the uplink."""
         if self.send_code == "auto":

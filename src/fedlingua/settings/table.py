@@ -43,6 +43,7 @@ BY_SIZE = When("aggregation = fed-avg, or a centralized method", lambda s: s.how
 TRAVELS = When("a method whose tensors travel", lambda s: s.how.trains and s.how.travels)
 CODED = TRAVELS & When("with auto one whose sites send all of a change", lambda s: s.send_code != "auto" or s.sends_change)
 CHOOSES = When("keep.choose = true", lambda s: s.chooses)
+PRIVATELY = TRAVELS & When("dp.epsilon above 0", lambda s: s.dp_epsilon > 0)
 SECURE = When("privacy.sum = secure", lambda s: s.sums_securely)
 LOW_RANK = trains("lora", "lora-sb")
 NOT_SGD = When("optimizer = adam or adamw", lambda s: s.optimizer != "sgd")
@@ -508,6 +509,21 @@ class Privacy:
     privacy_min_cluster: int = option(3, least=2, when=SECURE)
     """The fewest sites in a secure sum, at the start and after sites were lost. Of two, each learns the
     other's update; the sites' files have to allow it ([limits] min-cluster = 2)."""
+    dp_epsilon: float = option(0.0, least=0, most=50, when=TRAVELS, off=(0.0,))
+    """Differential privacy: the most that all rounds may tell of a single sentence pair of a site, as the epsilon
+    of an (epsilon, delta) guarantee; 0: no guarantee. 8 is a common choice, 2 a strict one. The noise follows
+    from it. Each of local-epochs is one step, on every sentence with probability sample.share (0: on all);
+    batch-size only bounds its memory, and accumulation and whole-steps have no effect. A site's file has the
+    last word: max-epsilon."""
+    dp_delta: float = option(1e-5, above=0, most=0.01, when=PRIVATELY)
+    """The delta of that guarantee: clearly less than 1 / sentences of a site."""
+    dp_clip: float = option(0.1, above=0, when=PRIVATELY)
+    """L2 norm that the gradient of a sentence's mean loss a token is clipped to; the noise of a step is a
+    multiple of it. The default is about the median of small tensor sets on the phrasebook; those of a whole model
+    are ten times as long."""
+    dp_unit: str = option("sentence", choices=("sentence", "document", "site"), when=PRIVATELY, off=("sentence",))
+    """What is protected: sentence, a sentence pair. document is refused, since corpora of pairs do not say which
+    document a pair is from; so is site, whose noise would leave nothing at less than hundreds of sites."""
 
 
 SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, Sending, Scoring, Keeping, Waiting)

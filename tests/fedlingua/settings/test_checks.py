@@ -330,3 +330,53 @@ def test_a_budget_of_tokens_holds_the_longest_sentence_there_may_be(run_config: 
     message = refusal(run_config, tokens_per_batch=127, max_tokens=128)
     assert "tokens-per-batch = 127 holds no sentence of max-tokens = 128; give so many or more, or 0" in message
     assert settings_from({**run_config, "tokens-per-batch": 128, "max-tokens": 128}).tokens_per_batch == 128
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"task": "masked-language", "metrics": "bleu,chrf"}, "task = 'masked-language' fills sequences"),
+        ({"dp.unit": "document"}, "corpora of pairs have no documents"),
+        ({"dp.unit": "site"}, r"12 sites over 20 rounds .* 635 clips over 8 million numbers"),
+        ({"tensor-set": "ia3"}, "tensor-set = 'ia3' has gradients that cannot be clipped"),
+        ({"own-model": "ditto", "pull": 0.1}, "own-model = 'ditto' measures a model that trains without noise"),
+        ({"aggregation": "by-loss"}, "aggregation = 'by-loss' needs each site's training loss"),
+        ({"send.rule": "metasend-g"}, "send.rule = 'metasend-g' learns from each site's training loss"),
+        ({"sample.least": 50}, "sample.least = 50 draws a fixed number"),
+        ({"sample.share": 1.5}, "sample.share = 1.5 is no probability"),
+        ({"sample.share": 0.1, "sample.replacement": False}, "draws sentences that depend on each other"),
+        ({"head-vocabulary": "text"}, "head-vocabulary = 'text' lets one sentence change the gradients of all"),
+        ({"overlap": "remove"}, "overlap = 'remove' sends a hash of every sentence"),
+        ({"processes": 2}, "processes = 2 would add noise in each process"),
+        ({"memory.gradient-checkpointing": True}, "forgets what clipping needs"),
+        ({"method": "adapter-gradients"}, "signature.form = 'raw' sends a gradient without noise"),
+        ({"method": "adapter-local"}, "dp.epsilon = 8.0, and under method adapter-local nothing leaves a site; give 0"),
+    ],
+)
+def test_what_breaks_the_guarantee_of_private_training_is_refused_by_name(
+    run_config: dict[str, Any], changes: dict[str, Any], words: str
+) -> None:
+    private = {**run_config, "method": "adapter-fed", "dp.epsilon": 8.0}
+    assert settings_from(private).trains_privately
+    with pytest.raises(ConfigError, match=words):
+        settings_from({**private, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "sgd"},
+        {"optimizer-state": "kept"},
+        {"optimizer-state": "averaged"},
+        {"scaffold": True},
+        {"own-model": "mr-mtl", "pull": 0.1},
+        {"send.rule": "top-k"},
+        {"aggregation": "fed-avg"},
+        {"privacy.sum": "secure"},
+        {"method": "adapter-gradients", "signature.form": "private"},
+        {"sample.share": 0.1},
+        {"method": "model-fed"},
+    ],
+)
+def test_what_is_made_of_noised_gradients_alone_keeps_the_guarantee(run_config: dict[str, Any], changes: dict[str, Any]) -> None:
+    assert settings_from({**run_config, "method": "adapter-fed", "dp.epsilon": 8.0, **changes}).trains_privately

@@ -85,6 +85,8 @@ def with_effect(name: str) -> dict[str, Any]:
         return {"aggregation": "fed-avg"}
     if name == "sample_replacement":
         return {"sample_least": 5}
+    if name.startswith("dp_"):
+        return {"dp_epsilon": 8.0}
     if name == "privacy_min_cluster":
         return {"privacy_sum": "secure"}
     if name == "mask_share":

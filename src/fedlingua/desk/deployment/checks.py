@@ -34,6 +34,7 @@ from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.outline import Outline, outline_of
+from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
 from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.config import Settings
 from fedlingua.training.pieces import chunk_size
@@ -78,6 +79,8 @@ def check_site(
         yield run_check("key", lambda: _key(site))
     if settings.overlap != "off" or site.overlap_key:
         yield run_check("overlap key", lambda: _overlap_key(site))
+    if settings.trains_privately:
+        yield run_check("privacy", lambda: _privacy(site, settings))
     yield run_check("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
         yield run_check("knowledge", lambda: _knowledge(texts, settings, built[0], measure))
@@ -123,6 +126,24 @@ def _corpora(
     words.append("" if federation else "split without the server's rules: give --federation, its file")
     account = "; ".join(filter(None, [*texts, *words]))
     return Remark(account) if any(words) else account
+
+
+def _privacy(site: SiteFile, settings: Settings) -> str:
+    """What the run's training will spend of each hosted site's budget."""
+    steps = settings.rounds * settings.local_epochs
+    noise = noise_for(settings.dp_epsilon, settings.dp_delta, settings.private_share, steps)
+    words = []
+    for each in site.sites:
+        ledger = site.ledger(each.name)
+        planned = [*(entry.release for entry in ledger.entries()), Release(noise, settings.private_share, steps)]
+        after = epsilon_of(planned, ledger.delta)
+        words.append(
+            f"{each.name}: the run brings what it has spent from epsilon = {ledger.spent:.3g} to {after:.3g} of {ledger.max_epsilon:g} "
+            f"(max-epsilon) at delta = {ledger.delta:g}, by noise of {noise:.3g} clips in each of {steps} steps"
+        )
+        if after > ledger.max_epsilon:
+            raise DeploymentError(f"{words[-1]}; ask for a smaller dp.epsilon, or give a larger [node] max-epsilon")
+    return "; ".join(words)
 
 
 def _scores(site: SiteFile, settings: Settings) -> str:

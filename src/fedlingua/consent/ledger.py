@@ -1,0 +1,110 @@
+"""A site's privacy ledger: what signatures and training rounds of all runs have cost, at most the `max-epsilon` of its file.
+
+One file a site. An entry is on disk before what it pays for leaves the site. The same thing sent again is no new entry.
+"""
+
+import fcntl
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from fedlingua.common.errors import ExchangeError
+from fedlingua.common.files import json_text, replace_text
+from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
+from fedlingua.settings.config import Settings
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a site has sent. key: tells it from all else, also from the same with other noise. what: in words. run: its id, or empty."""
+
+    key: str
+    what: str
+    run: str
+    noise: float
+    share: float = 1.0
+    steps: int = 1
+
+    @property
+    def release(self) -> Release:
+        return Release(self.noise, self.share, self.steps)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The ledger in `file`, whose entries together cost at most `max_epsilon` at `delta`."""
+
+    file: Path
+    max_epsilon: float = math.inf
+    delta: float = 1e-5
+
+    def entries(self) -> list[Entry]:
+        """Read all entries."""
+        return [Entry(**each) for each in json.loads(self.file.read_bytes())["entries"]] if self.file.is_file() else []
+
+    @property
+    def spent(self) -> float:
+        """The epsilon of all entries, as the file has it."""
+        return float(json.loads(self.file.read_bytes())["epsilon"]) if self.file.is_file() else 0.0
+
+    def of_round(self, settings: Settings, run: str, number: int) -> Entry:
+        """Return the entry of a training round, without key, with the run's noise: that of its earlier rounds, or the least for
+        `dp.epsilon`."""
+        share, steps = settings.private_share, settings.local_epochs
+        entry = Entry("", f"training, round {number}", run, 0.0, share, steps)
+        noises = [each.noise for each in self._of_run(entry)]
+        asked = settings.dp_epsilon, settings.dp_delta, share, settings.rounds * steps
+        return replace(entry, noise=noises[0] if noises else noise_for(*asked))
+
+    def check_round(self, entry: Entry, settings: Settings) -> None:
+        """Raise ExchangeError if a round would cost more than the run's `dp.epsilon`, or this site's max-epsilon, allows."""
+        before = self._of_run(entry)
+        cost = epsilon_of([each.release for each in (*before, entry)], settings.dp_delta)
+        if cost > settings.dp_epsilon:
+            raise ExchangeError(
+                f"{entry.what}, would bring this run's training to epsilon = {cost:.3g} at delta = {settings.dp_delta:g}; it has "
+                f"dp.epsilon = {settings.dp_epsilon:g}, and a round that is trained again from other tensors costs again; start a new run"
+            )
+        self.check(entry)
+
+    def check(self, entry: Entry) -> None:
+        """Raise ExchangeError if an entry would bring the site above its max-epsilon."""
+        entries = self.entries()
+        if entry.key in {each.key for each in entries}:
+            return
+        before = epsilon_of([each.release for each in entries], self.delta)
+        after = epsilon_of([each.release for each in (*entries, entry)], self.delta)
+        if after > self.max_epsilon:
+            raise ExchangeError(
+                f"{entry.what}: brings what this site has given away from epsilon = {before:.3g} to {after:.3g} at delta = "
+                f"{self.delta:g}; it gives away {self.max_epsilon:g} in all: ask for more noise, or give a larger [node] max-epsilon in "
+                "the site's file"
+            )
+
+    def enter(self, entry: Entry, check: Callable[[Entry], None] | None = None) -> None:
+        """Add an entry that is not there yet, on disk before this returns; `check` may refuse it, by default this class's."""
+        with self._held():
+            entries = self.entries()
+            if entry.key in {each.key for each in entries}:
+                return
+            (check or self.check)(entry)
+            entries.append(entry)
+            cost = epsilon_of([each.release for each in entries], self.delta)
+            about = {"epsilon": cost, "delta": self.delta, "entries": [asdict(each) for each in entries]}
+            replace_text(self.file, json_text(about))
+
+    def _of_run(self, entry: Entry) -> list[Entry]:
+        """Return the training rounds of an entry's run, without this entry."""
+        alike = (each for each in self.entries() if each.run == entry.run and each.key != entry.key)
+        return [each for each in alike if (each.share, each.steps) == (entry.share, entry.steps)]
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Let no other process, such as that of another run's message, write meanwhile."""
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self.file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
