@@ -158,12 +158,12 @@ class SiteClient(NumPyClient):
         else:
             self.ledger.check_round(entry, settings)
             result = train(private=PrivateSteps(entry.share, settings.dp_clip, entry.noise))
-            kinds = {
+            results = {
                 "model/": read_tensors(model, trained),
                 "optimizer/": optimizer or {},
                 "control/": controls.next_own() if controls else {},
             }
-            save_tensors({f"{kind}{name}": each for kind, named in kinds.items() for name, each in named.items()}, file)
+            save_tensors({f"{kind}{name}": each for kind, named in results.items() for name, each in named.items()}, file)
             for old in file.parent.glob("*.safetensors"):
                 if int(old.name[:4]) < task.round - 1:
                     old.unlink()

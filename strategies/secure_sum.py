@@ -169,8 +169,8 @@ class SecureFedMean(FedMean):
                     means[site][part] = new
         self._masked.clear()
         self._next = exponents
-        told = ("steps",) if self.settings.trains_privately else ("nll_sum", "num_tokens", "num_examples", "steps")
-        self._sums = {name: summed[name] / len(survivors) for name in told}
+        names = ("steps",) if self.settings.trains_privately else ("nll_sum", "num_tokens", "num_examples", "steps")
+        self._sums = {name: summed[name] / len(survivors) for name in names}
         share = summed["cut"] / (len(survivors) * self.tensor_set.num_parameters)
         self.phases.record.about["secure_sum"] = {"sites": len(survivors), "cut": share}
         loss = self._sums.get("nll_sum", 0.0) / max(1.0, self._sums.get("num_tokens", 0.0))

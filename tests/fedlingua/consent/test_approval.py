@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord
 
-from fedlingua.consent.approval import approval_hash, in_words, server_sees
+from fedlingua.consent.approval import approval_hash, in_words, sends, server_sees
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
+from fedlingua.exchange.protocol import FINISH, TRAIN
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config, read_experiment
@@ -69,3 +70,16 @@ def test_the_server_sees_an_update_or_a_sum_or_scores_alone() -> None:
     seen, hidden = server_sees(dataclasses.replace(SETTINGS, method="base"))
     assert "update" not in seen
     assert hidden.endswith("any tensor")
+
+
+def test_private_training_is_told_with_its_guarantee_and_its_steps() -> None:
+    private = dataclasses.replace(SETTINGS, dp_epsilon=8.0, rounds=5, local_epochs=4, sample_share=0.25)
+    told = "\n".join(in_words(private, RULES))
+    assert "at most epsilon = 8 at delta = 1e-05: 20 noised steps, a sentence in each with probability 0.25" in told
+    assert "at most epsilon = 8" in server_sees(private)[0]
+    assert "Parts of the training text" not in server_sees(private)[0]
+    sent = sends(private, None)
+    assert "sums of steps, seconds" in sent[TRAIN]
+    assert "loss, tokens" not in sent[TRAIN]
+    assert "trained alone" in sends(SETTINGS, None)[FINISH]
+    assert "trained alone" not in sent[FINISH]  # where sites choose, a private run says nothing of it

@@ -14,6 +14,7 @@ from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.consent.approval import sends
 from fedlingua.consent.keys import make_key
+from fedlingua.consent.ledger import Entry
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.sites import Federation, read_federation
@@ -439,3 +440,16 @@ def test_a_signature_is_listed_for_clusters_by_gradients_alone_and_says_in_which
     assert "text can be read" in listed(method="adapter-gradients")
     private = listed(method="adapter-gradients", **{"signature.form": "private"})
     assert "64 noised numbers for each of encoder.0.self_attn and decoder.-1.fc2" in private
+
+
+def test_a_site_is_told_what_private_training_will_spend_of_its_budget(site: SiteFile, settings: Settings) -> None:
+    private = dataclasses.replace(settings, dp_epsilon=8.0, rounds=5, local_epochs=4)
+    told = findings(site, private)["privacy"]
+    assert told.good
+    assert "clinic: the run brings what it has spent from epsilon = 0 to 8 of 10 (max-epsilon) at delta = 1e-05" in str(told)
+    assert "by noise of 2.68 clips in each of 20 steps" in str(told)
+    site.ledger("clinic").enter(Entry("key", "a signature", "", 0.7))
+    told = findings(site, private)["privacy"]
+    assert not told.good
+    assert "from epsilon = 6.65 to 11.2" in str(told)
+    assert "privacy" not in findings(site, settings)
