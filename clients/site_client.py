@@ -158,11 +158,8 @@ class SiteClient(NumPyClient):
         else:
             self.ledger.check_round(entry, settings)
             result = train(private=PrivateSteps(entry.share, settings.dp_clip, entry.noise))
-            results = {
-                "model/": read_tensors(model, trained),
-                "optimizer/": optimizer or {},
-                "control/": controls.next_own() if controls else {},
-            }
+            own = controls.next_own() if controls else {}
+            results = {"model/": read_tensors(model, trained), "optimizer/": optimizer or {}, "control/": own}
             save_tensors({f"{kind}{name}": each for kind, named in results.items() for name, each in named.items()}, file)
             for old in file.parent.glob("*.safetensors"):
                 if int(old.name[:4]) < task.round - 1:

@@ -253,10 +253,7 @@ NOT_PRIVATE: dict[str, tuple[Callable[[Settings], bool], str]] = {
         lambda s: s.gradient_checkpointing,
         "forgets what clipping needs; give memory.micro-tokens",
     ),
-    "signature.form": (
-        lambda s: s.how.clustering == "gradients" and s.signature_form == "raw",
-        "sends a gradient without noise; give 'private', or a method that is not clustered by gradients",
-    ),
+    "signature.form": UNSOUND["signature.form"],
 }
 """Key -> whether its value breaks the guarantee of dp.epsilon, and why. What is not here is sound with it: what is computed from noised
 gradients alone, as SCAFFOLD's controls, any Adam's state, selections, codes and a model of one's own by mr-mtl, tells no more."""

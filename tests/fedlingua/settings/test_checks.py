@@ -349,7 +349,7 @@ def test_a_budget_of_tokens_holds_the_longest_sentence_there_may_be(run_config: 
         ({"overlap": "remove"}, "overlap = 'remove' sends a hash of every sentence"),
         ({"processes": 2}, "processes = 2 would add noise in each process"),
         ({"memory.gradient-checkpointing": True}, "forgets what clipping needs"),
-        ({"method": "adapter-gradients"}, "signature.form = 'raw' sends a gradient without noise"),
+        ({"method": "adapter-gradients"}, "signature.form = 'raw' sends a gradient of each site"),
         ({"method": "adapter-local"}, "dp.epsilon = 8.0, and under method adapter-local nothing leaves a site; give 0"),
     ],
 )
