@@ -28,6 +28,7 @@ TEXT = "#333333"
 JOINED = {
     "real/sizes_eight_150_model/model-fed": "New Testament, 8 × 150, whole model",
     "real/sizes_eight_150/adapter-fed": "New Testament, 8 × 150, adapters",
+    "real/sizes_eight_50_model/model-fed": "New Testament, 8 × 50, whole model",
     "real/sizes_eight_50/adapter-fed": "New Testament, 8 × 50, adapters",
     "phrasebook/trades/adapter-families": "phrasebook, 9 × 220, adapters",
 }
