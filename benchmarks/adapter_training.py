@@ -12,7 +12,6 @@ With `--data`, which holds tatoeba/de-en.tsv.gz, real sentences with their lengt
 M2M-100's size (random weights, 484 M parameters, a vocabulary of 128,112) half an hour and 5 GB. `--small` tries it with less text.
 """
 
-import argparse
 import random
 import tempfile
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kept import keep
+from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 from text_pairs import text_pairs
 from trainer import plain_arguments
@@ -244,11 +243,8 @@ def own_batching(site: Site, model: M2M100ForConditionalGeneration, repeats: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, 5, "less text")
     parser.add_argument("--size", choices=SIZES, default="tiny")
-    parser.add_argument("--small", action="store_true", help="less text")
-    parser.add_argument("--to", type=Path, help="write the figures here as JSON")
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--data", type=Path, help="folder with tatoeba/de-en.tsv.gz")
     chosen = parser.parse_args()
     torch.set_num_threads(1)

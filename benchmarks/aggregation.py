@@ -7,20 +7,18 @@ into one array a part, and is timed with all checks of an update (form, finite n
 FedAvg checks none of that. Needs 1.5 GB of memory and half a minute.
 """
 
-import argparse
 import hashlib
 import json
 import os
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
-from kept import write
+from kept import parser_of, write
 from paired import figures, ratio, turn_about
 
 from fedlingua.backbones.parts import PARTS, Part
@@ -151,9 +149,7 @@ def order_independence(replies: Round) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--to", type=Path, help="also write the figures as JSON")
-    parser.add_argument("--repeats", type=int, default=21)
+    parser = parser_of(__doc__, 21)
     options = parser.parse_args()
     versions = {name: version(name) for name in ("flwr", "numpy")}
     result = measured(options.repeats) | {"cores": CORES, "load": round(os.getloadavg()[0], 1), "versions": versions}

@@ -8,7 +8,6 @@ time that the process had. MB are of float32. Wanted: 300 MB/s to encode and to 
 bytes there are, but nothing of what low rank or a share of the numbers holds.
 """
 
-import argparse
 import os
 import time
 import zlib
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kept import keep
+from kept import keep, parser_of
 from paired import turn_about
 from safetensors.numpy import load_file
 
@@ -95,10 +94,7 @@ def speeds(change: Numbers, shapes: Shapes, repeats: int) -> dict[str, dict[str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="a tenth of the numbers")
-    parser.add_argument("--to", type=Path, help="also write the figures as JSON")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = parser_of(__doc__, 5, "a tenth of the numbers")
     parser.add_argument("--updates", type=Path, nargs="+", default=[], help="files before and after, in turns")
     options = parser.parse_args()
     shapes = adapters(6 if options.small else 60)

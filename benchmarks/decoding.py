@@ -11,7 +11,6 @@ translated, and `--backbone` should know them (tatoeba-half: `fedlingua pretrain
 phrasebook's by the demo backbone. Some minutes; `--small` takes fewer sentences.
 """
 
-import argparse
 import tempfile
 import time
 from importlib.util import find_spec
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kept import keep
+from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 from text_pairs import text_pairs
 
@@ -136,10 +135,7 @@ def measured(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help=f"{SMALL} sentences instead of {SENTENCES}")
-    parser.add_argument("--to", type=Path, help="write the figures here as JSON")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = parser_of(__doc__, 5, f"{SMALL} sentences instead of {SENTENCES}")
     parser.add_argument("--data", type=Path, help="folder with tatoeba/de-en.tsv.gz")
     parser.add_argument("--backbone", default="demo", help="as in a run config")
     chosen = parser.parse_args()

@@ -20,7 +20,6 @@ lies below all that trains and needs no way back; that it is counted makes the f
 `--dry` goes through all of it on the CPU with tiny shapes, in under a minute, and wants no figure.
 """
 
-import argparse
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,7 @@ from typing import Any
 import random_mbart
 import torch
 from decoding import Generate
-from kept import keep
+from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 from random_mbart import Shape, config_of
 from trainer import plain_arguments
@@ -292,10 +291,8 @@ def short_of(result: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, 3)
     parser.add_argument("--dry", action="store_true", help="tiny shapes on the CPU")
-    parser.add_argument("--to", type=Path, help="write the figures here as JSON")
-    parser.add_argument("--repeats", type=int, default=3)
     chosen = parser.parse_args()
     if not chosen.dry and not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU here; give --dry to go through the benchmark on a CPU")

@@ -3,6 +3,7 @@
 Kept figures are lines of one file, `experiments/results/benchmarks/kept.jsonl`: {"benchmark": its name, and its figures}.
 """
 
+import argparse
 import json
 import os
 from collections.abc import Mapping
@@ -11,6 +12,16 @@ from pathlib import Path
 from typing import Any
 
 KEPT = Path(__file__).parents[1] / "experiments" / "results" / "benchmarks" / "kept.jsonl"
+
+
+def parser_of(description: str | None, repeats: int, small: str = "") -> argparse.ArgumentParser:
+    """Return a parser with the options that most benchmarks have. small: what `--small` leaves out, if there is such an option."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if small:
+        parser.add_argument("--small", action="store_true", help=small)
+    parser.add_argument("--to", type=Path, help="write the figures here as JSON")
+    parser.add_argument("--repeats", type=int, default=repeats)
+    return parser
 
 
 def keep(result: Mapping[str, Any], to: Path | None, *libraries: str) -> None:

@@ -8,7 +8,6 @@ logging or saving; its gradients are not clipped, as ours are not. What makes th
 masked positions alone. About five minutes; `--small` tries it with a model of two narrow layers.
 """
 
-import argparse
 import copy
 import tempfile
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 from fedlingua.desk.pretraining.build_encoder import build_encoder, build_text_tokenizer
-from kept import keep
+from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 from trainer import plain_arguments
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, XLMRobertaForMaskedLM
@@ -88,10 +87,7 @@ def measured(size: EncoderSize, repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="a model of two narrow layers")
-    parser.add_argument("--to", type=Path, help="write the figures here as JSON")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser = parser_of(__doc__, 7, "a model of two narrow layers")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     result = measured(SMALL if chosen.small else SIZE, chosen.repeats)

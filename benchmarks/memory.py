@@ -7,14 +7,13 @@ seconds of that process. Each way writes its own text, whose tokens are counted.
 sentences are taken, and `--backbone` should know them; without, the phrasebook's by the demo backbone. Some minutes.
 """
 
-import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from kept import keep
+from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 from text_pairs import text_pairs
 
@@ -31,10 +30,7 @@ SENTENCES, SMALL, TRANSLATED, BEAM, MAX_TOKENS = 2000, 400, 100, 5, 128
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help=f"{SMALL} sentences instead of {SENTENCES}")
-    parser.add_argument("--to", type=Path, help="write the figures here as JSON")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = parser_of(__doc__, 3, f"{SMALL} sentences instead of {SENTENCES}")
     parser.add_argument("--data", type=Path, help="folder with tatoeba/de-en.tsv.gz")
     parser.add_argument("--backbone", default="demo", help="as in a run config")
     chosen = parser.parse_args()

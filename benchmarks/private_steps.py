@@ -7,7 +7,6 @@ each sentence's gradient and adds noise. The model is an M2M-100 of 7 million ra
 About two minutes; `--small` tries it with a narrow model and few sentences, where calls cost more than numbers.
 """
 
-import argparse
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from time import process_time
 from typing import Any
 
 import torch
-from kept import keep
+from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 
 from fedlingua.backbones.load import Backbone, load_backbone
@@ -73,10 +72,7 @@ def measured(size: ModelSize, sentences: int, repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="a narrow model and few sentences")
-    parser.add_argument("--to", type=Path, help="write the figures here as JSON")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = parser_of(__doc__, 5, "a narrow model and few sentences")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     result = measured(SMALL, 64, chosen.repeats) if chosen.small else measured(SIZE, 512, chosen.repeats)

@@ -8,15 +8,13 @@ less. They take turns in one process, each on one core. What packing costs is to
 and a minute; `--small` tries it with 37,588,992 numbers.
 """
 
-import argparse
 import json
 import os
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kept import write
+from kept import parser_of, write
 from paired import figures, ratio, turn_about
 
 from fedlingua.backbones.parts import Part
@@ -95,10 +93,7 @@ def measured(chosen: TensorSet, repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="one layer a stack and 8,000 words, in 0.5 GB")
-    parser.add_argument("--to", type=Path, help="also write the figures as JSON")
-    parser.add_argument("--repeats", type=int, default=11)
+    parser = parser_of(__doc__, 11, "one layer a stack and 8,000 words, in 0.5 GB")
     options = parser.parse_args()
     chosen = m2m_100(1, 8_000) if options.small else m2m_100()
     assert options.small or (len(chosen.specs), chosen.num_parameters) == (509, 483_905_536)

@@ -8,13 +8,12 @@ seen. With `--data`, which holds tatoeba/de-en.tsv.gz, and `--backbone tatoeba-h
 phrasebook. Timed in fp32 on one core, turn about in one process. A minute or two.
 """
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from kept import keep
+from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 from text_pairs import text_pairs
 
@@ -68,10 +67,7 @@ def measured(backbone: Backbone, train: list[PairExample], dev: list[PairExample
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help=f"{SMALL} pairs to train on instead of {TRAIN}")
-    parser.add_argument("--to", type=Path, help="write the figures here as JSON")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = parser_of(__doc__, 3, f"{SMALL} pairs to train on instead of {TRAIN}")
     parser.add_argument("--data", type=Path, help="folder with tatoeba/de-en.tsv.gz")
     parser.add_argument("--backbone", default="demo", help="as in a run config")
     chosen = parser.parse_args()

@@ -163,8 +163,8 @@ def read_site_file(path: Path) -> SiteFile:
         processes=count(node.get("processes", 0), f"{path.name} [node]: processes"),
         limits=limits,
         raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
-        max_epsilon=_most(node, "max-epsilon", 10.0, math.inf, path.name),
-        max_delta=_most(node, "max-delta", 1e-5, 0.01, path.name),
+        max_epsilon=_number(node, "max-epsilon", 10.0, (0.0, math.inf), path.name),
+        max_delta=_number(node, "max-delta", 1e-5, (1e-12, 0.01), path.name),
         overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
@@ -189,10 +189,9 @@ def _flag(raw: Mapping[str, Any], key: str, where: str) -> bool:
     return value
 
 
-def _most(node: Mapping[str, Any], key: str, default: float, most: float, where: str) -> float:
-    raw = node.get(key, default)
-    least = 1e-12 if key == "max-delta" else 0
+def _number(node: Mapping[str, Any], key: str, default: float, bounds: tuple[float, float], where: str) -> float:
+    raw, (least, most) = node.get(key, default), bounds
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not least <= raw <= most:
-        wanted = "0 or more" if key == "max-epsilon" else f"{least:g} to {most:g}"
+        wanted = f"{least:g} or more" if math.isinf(most) else f"{least:g} to {most:g}"
         raise ConfigError(f"{where} [node]: {key} = {raw!r}; wanted a number, {wanted}")
     return float(raw)

@@ -221,8 +221,8 @@ def _in_words(line: Mapping[str, Any]) -> str:
     sentences = ", ".join(f"{count} {split} sentences" for split, count in dict(line.get("sentences") or {}).items() if count)
     tensors = f"{line['tensors']} tensors" if line.get("tensors") else "no tensors"
     again = " (answered before)" if line.get("repeated") else ""
-    again += f"; epsilon {line['epsilon']:.3g} given away in all" if line.get("epsilon") else ""
-    return f"{request}: {', '.join(filter(None, [sentences, tensors]))}; {units.data(line.get('bytes', 0))} sent{again}"
+    spent = f"; epsilon {line['epsilon']:.3g} given away in all" if line.get("epsilon") else ""
+    return f"{request}: {', '.join(filter(None, [sentences, tensors]))}; {units.data(line.get('bytes', 0))} sent{again}{spent}"
 
 
 @commands.command("overlap-key", epilog=example("fedlingua site overlap-key keys/overlap.key"))
