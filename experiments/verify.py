@@ -195,6 +195,12 @@ def _very_little_text(result: Result) -> bool:
     return joining_pays(result, "adapter-fed", 0.6, by_chance=True)
 
 
+@claim("real/sizes_eight_50_model")
+def _very_little_text_and_the_whole_model(result: Result) -> bool:
+    """The same with the whole model."""
+    return joining_pays(result, "model-fed", 0.6, by_chance=True)
+
+
 @claim("real/sizes_eight_150_families")
 def _averaged_inside_families(result: Result) -> bool:
     """Averaged inside families joining is worth 0.9 BLEU over alone under every seed, and where a site falls below that may be chance."""
