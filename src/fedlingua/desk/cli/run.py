@@ -35,7 +35,7 @@ learning-rate, batch-size: of each site's training
 tensor-set: what trains and travels, such as adapters, lora or full
 send.code: how updates are compressed, such as 4bit, lossless or none
 device: cpu or cuda
-Further keys, by group: sample, memory, adapter, lora, cluster, signature, robust, server, privacy,
+Further keys, by group: sample, memory, adapter, lora, cluster, signature, robust, server, privacy, dp,
 send, apf, meta, keep, deadline. All keys: docs/options.md
 """.replace("\n", "\n\n")
 Overrides = list[str] | None
