@@ -114,8 +114,8 @@ def server_sees(settings: Settings) -> tuple[str, str]:
     if not settings.how.travels:
         return "the server sees of this site: its sizes, and its scores at the end", f"{hidden}, any tensor"
     if not settings.sums_securely:
-        read = private_words(settings) if settings.trains_privately else "Parts of the training text can be read from an update"
-        seen = f"its update of every round, as sent; its sizes, losses and scores. {read}"
+        read = private_words(settings) if settings.trains_privately else "parts of the training text can be read from an update"
+        seen = f"its update of every round, as sent; its sizes, losses and scores; {read}"
         return f"the server sees of this site: {seen}", hidden
     least = settings.privacy_min_cluster
     seen = f"that it takes part; its loss on dev and its scores; of its update only the sum with those of {least - 1} or more other sites"

@@ -77,7 +77,7 @@ def test_private_training_is_told_with_its_guarantee_and_its_steps() -> None:
     told = "\n".join(in_words(private, RULES))
     assert "at most epsilon = 8 at delta = 1e-05: 20 noised steps, a sentence in each with probability 0.25" in told
     assert "at most epsilon = 8" in server_sees(private)[0]
-    assert "Parts of the training text" not in server_sees(private)[0]
+    assert "parts of the training text" not in server_sees(private)[0]
     sent = sends(private, None)
     assert "sums of steps, seconds" in sent[TRAIN]
     assert "loss, tokens" not in sent[TRAIN]
