@@ -21,13 +21,12 @@ import numpy as np
 import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
-from safetensors.numpy import load_file
 
+from clients.private_training import PrivateTraining
 from clients.received import ReceivedFiles
 from clients.round_files import RoundFiles
 from clients.shared_private import rests
 from fedlingua.common.errors import ExchangeError
-from fedlingua.common.hashing import sha256
 from fedlingua.consent.ledger import Ledger
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
@@ -40,11 +39,11 @@ from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
-from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, save_tensors
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
-from fedlingua.personalization.phase import Kept, SiteModel, choose_model, digest_of
+from fedlingua.personalization.phase import Kept, SiteModel, choose_model
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
@@ -111,7 +110,7 @@ class SiteClient(NumPyClient):
         """
         self.forget(task.keep)
         self.start_round(task.round)
-        stage = task.round, task.attempt
+        stage, private = (task.round, task.attempt), self.settings.trains_privately
         optimizer = self.optimizers.load(task.own) if self.settings.optimizer_state == "kept" else None
         controls: Controls | None = None
         if self.settings.companions:
@@ -122,52 +121,14 @@ class SiteClient(NumPyClient):
             self.load(received, task.own)
             center = of_the_model(received) if task.proximal_mu else None
             train = partial(self._train_model, *self._round_of(task), optimizer, task.proximal_mu, center, controls)
-            private = self.settings.trains_privately
-            result = self._privately(train, received, task, optimizer, controls) if private else train()
+            beside = received, task, optimizer, controls
+            result = self._private_training.train(train, *beside) if private else train()
             update = read_joined(self.trainable.model, without_companions(self._travels))
         if self.settings.companions:
             update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
         self._store(stage, optimizer, controls)
         sums = dataclasses.asdict(result)
-        return update, {name: sums[name] for name in ("steps", "seconds")} if self.settings.trains_privately else sums
-
-    def _privately(
-        self,
-        train: Callable[..., LocalResult],
-        received: NamedTensors,
-        task: Task,
-        optimizer: dict[str, Numbers] | None,
-        controls: Controls | None,
-    ) -> LocalResult:
-        """Train the current model with noise, and enter the cost in the site's ledger before anything of it can leave.
-
-        The result is stored first. A request that comes again, as in a resumed run, gets it once more, which costs nothing.
-        """
-        settings, model, trained = self.settings, self.trainable.model, self.trainable.trained
-        asked = digest_of(f"{task.run}/{self.site}/{task.round}/{task.own}/{settings.hash()}", received)
-        entry = self.ledger.of_round(settings, task.run, task.round)
-        file = self.folder / "private" / f"{task.round:04d}-{asked[:32]}.safetensors"
-        if file.is_file():
-            stored = load_file(file)
-            write_tensors(model, _under("model/", stored))
-            if optimizer is not None:
-                optimizer.update(_under("optimizer/", stored))
-            if controls:
-                controls.steps, controls.sums = 1, {name: torch.tensor(each) for name, each in _under("control/", stored).items()}
-            result = LocalResult(0.0, 0, 0, settings.local_epochs, 0.0)
-        else:
-            self.ledger.check_round(entry, settings)
-            result = train(private=PrivateSteps(entry.share, settings.dp_clip, entry.noise))
-            own = controls.next_own() if controls else {}
-            results = {"model/": read_tensors(model, trained), "optimizer/": optimizer or {}, "control/": own}
-            save_tensors({f"{kind}{name}": each for kind, named in results.items() for name, each in named.items()}, file)
-            for old in file.parent.glob("*.safetensors"):
-                if int(old.name[:4]) < task.round - 1:
-                    old.unlink()
-        entry = dataclasses.replace(entry, key=sha256(file))  # by what is sent: trained anew, it is something else
-        self.ledger.enter(entry, partial(self.ledger.check_round, settings=settings))
-        _log.info("site %s: %s: epsilon %.3g is spent in all", self.site, entry.what, self.ledger.spent)
-        return result
+        return update, {name: sums[name] for name in ("steps", "seconds")} if private else sums
 
     def coded(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, Numbers]:
         """Code the change by training. What the code leaves out is added to a later one (Karimireddy et al. 2019, algorithm 2).
@@ -186,6 +147,10 @@ class SiteClient(NumPyClient):
         if not code.is_exact:
             self.residuals.save(left, (task.round, task.attempt))
         return payloads
+
+    @property
+    def _private_training(self) -> PrivateTraining:
+        return PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
 
     @property
     def _travels(self) -> TensorSet:
@@ -410,11 +375,6 @@ class SiteClient(NumPyClient):
             examples = Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
         use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
         return examples_nll(self.trainable.model, codec, examples, self.settings.precision, use)
-
-
-def _under(prefix: str, tensors: NamedTensors) -> Tensors:
-    """Return the tensors whose names begin with the prefix, without it."""
-    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
 
 
 _CONFIG = {"round": 1, "attempt": 1, "own_round": 0, "own_attempt": 0}

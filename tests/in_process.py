@@ -13,6 +13,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import no_object_id_recompute
 from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
@@ -55,14 +56,16 @@ class InProcessGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         ids = []
         for message in messages:
-            message.metadata.__dict__["_message_id"] = message.object_id
-            ids.append(message.object_id)
+            with no_object_id_recompute():  # every level would hash all below it again
+                number = message.object_id
+            message.metadata.__dict__["_message_id"] = number
+            ids.append(number)
             self.sent.append(message)
             reply = self._run(message)
             reply.metadata.__dict__["_src_node_id"] = message.metadata.dst_node_id
             tampered = self.tamper(self.as_given(message), reply) if self.tamper else reply
             if tampered is not None:
-                self.replies[message.object_id] = tampered
+                self.replies[number] = tampered
         return ids
 
     def as_given(self, message: Message) -> Message:

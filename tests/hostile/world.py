@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fedlingua.backbones.sizes import ModelSize
@@ -108,7 +108,7 @@ class HostileGrid(InProcessGrid):
         return [self._arrived(number, self.replies.pop(number)) for number in message_ids if number in self.replies]
 
     def _arrived(self, number: str, reply: Message) -> Message:
-        request = next(message for message in reversed(self.sent) if message.object_id == number)
+        request = next(message for message in reversed(self.sent) if message.metadata.message_id == number)
         lie = self.lie if self.lie and self.lied < self.lie.times and self._is_asked_to(self.lie, request) else None
         self.lied += lie is not None
         if lie and lie.instead:
@@ -117,10 +117,12 @@ class HostileGrid(InProcessGrid):
             return reply
         if lie and lie.content:
             lie.content(reply)
-        contents = {name: item.deflate() for name, item in get_all_nested_objects(reply).items()}
+        with no_object_id_recompute():
+            top = reply.object_id
+            contents = {name: item.deflate() for name, item in get_all_nested_objects(reply).items()}
         if lie and lie.wire:
-            lie.wire(contents, reply.object_id)
-        arrived = inflate_object_from_contents(reply.object_id, contents)
+            lie.wire(contents, top)
+        arrived = inflate_object_from_contents(top, contents)
         assert isinstance(arrived, Message)
         return arrived
 

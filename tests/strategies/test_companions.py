@@ -14,6 +14,7 @@ from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
 from strategies.outliers import MOST_STEPS, adam_bounds
 from tests.faults.test_resume import begin, final_bytes, losses, resume
+from tests.gate import cases
 from tests.in_process import rounds, run
 from tests.translated_runs import translator_of_direction
 
@@ -40,7 +41,7 @@ def sent(live, config, number: int) -> dict[str, dict[str, np.ndarray]]:
     return by_site
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", cases(WAYS, {"both"}))
 def test_a_killed_run_ends_in_the_same_bytes_and_learns(families, tmp_path, way):
     config = {**families, **WAYS[way]}
     whole, _ = run(config, tmp_path / "whole")

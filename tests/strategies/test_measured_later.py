@@ -15,6 +15,7 @@ from strategies.metasend import MetaSend
 from strategies.own_models import OwnModels
 from strategies.strategy import SiteStrategy
 from tests.federations import TWO_SITES
+from tests.gate import cases
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
 HERE = "tests.strategies.test_measured_later"
@@ -96,7 +97,7 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", cases(SAME, {"clusters", "ditto", "local only", "coded", "every second"}))
 def test_the_run_is_the_same_as_with_messages_of_their_own(config, tmp_path, as_before, name):
     changes, trained, measured = SAME[name]
     config = {**config, "rounds": 3, **changes}

@@ -134,8 +134,10 @@ def test_cross_adds_what_the_others_do_to_a_sites_loss(config, tmp_path, monkeyp
     assert cross["slope"] - own["slope"] == pytest.approx(sum(slope for _, slope in added) / 4)
 
 
-@pytest.mark.parametrize("estimator", ["cross", "loss"])
-@pytest.mark.parametrize("phase", [protocol.PROBE, protocol.SEND, protocol.EVALUATE])
+@pytest.mark.parametrize(
+    ("estimator", "phase"),
+    [("cross", protocol.PROBE), ("loss", protocol.SEND), ("cross", protocol.EVALUATE), ("loss", protocol.EVALUATE)],
+)
 def test_a_site_that_fails_in_one_phase_leaves_the_others_their_threshold(config, tmp_path, estimator, phase):
     config = {**config, "meta.estimator": estimator, "quorum": 0.5}
     folder, _ = run(config, tmp_path / "run", tamper=failing("court", phase, 2))

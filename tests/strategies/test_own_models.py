@@ -13,6 +13,7 @@ from fedlingua.exchange.delivery import delivered
 from fedlingua.settings.checks import settings_from
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.federations import SITES
+from tests.gate import cases
 from tests.in_process import checkpoint_bytes, failing, rounds, run
 from tests.translated_runs import translator_of_direction, translator_of_site
 
@@ -55,7 +56,7 @@ def own_tensors(folder, site: str, number: int) -> dict[str, np.ndarray]:
     return load_file(folder.directory / "sites" / site / "rounds" / f"{number:04d}-1.safetensors")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", cases(WAYS, {"ditto", "shared-private-lora", "mr-mtl"}))
 def test_a_run_that_is_killed_in_training_and_again_while_it_measures_ends_in_the_same_bytes(families, two_layers, tmp_path, way):
     config = {**families, **(two_layers if "private-layers" in WAYS[way] else {}), **WAYS[way]}
     whole, _ = run(config, tmp_path / "whole")

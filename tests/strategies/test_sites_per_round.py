@@ -15,6 +15,7 @@ from fedlingua.settings.checks import settings_from
 from strategies.draw import draws
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.federations import SITES
+from tests.gate import cases
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run
 
 PAIRS = {"hospital": "Germanic", "court": "Germanic", "school": "Slavic", "bank": "Slavic"}
@@ -99,7 +100,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", cases(WAYS, {"residuals", "last own tensors", "shared-private", "gradients"}))
 def test_a_killed_run_ends_in_the_same_bytes_and_no_site_fails(config, tmp_path, way):
     config = {**config, **WAYS[way]}
     whole, live = run(config, tmp_path / "whole")

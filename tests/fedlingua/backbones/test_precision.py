@@ -30,6 +30,7 @@ from fedlingua.training.masked_language import TextExample
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.translation import encode_pairs
 from fedlingua_demo import phrasebook
+from tests.gate import cases
 
 RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5, "lora-sb": 0.03, "ia3": 0.03, "norms": 0.01}
 
@@ -84,9 +85,9 @@ def two_rounds(trainable: Trainable, training: LocalTraining, sentences: int) ->
     ("tensor_set", "sentences", "precisions"),
     [
         ("adapters", 64, ["bf16"]),
-        ("lora", 64, ["bf16"]),
-        ("full", 224, ["bf16", "fp32"]),
-        ("lora-sb", 64, ["bf16"]),
+        pytest.param("lora", 64, ["bf16"], marks=pytest.mark.slow),
+        pytest.param("full", 224, ["bf16", "fp32"], marks=pytest.mark.slow),
+        pytest.param("lora-sb", 64, ["bf16"], marks=pytest.mark.slow),
     ],
     ids=["adapters", "lora", "full", "lora-sb"],
 )
@@ -147,7 +148,7 @@ def test_what_trains_is_fp32_and_what_is_frozen_is_what_is_computed_in(
     assert trainable.fingerprint == built(run_config, trainable.backbone.directory, tensor_set, "fp32").fingerprint
 
 
-@pytest.mark.parametrize("tensor_set", list(RATES))
+@pytest.mark.parametrize("tensor_set", cases(RATES, {"adapters", "full", "lora-sb"}))
 @pytest.mark.usefixtures("native_bf16")
 def test_a_half_backbone_trains_translates_and_is_the_base_again(
     run_config: dict[str, Scalar], tiny_backbone: Path, half_of: Callable[[Path], Path], examples: Any, tensor_set: str

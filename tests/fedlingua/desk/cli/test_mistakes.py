@@ -23,6 +23,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.output import FAILED, USAGE, run_commands
 from tests.commands import leaf_commands
+from tests.gate import cases
 from tests.workspace import FEDERATION, SLOW, Answered, fedlingua, files_of, make_workspace
 
 
@@ -388,7 +389,7 @@ def test_a_mistake_is_told_with_what_where_and_what_to_do(
 OF_EACH = {one.command: one for one in reversed(TABLE)}
 
 
-@pytest.mark.parametrize("command", OF_EACH)
+@pytest.mark.parametrize("command", cases(OF_EACH, list(OF_EACH)[::3]))
 def test_a_mistake_is_told_as_json_too(command: str, folder: Path) -> None:
     mistake = OF_EACH[command]
     if mistake.has:

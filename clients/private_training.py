@@ -1,0 +1,92 @@
+"""A round under differential privacy, seen from a site: train with noise, and enter the cost in the ledger before anything can leave."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from safetensors.numpy import load_file
+
+from fedlingua.common.hashing import sha256
+from fedlingua.consent.ledger import Ledger
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.personalization.phase import digest_of
+from fedlingua.privacy.clipping import PrivateSteps
+from fedlingua.settings.config import Settings
+from fedlingua.training.controls import Controls
+from fedlingua.training.loop import LocalResult
+
+_log = logging.getLogger("fedlingua.client")
+
+
+@dataclass(frozen=True)
+class PrivateTraining:
+    """A site's training with noise. folder: the site's private one; ledger: what private training costs it."""
+
+    site: str
+    trainable: Trainable
+    settings: Settings
+    folder: Path
+    ledger: Ledger
+
+    def train(
+        self,
+        train: Callable[..., LocalResult],
+        received: NamedTensors,
+        task: Task,
+        optimizer: dict[str, Numbers] | None,
+        controls: Controls | None,
+    ) -> LocalResult:
+        """Train the current model with noise, and enter what this costs in the ledger.
+
+        The result is stored first. A request that comes again, as in a resumed run, gets it once more, which costs nothing.
+
+        Args:
+            train: Trains the model for a round; takes the steps' clipping and noise as `private`.
+            optimizer: Adam's state, if the site keeps it; changed in place.
+            controls: SCAFFOLD's, if the run has them; changed in place.
+
+        Raises:
+            ExchangeError: The round would cost more than the run or the site allows.
+        """
+        settings, model = self.settings, self.trainable.model
+        asked = digest_of(f"{task.run}/{self.site}/{task.round}/{task.own}/{settings.hash()}", received)
+        entry = self.ledger.of_round(settings, task.run, task.round)
+        file = self.folder / "private" / f"{task.round:04d}-{asked[:32]}.safetensors"
+        if file.is_file():
+            stored = load_file(file)
+            write_tensors(model, _under("model/", stored))
+            if optimizer is not None:
+                optimizer.update(_under("optimizer/", stored))
+            if controls:
+                controls.steps, controls.sums = 1, {name: torch.tensor(each) for name, each in _under("control/", stored).items()}
+            result = LocalResult(0.0, 0, 0, settings.local_epochs, 0.0)
+        else:
+            self.ledger.check_round(entry, settings)
+            result = train(private=PrivateSteps(entry.share, settings.dp_clip, entry.noise))
+            own = controls.next_own() if controls else {}
+            results = {"model/": read_tensors(model, self.trainable.trained), "optimizer/": optimizer or {}, "control/": own}
+            save_tensors({f"{kind}{name}": each for kind, named in results.items() for name, each in named.items()}, file)
+            _remove_before(task.round - 1, file.parent)
+        entry = replace(entry, key=sha256(file))  # by what is sent: trained anew, it is something else
+        self.ledger.enter(entry, partial(self.ledger.check_round, settings=settings))
+        _log.info("site %s: %s: epsilon %.3g is spent in all", self.site, entry.what, self.ledger.spent)
+        return result
+
+
+def _remove_before(number: int, folder: Path) -> None:
+    """Remove the results of rounds that no server can ask for again."""
+    for file in folder.glob("*.safetensors"):
+        if int(file.name[:4]) < number:
+            file.unlink()
+
+
+def _under(prefix: str, tensors: NamedTensors) -> Tensors:
+    """Return the tensors whose names begin with the prefix, without it."""
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
