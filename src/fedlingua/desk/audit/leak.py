@@ -24,10 +24,10 @@ from fedlingua.desk.audit.subject import Protection
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.training.translation import PairExample
 
-LINEAR = ("self_attn.q_proj.weight", ".down.weight", "lora_A.default.weight")
+LINEAR = ("self_attn.v_proj.weight", ".down.weight", "lora_A.default.weight")
 """Ends of the names of linear layers whose gradient a subspace test can take, of the whole model, adapters and LoRA."""
-POOL = 100
-"""Most sentences of either side that candidates are drawn from."""
+LEAST_SENTENCES = 50
+"""As many sentences as sites want behind every answer by default, `min-train` of fedlingua.consent.limits."""
 Note = Callable[[str], None]
 
 
@@ -35,7 +35,7 @@ Note = Callable[[str], None]
 class Effort:
     """How much an audit measures. trials: updates of a batch of 8; single: of one sentence, each among `among` candidates.
 
-    canaries: planted sentences, each among `alternatives`; after `rounds` rounds.
+    canaries: planted sentences, each among `alternatives`; after `rounds` rounds. pool: most sentences of either side to draw from.
     """
 
     trials: int = 12
@@ -44,6 +44,7 @@ class Effort:
     canaries: int = 4
     alternatives: int = 63
     rounds: int = 3
+    pool: int = 100
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,14 @@ def leak_suite(again: Retrained, protections: Sequence[Protection], effort: Effo
     return readings
 
 
-def _draws(again: Retrained, protection: Protection, size: int, number: int) -> Iterator[tuple[Mapping[str, Examples], str]]:
+def _draws(again: Retrained, effort: Effort, size: int, number: int) -> Iterator[tuple[Mapping[str, Examples], str]]:
     """Yield (site -> a batch of its training text, name of the draw) for so many trials, the same under every protection."""
     for trial in range(number):
         rng = Random(f"{again.settings.seed}/leak/{size}/{trial}")
-        yield {s: rng.sample(text[:POOL], size) for s, text in again.training_texts.items()}, f"/leak/{size}/{trial}"
+        yield (
+            {s: rng.sample(text[: max(size, effort.pool)], size) for s, text in again.training_texts.items()},
+            f"/leak/{size}/{trial}",
+        )
 
 
 def membership(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Reading]:
@@ -96,20 +100,22 @@ def membership(again: Retrained, protection: Protection, effort: Effort, note: N
     attacker.
     """
     site, rng = again.subject.site, Random(f"{again.settings.seed}/leak")
-    unseen, readings = again.unseen[:POOL], []
-    cases = [("one sentence", 1, effort.single), ("batch of 8", 8, effort.trials), ("a round", 0, 1)]
+    unseen, readings = again.unseen[: effort.pool], []
+    least = min(LEAST_SENTENCES, *map(len, again.training_texts.values()))
+    cases = [("one sentence", 1, effort.single), ("batch of 8", 8, effort.trials)]
+    cases += [(f"{least} sentences", least, max(1, effort.trials // 4)), ("a round", 0, 1)]
     for update, size, number in cases:
         note(f"{protection.name}: membership, {update}")
         if size:
             others = min(len(unseen), effort.among - 1 if size == 1 else size)
             trials = [
                 _Trial(again.seen(protection, batches, draw), batches[site], rng.sample(unseen, others))
-                for batches, draw in _draws(again, protection, size, number)
+                for batches, draw in _draws(again, effort, size, number)
             ]
         else:
             seen = again.seen(protection)
             distinct = list({id(example): example for example in seen.used}.values())
-            trials = [_Trial(seen, rng.sample(distinct, min(POOL, len(distinct))), unseen)] if distinct else []
+            trials = [_Trial(seen, rng.sample(distinct, min(effort.pool, len(distinct))), unseen)] if distinct else []
         if not trials:
             continue
         scored = _scored(again, trials)
@@ -164,7 +170,7 @@ def words(again: Retrained, protection: Protection, effort: Effort, note: Note) 
     if name not in again.chosen.names:
         return []
     readings, site = [], again.subject.site
-    batches, draw = next(_draws(again, protection, 8, 1))
+    batches, draw = next(_draws(again, effort, 8, 1))
     for update, seen in (("batch of 8", again.seen(protection, batches, draw)), ("a round", again.seen(protection))):
         note(f"{protection.name}: words, {update}")
         text = seen.used or again.training_texts[site]
@@ -185,14 +191,14 @@ def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) 
         return []
     layer: nn.Module = again.model.get_submodule(name.rpartition(".")[0])
     site, rng, readings = again.subject.site, Random(f"{again.settings.seed}/leak/spans"), []
-    unseen, whole = again.unseen[:POOL], name.endswith("q_proj.weight")
+    unseen, whole = again.unseen[: effort.pool], name.endswith("v_proj.weight")
     texts = again.training_texts
     for optimizer in dict.fromkeys(("sgd", again.settings.optimizer)):
         other = Retrained(replace(again.subject, settings=replace(again.settings, optimizer=optimizer)), again.trainable, texts)
         for size, update in ((1, "one sentence"), (8, "batch of 8")):
             note(f"{protection.name}: subspace test, {update}, {optimizer}")
             trials, recalls = [], []
-            for batches, draw in _draws(other, protection, size, 3):
+            for batches, draw in _draws(other, effort, size, 3):
                 rows = other.named(other.seen(protection, batches, draw).change)[name]
                 batch, rank = batches[site], sum(len(example.source) for example in batches[site])
                 write_tensors(other.model, other.named(other.received(site)))

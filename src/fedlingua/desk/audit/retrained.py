@@ -4,8 +4,10 @@ A site's update follows from the tensors that it received, its text and the seed
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -102,10 +104,10 @@ class Retrained:
     def train(
         self, site: str, protection: Protection, batch: Examples | None = None, draw: str = "", received: Numbers | None = None
     ) -> Seen:
-        """Train a site's round, or one step on a batch alone, and return its change and the examples in it.
+        """Train a site's round, or on a batch alone, and return its change and the examples in it.
 
         Args:
-            batch: None: the site's round, as its settings say.
+            batch: Makes one step if it has 8 examples at most, else steps of the run's batch size. None: the site's round, as set.
             draw: Added to the seed, for trials that differ; empty: the run's own.
             received: Where training starts; None: where the run's round did.
 
@@ -117,7 +119,8 @@ class Retrained:
         write_tensors(self.model, self.named(before))
         how, texts, share = LocalTraining.of(settings), self.training_texts[site], settings.private_share
         if batch is not None:
-            how = replace(how, epochs=1, sampling=Sampling(), batch_size=len(batch), accumulation=1, tokens_per_batch=0)
+            size = len(batch) if len(batch) <= 8 else how.batch_size
+            how = replace(how, epochs=1, sampling=Sampling(), batch_size=size, accumulation=1, tokens_per_batch=0)
             how, texts, share = replace(how, whole_steps=False), list(batch), 1.0
         used: list[PairExample] = []
 
@@ -188,13 +191,21 @@ class Retrained:
 
     @torch.no_grad()
     def inputs(self, layer: nn.Module, ids: Sequence[Sequence[int]]) -> list[Numbers]:
-        """Return what enters a layer of the encoder for each source, (len, d), without dropout."""
+        """Return what enters a layer of the encoder for each source, (len, d), without dropout; the rest of the pass is left out."""
         caught: list[Numbers] = []
-        hook = layer.register_forward_pre_hook(lambda module, given: caught.append(given[0].float().cpu().numpy()[0]))
-        try:
-            self.model.eval()
-            for row in ids:
-                self.model.get_encoder()(input_ids=torch.tensor([list(row)], device=self.model.device))
-        finally:
-            hook.remove()
+
+        def stop(module: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+            caught.extend(given[0].float().cpu().numpy())
+            raise _Reached
+
+        hook = layer.register_forward_pre_hook(stop)
+        self.model.eval()
+        for _, alike in groupby(ids, len):
+            with suppress(_Reached):
+                self.model.get_encoder()(input_ids=torch.tensor([list(row) for row in alike], device=self.model.device))
+        hook.remove()
         return caught
+
+
+class _Reached(Exception):  # noqa: N818, no error
+    """The layer was reached."""

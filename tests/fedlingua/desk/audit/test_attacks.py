@@ -61,6 +61,7 @@ def test_the_rows_of_a_linear_layers_gradient_span_its_inputs() -> None:
     assert span_distances(inputs, gradient, 5).max() < 1e-6
     assert span_distances(others, gradient, 5).min() > 0.2
     assert span_distances(inputs, np.sign(gradient), 5).min() > 0.05  # Adam's step is no multiple of it
+    assert span_distances(np.zeros((1, 16)), gradient, 5).tolist() == [1]
     full = rng.normal(size=(16, 16))
     assert span_distances(others, full, 16).max() < 1e-6  # at full rank everything lies in it
 
