@@ -18,7 +18,7 @@ from fedlingua.clustering.clusters import by_families
 from fedlingua.common.files import json_text, replace_text
 from fedlingua.corpora.simulated import texts_by_site
 from fedlingua.corpora.sites import read_federation
-from fedlingua.desk.audit.leak import Effort, Reading, as_json, leak_suite
+from fedlingua.desk.audit.leak import Effort, Figure, as_json, leak_suite
 from fedlingua.desk.audit.retrained import Retrained
 from fedlingua.desk.audit.subject import Subject
 from fedlingua.desk.audit.table import markdown, table_of
@@ -32,14 +32,14 @@ ADAPTERS, MODEL = "adapters", "the whole model"
 CHANGES = {ADAPTERS: {"sample.share": 0.0}, MODEL: {"sample.share": 0.0, "method": "model-fed", "learning-rate": 0.001}}
 """What is sent -> changes of experiments/demo.toml."""
 EFFORTS = {
-    ADAPTERS: Effort(trials=8, single=6, among=24, rounds=1),
+    ADAPTERS: Effort(trials=24, single=12, among=24, rounds=1),
     MODEL: Effort(trials=4, single=4, among=12, rounds=1, pool=30),
 }
 JOBS = ((ADAPTERS, 2022), (ADAPTERS, 2023), (ADAPTERS, 2024), (MODEL, 2022))
 """In this order; those that leak.json has are not measured again."""
 
 
-def measured(case: str, seed: int) -> list[Reading]:
+def measured(case: str, seed: int) -> list[Figure]:
     """Audit the first round of a run with these settings; the run itself is not needed, since it begins with it."""
     settings = read_experiment(ROOT / "experiments" / "demo.toml", {**CHANGES[case], "seed": seed})
     texts = texts_by_site(settings.federation_path, settings.data_dir)
@@ -53,27 +53,27 @@ def measured(case: str, seed: int) -> list[Reading]:
     return leak_suite(again, subject.protections(), EFFORTS[case], partial(print, case, seed, file=sys.stderr, flush=True))
 
 
-def over_seeds(runs: list[list[Reading]]) -> list[Reading]:
+def over_seeds(runs: list[list[Figure]]) -> list[Figure]:
     """Return the mean of each figure; of several seeds, with the least and the greatest instead of the interval."""
     if len(runs) == 1:
         return runs[0]
     means = []
     for each in zip(*runs, strict=True):
-        values = [reading.value for reading in each]
-        detail = {name: sum(reading.detail[name] for reading in each) for name in ("first", "trials") if name in each[0].detail}
+        values = [row.value for row in each]
+        detail = {name: sum(row.detail[name] for row in each) for name in ("first", "trials") if name in each[0].detail}
         means.append(replace(each[0], value=fmean(values), low=min(values), high=max(values), detail=detail))
     return means
 
 
 def page(figures: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
-    """Return both tables as Markdown. figures: what is sent -> seed -> readings, as leak.json has them."""
+    """Return both tables as Markdown. figures: what is sent -> seed -> rows, as leak.json has them."""
     lines = ["# What a server could read", "", "Made by `python -m experiments.leak`, which says how; what the rows mean is in"]
     lines += ["[the guide](../../../docs/guides/privacy.md#what-an-update-tells).", ""]
     for case, by_seed in figures.items():
         brackets = f"the least and the greatest of {len(by_seed)} seeds" if len(by_seed) > 1 else "a 95 % bootstrap interval"
-        readings = over_seeds([[Reading(**each) for each in readings] for readings in by_seed.values()])
+        rows = over_seeds([[Figure(**each) for each in rows] for rows in by_seed.values()])
         lines += [f"## {case.capitalize()}", "", f"Seeds: {', '.join(by_seed)}. In brackets: {brackets}.", ""]
-        lines.append(markdown(*table_of(readings)))
+        lines.append(markdown(*table_of(rows)))
     return "\n".join(lines)
 
 

@@ -48,7 +48,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Figure:
     """One measured figure. measure: what it is; low, high: its 95 % interval, None where there is none; chance: with nothing to read.
 
     most: the greatest value that any attack can have by the theory of DP, None where it says nothing. detail: figures behind it.
@@ -73,13 +73,13 @@ class _Trial:
     others: Examples
 
 
-def leak_suite(again: Retrained, protections: Sequence[Protection], effort: Effort, note: Note) -> list[Reading]:
+def leak_suite(again: Retrained, protections: Sequence[Protection], effort: Effort, note: Note) -> list[Figure]:
     """Measure everything under each protection. note: called with a line of progress before each step."""
-    readings = []
+    figures = []
     for protection in protections:
         for measured in (membership, words, spans, canaries):
-            readings += measured(again, protection, effort, note)
-    return readings
+            figures += measured(again, protection, effort, note)
+    return figures
 
 
 def _draws(again: Retrained, effort: Effort, size: int, number: int) -> Iterator[tuple[Mapping[str, Examples], str]]:
@@ -92,15 +92,14 @@ def _draws(again: Retrained, effort: Effort, size: int, number: int) -> Iterator
         )
 
 
-def membership(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Reading]:
+def membership(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
     """Tell sentences that the update was trained on from unseen ones of the same site.
 
-    Three scores of a candidate: the update's cosine with the candidate's negative gradient at the incoming tensors, the same with the
-    optimiser's first step on that gradient, and how far its loss falls. The AUC reported is that of the best of them, which favours the
-    attacker.
+    A candidate's score is the cosine of the update with the optimiser's first step on its gradient at the incoming tensors. Under `detail`
+    are the AUCs of all scores: also of the cosine with the negative gradient itself, and of how far the candidate's loss falls.
     """
     site, rng = again.subject.site, Random(f"{again.settings.seed}/leak")
-    unseen, readings = again.unseen[: effort.pool], []
+    unseen, figures = again.unseen[: effort.pool], []
     least = min(LEAST_SENTENCES, *map(len, again.training_texts.values()))
     cases = [("one sentence", 1, effort.single), ("batch of 8", 8, effort.trials)]
     cases += [(f"{least} sentences", least, max(1, effort.trials // 4)), ("a round", 0, 1)]
@@ -120,17 +119,16 @@ def membership(again: Retrained, protection: Protection, effort: Effort, note: N
             continue
         scored = _scored(again, trials)
         areas = {name: float(np.mean([auc([trial], 1)[0] for trial in each])) for name, each in scored.items()}
-        best = max(areas, key=lambda name: areas[name])
-        value, low, high = auc(scored[best])
+        value, low, high = auc(scored["step"])
         detail = dict(areas)
         if size == 1:
-            detail["first"] = float(sum(members[0] > others.max() for members, others in scored[best]))
+            detail["first"] = float(sum(members[0] > others.max() for members, others in scored["step"]))
             detail["trials"] = float(len(trials))
         steps = again.steps(protection, 1.0 if size else again.settings.private_share)
         bounded = steps is not None and steps.share >= 1
         most = auc_bound(steps.noise, 1 if size else again.settings.local_epochs) if steps and bounded else None
-        readings.append(Reading("membership", update, protection.name, "AUC", value, 0.5, low, high, most, detail))
-    return readings
+        figures.append(Figure("membership", update, protection.name, "AUC", value, 0.5, low, high, most, detail))
+    return figures
 
 
 def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[Numbers, Numbers]]]:
@@ -163,13 +161,13 @@ def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[
     return pairs
 
 
-def words(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Reading]:
+def words(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
     """Tell the words in the text by the embedding rows that moved, where the whole model is sent."""
     weight = cast(Tensor, again.model.get_input_embeddings().weight)
     name = next((name for name, each in again.model.named_parameters() if each is weight), "")
     if name not in again.chosen.names:
         return []
-    readings, site = [], again.subject.site
+    figures, site = [], again.subject.site
     batches, draw = next(_draws(again, effort, 8, 1))
     for update, seen in (("batch of 8", again.seen(protection, batches, draw)), ("a round", again.seen(protection))):
         note(f"{protection.name}: words, {update}")
@@ -177,11 +175,11 @@ def words(again: Retrained, protection: Protection, effort: Effort, note: Note) 
         present = np.zeros(weight.shape[0], bool)
         present[[number for example in text for number in (*example.source, *example.target)]] = True
         value = recall_at(word_scores(again.named(seen.change)[name]), present)
-        readings.append(Reading("words", update, protection.name, "recall = precision", value, float(present.mean())))
-    return readings
+        figures.append(Figure("words", update, protection.name, "recall = precision", value, float(present.mean())))
+    return figures
 
 
-def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Reading]:
+def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
     """Tell sentences, and of the whole model tokens, by the span of the first encoder layer's gradient (DAGER; UTR of adapters).
 
     The update is one step of SGD, a multiple of the gradient, which sites refuse; and one by the run's own optimiser.
@@ -190,7 +188,7 @@ def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) 
     if (name := next(first, None)) is None:
         return []
     layer: nn.Module = again.model.get_submodule(name.rpartition(".")[0])
-    site, rng, readings = again.subject.site, Random(f"{again.settings.seed}/leak/spans"), []
+    site, rng, figures = again.subject.site, Random(f"{again.settings.seed}/leak/spans"), []
     unseen, whole = again.unseen[: effort.pool], name.endswith("v_proj.weight")
     texts = again.training_texts
     for optimizer in dict.fromkeys(("sgd", again.settings.optimizer)):
@@ -211,13 +209,13 @@ def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) 
                 if whole:
                     recalls.append(_token_recall(other, layer, rows, batch, rank))
             about = f"{update}, {optimizer}"
-            readings.append(Reading("sentences by subspace", about, protection.name, "AUC", *_with_chance(auc(trials))))
+            figures.append(Figure("sentences by subspace", about, protection.name, "AUC", *_with_chance(auc(trials))))
             if whole:
                 value, chance = np.mean(recalls, axis=0)
-                readings.append(
-                    Reading("tokens by subspace", about, protection.name, "recall = precision", float(value), float(chance))
+                figures.append(
+                    Figure("tokens by subspace", about, protection.name, "recall = precision", float(value), float(chance))
                 )
-    return readings
+    return figures
 
 
 def _with_chance(result: tuple[float, float, float]) -> tuple[float, float, float, float]:
@@ -235,7 +233,7 @@ def _token_recall(again: Retrained, layer: nn.Module, rows: Numbers, batch: Exam
     return recall_at(-distances, present), float(present.mean())
 
 
-def canaries(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Reading]:
+def canaries(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
     """Plant sentences of random words in the site's text, train rounds, and rank each by its loss among others made the same way.
 
     The sites of a sum train from its mean each round; without one, the site trains on from its own tensors, as if it were alone.
@@ -259,7 +257,7 @@ def canaries(again: Retrained, protection: Protection, effort: Effort, note: Not
     chance = float(np.mean([np.log2((len(alternatives) + 1) / rank) for rank in range(1, len(alternatives) + 2)]))
     update = f"{effort.rounds} rounds"
     detail = {"most": float(np.log2(len(alternatives) + 1))}
-    return [Reading("canaries", update, protection.name, "exposure, bits", float(np.mean(bits)), chance, detail=detail)]
+    return [Figure("canaries", update, protection.name, "exposure, bits", float(np.mean(bits)), chance, detail=detail)]
 
 
 def _canary(text: Examples, rng: Random) -> PairExample:
@@ -272,6 +270,6 @@ def _canary(text: Examples, rng: Random) -> PairExample:
     return type(like)(*sides)
 
 
-def as_json(readings: Sequence[Reading]) -> list[dict[str, object]]:
-    """Return the readings as values for a JSON file."""
-    return [asdict(reading) for reading in readings]
+def as_json(figures: Sequence[Figure]) -> list[dict[str, object]]:
+    """Return the figures as values for a JSON file."""
+    return [asdict(figure) for figure in figures]

@@ -76,7 +76,10 @@ class Subject:
         }
         file = run_dir / "rounds.jsonl"
         rounds = by_round(filter(None, map(json_object, file.read_bytes().splitlines() if file.is_file() else ())))
-        record = objects(rounds.get(number, {}).get("sites")).get(chosen, {})
+        sites = objects(rounds.get(number, {}).get("sites"))
+        if sites and chosen not in sites:
+            raise RunError(f"{run_dir}: site {chosen} sent no update in round {number}; give one of {', '.join(sites)}")
+        record = sites.get(chosen, {})
         subject = cls(start.settings, chosen, number, start.texts, clusters, start if number > 1 else None, record)
         subject.check()
         return subject

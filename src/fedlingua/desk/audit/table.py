@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedlingua.desk.audit.leak import Reading
+from fedlingua.desk.audit.leak import Figure
 
 WHAT = {
     "membership": "tell a sentence of the update from an unseen one",
@@ -14,20 +14,20 @@ WHAT = {
 """Attack -> what a server that succeeds can do, in words for people."""
 
 
-def lines_of(readings: Sequence[Reading]) -> dict[str, list[list[str]]]:
+def lines_of(figures: Sequence[Figure]) -> dict[str, list[list[str]]]:
     """Return what a server can do, in words -> a line for each update and protection, as a terminal shows it."""
     lines: dict[str, list[list[str]]] = {}
-    for each in sorted(readings, key=lambda reading: reading.update):
+    for each in sorted(figures, key=lambda figure: figure.update):
         line = [each.update, each.protection, each.measure, _cell(each), f"{each.chance:.2f}"]
         lines.setdefault(WHAT[each.attack], []).append(line)
     return lines
 
 
-def table_of(readings: Sequence[Reading]) -> tuple[list[str], list[list[str]]]:
+def table_of(figures: Sequence[Figure]) -> tuple[list[str], list[list[str]]]:
     """Return the headers and rows; a cell is a value with its interval, and what theory allows at most."""
-    protections = list(dict.fromkeys(each.protection for each in readings))
-    by_row: dict[tuple[str, str, str], dict[str, Reading]] = {}
-    for each in readings:
+    protections = list(dict.fromkeys(each.protection for each in figures))
+    by_row: dict[tuple[str, str, str], dict[str, Figure]] = {}
+    for each in figures:
         by_row.setdefault((each.attack, each.update, each.measure), {})[each.protection] = each
     rows = [
         [
@@ -40,15 +40,15 @@ def table_of(readings: Sequence[Reading]) -> tuple[list[str], list[list[str]]]:
     return ["what a server can do", "update", "figure", *protections, "chance"], rows
 
 
-def _cell(reading: Reading | None) -> str:
-    if reading is None:
+def _cell(figure: Figure | None) -> str:
+    if figure is None:
         return "–"
-    words = f"{reading.value:.2f}"
-    if reading.low is not None and reading.high is not None:
-        words += f" [{reading.low:.2f}, {reading.high:.2f}]"
-    if "first" in reading.detail:
-        words += f", first {reading.detail['first']:.0f} of {reading.detail['trials']:.0f}"
-    return words if reading.most is None else f"{words}, at most {reading.most:.2f}"
+    words = f"{figure.value:.2f}"
+    if figure.low is not None and figure.high is not None:
+        words += f" [{figure.low:.2f}, {figure.high:.2f}]"
+    if "first" in figure.detail:
+        words += f", first {figure.detail['first']:.0f} of {figure.detail['trials']:.0f}"
+    return words if figure.most is None else f"{words}, at most {figure.most:.2f}"
 
 
 def markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

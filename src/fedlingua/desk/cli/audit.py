@@ -31,6 +31,9 @@ def leak(
     It trains a round of a simulation again from the same tensors and text, which gives the same bytes.
     """
     subject = Subject.of(run, site, round_, str(data.expanduser().resolve()) if data else "")
+    say(
+        f"site {subject.site}, round {subject.number}: loads the model, trains the round again, and attacks it; this takes minutes"
+    )
     # These import torch, so they come after all that can be refused without it.
     from fedlingua.desk.audit.leak import Effort, as_json, leak_suite
     from fedlingua.desk.audit.retrained import Retrained
@@ -38,11 +41,11 @@ def leak(
     from fedlingua.desk.completed import CompletedRun
 
     trainable = CompletedRun.of(run).trainable()
-    readings = leak_suite(Retrained(subject, trainable), subject.protections(), Effort(), say)
+    figures = leak_suite(Retrained(subject, trainable), subject.protections(), Effort(), say)
     headers = "update", "protection", "figure", "value", "chance"
-    for attack, rows in lines_of(readings).items():
+    for attack, rows in lines_of(figures).items():
         console().print(plain_table(*headers, rows=rows, left=headers[:3], title=attack))
-    about = {"site": subject.site, "round": subject.number, "config_hash": subject.settings.hash(), "readings": as_json(readings)}
+    about = {"site": subject.site, "round": subject.number, "config_hash": subject.settings.hash(), "figures": as_json(figures)}
     RunFolder(run).write(FILE, about)
     say(f"figures: {run / FILE}")
     return about

@@ -49,6 +49,9 @@ def test_a_run_that_is_not_finished_and_a_folder_without_a_run_are_refused(copy,
 def test_a_site_or_round_that_the_run_does_not_have_is_refused(copy):
     assert "no site 'scool'; give one of hospital, court, school, bank" in refused(copy, site="scool")
     assert "--round 9: wanted 1 to 2" in refused(copy, number=9)
+    lines = (copy.directory / "rounds.jsonl").read_text().replace('"school": {', '"away": {')
+    (copy.directory / "rounds.jsonl").write_text(lines)
+    assert "site school sent no update in round 1; give one of hospital, court, away, bank" in refused(copy, site="school")
     copy.update(config={**(copy.read("run.json") or {})["config"], "optimizer-state": "kept"})
     assert "round 2 cannot be trained again" in refused(copy, number=2)
 
