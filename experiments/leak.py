@@ -78,7 +78,7 @@ def page(figures: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
 
 
 def main() -> None:
-    """Measure what is missing, and write both files after each job."""
+    """Measure what is missing, and write the figures after each job, the page at the end."""
     file = RESULT.with_suffix(".json")
     figures = json.loads(file.read_bytes()) if file.is_file() else {}
     RESULT.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def main() -> None:
         if str(seed) not in figures.setdefault(case, {}):
             figures[case][str(seed)] = as_json(measured(case, seed))
             replace_text(file, json_text(figures))
-            replace_text(RESULT, page(figures))
+    replace_text(RESULT, page(figures))
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ def canaries(again: Retrained, protection: Protection, effort: Effort, note: Not
     falls = again.losses(begin, made) - again.losses(tensors, made)
     bits = [exposure(fall, falls[effort.canaries :]) for fall in falls[: effort.canaries]]
     chance = float(np.mean([np.log2((len(alternatives) + 1) / rank) for rank in range(1, len(alternatives) + 2)]))
-    update = f"{effort.rounds} rounds"
+    update = f"{effort.rounds} round{'s' * (effort.rounds > 1)}"
     detail = {"most": float(np.log2(len(alternatives) + 1))}
     return [Figure("canaries", update, protection.name, "exposure, bits", float(np.mean(bits)), chance, detail=detail)]
 
