@@ -17,7 +17,7 @@ WHAT = {
 def lines_of(figures: Sequence[Figure]) -> dict[str, list[list[str]]]:
     """Return what a server can do, in words -> a line for each update and protection, as a terminal shows it."""
     lines: dict[str, list[list[str]]] = {}
-    for each in sorted(figures, key=lambda figure: figure.update):
+    for each in sorted(figures, key=lambda figure: (list(WHAT).index(figure.attack), figure.update)):
         line = [each.update, each.protection, each.measure, _cell(each), f"{each.chance:.2f}"]
         lines.setdefault(WHAT[each.attack], []).append(line)
     return lines
