@@ -30,6 +30,7 @@ COMMANDS = {
     "backbone": "Backbones: what a model has, and what runs could train of it.",
     "bundle": "Show the hash of this checkout's bundle, which sites approve.",
     "corpus": "Check, convert and split the text of a federation's sites.",
+    "audit": "What a server could read from the messages of a run.",
     "finetune": "Fine-tune a pre-trained encoder for tagging or classification, and score it.",
     "server": "The server of a federation across machines.",
     "site": "One site of a federation across machines.",

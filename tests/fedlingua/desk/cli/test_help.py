@@ -80,6 +80,7 @@ RUN = {
 }
 """What is run, in this order, in one folder: command -> names of its example -> what stands for them there."""
 NOT_RUN = {
+    "audit leak": "trains: tests/fedlingua/desk/audit/test_command.py",
     "run": "takes a minute: tests/fedlingua/desk/cli/test_run.py",
     "suite": "takes minutes: tests/fedlingua/desk/cli/test_suite.py",
     "pretrain": "takes an hour: tests/fedlingua/desk/cli/test_pretrain.py",

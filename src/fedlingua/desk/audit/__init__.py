@@ -1,0 +1,1 @@
+"""What a curious server could read from the updates of a finished run."""

@@ -1,0 +1,275 @@
+"""The leak suite: what a curious server could read from a round of a site, under each protection. See docs/guides/privacy.md."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from random import Random
+from typing import cast
+
+import numpy as np
+from torch import Tensor, nn
+
+from fedlingua.desk.audit.attacks import (
+    Numbers,
+    auc,
+    auc_bound,
+    cosine,
+    exposure,
+    recall_at,
+    span_distances,
+    step_of,
+    word_scores,
+)
+from fedlingua.desk.audit.retrained import MEMORY, Examples, Retrained, Seen
+from fedlingua.desk.audit.subject import Protection
+from fedlingua.exchange.tensor_sets import write_tensors
+from fedlingua.training.translation import PairExample
+
+LINEAR = ("self_attn.v_proj.weight", ".down.weight", "lora_A.default.weight")
+"""Ends of the names of linear layers whose gradient a subspace test can take, of the whole model, adapters and LoRA."""
+LEAST_SENTENCES = 50
+"""As many sentences as sites want behind every answer by default, `min-train` of fedlingua.consent.limits."""
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much an audit measures. trials: updates of a batch of 8; single: of one sentence, each among `among` candidates.
+
+    canaries: planted sentences, each among `alternatives`; after `rounds` rounds. pool: most sentences of either side to draw from.
+    """
+
+    trials: int = 12
+    single: int = 10
+    among: int = 50
+    canaries: int = 4
+    alternatives: int = 63
+    rounds: int = 3
+    pool: int = 100
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure. measure: what it is; low, high: its 95 % interval, None where there is none; chance: with nothing to read.
+
+    most: the greatest value that any attack can have by the theory of DP, None where it says nothing. detail: figures behind it.
+    """
+
+    attack: str
+    update: str
+    protection: str
+    measure: str
+    value: float
+    chance: float
+    low: float | None = None
+    high: float | None = None
+    most: float | None = None
+    detail: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    seen: Seen
+    members: Examples
+    others: Examples
+
+
+def leak_suite(again: Retrained, protections: Sequence[Protection], effort: Effort, note: Note) -> list[Figure]:
+    """Measure everything under each protection. note: called with a line of progress before each step."""
+    figures = []
+    for protection in protections:
+        for measured in (membership, words, spans, canaries):
+            figures += measured(again, protection, effort, note)
+    return figures
+
+
+def _draws(again: Retrained, effort: Effort, size: int, number: int) -> Iterator[tuple[Mapping[str, Examples], str]]:
+    """Yield (site -> a batch of its training text, name of the draw) for so many trials, the same under every protection."""
+    for trial in range(number):
+        rng = Random(f"{again.settings.seed}/leak/{size}/{trial}")
+        yield (
+            {s: rng.sample(text[: max(size, effort.pool)], size) for s, text in again.training_texts.items()},
+            f"/leak/{size}/{trial}",
+        )
+
+
+def membership(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
+    """Tell sentences that the update was trained on from unseen ones of the same site.
+
+    A candidate's score is the cosine of the update with the optimiser's first step on its gradient at the incoming tensors. Under `detail`
+    are the AUCs of all scores: also of the cosine with the negative gradient itself, and of how far the candidate's loss falls.
+    """
+    site, rng = again.subject.site, Random(f"{again.settings.seed}/leak")
+    unseen, figures = again.unseen[: effort.pool], []
+    least = min(LEAST_SENTENCES, *map(len, again.training_texts.values()))
+    cases = [("one sentence", 1, effort.single), ("batch of 8", 8, effort.trials)]
+    cases += [(f"{least} sentences", least, max(1, effort.trials // 4)), ("a round", 0, 1)]
+    for update, size, number in cases:
+        note(f"{protection.name}: membership, {update}")
+        if size:
+            others = min(len(unseen), effort.among - 1 if size == 1 else size)
+            trials = [
+                _Trial(again.seen(protection, batches, draw), batches[site], rng.sample(unseen, others))
+                for batches, draw in _draws(again, effort, size, number)
+            ]
+        else:
+            seen = again.seen(protection)
+            distinct = list({id(example): example for example in seen.used}.values())
+            trials = [_Trial(seen, rng.sample(distinct, min(effort.pool, len(distinct))), unseen)] if distinct else []
+        if not trials:
+            continue
+        scored = _scored(again, trials)
+        areas = {name: float(np.mean([auc([trial], 1)[0] for trial in each])) for name, each in scored.items()}
+        value, low, high = auc(scored["step"])
+        detail = dict(areas)
+        if size == 1:
+            detail["first"] = float(sum(members[0] > others.max() for members, others in scored["step"]))
+            detail["trials"] = float(len(trials))
+        steps = again.steps(protection, 1.0 if size else again.settings.private_share)
+        bounded = steps is not None and steps.share >= 1
+        most = auc_bound(steps.noise, 1 if size else again.settings.local_epochs) if steps and bounded else None
+        figures.append(Figure("membership", update, protection.name, "AUC", value, 0.5, low, high, most, detail))
+    return figures
+
+
+def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[Numbers, Numbers]]]:
+    """Return score -> (those of members, those of others) of each trial."""
+    before = again.received(again.subject.site)
+    candidates = {id(example): example for trial in trials for example in (*trial.members, *trial.others)}
+    scores: dict[str, list[dict[int, float]]] = {name: [{} for _ in trials] for name in ("gradient", "step", "loss")}
+    block = max(1, MEMORY // before.nbytes)
+    for first in range(0, len(trials), block):
+        write_tensors(again.model, again.named(before))
+        for key, example in candidates.items():
+            gradient = again.gradient(example)
+            step = step_of(gradient, again.settings.optimizer)
+            for place in range(first, min(first + block, len(trials))):
+                change = trials[place].seen.change
+                scores["gradient"][place][key], scores["step"][place][key] = cosine(change, -gradient), cosine(change, step)
+    pairs = {
+        name: [
+            (np.array([of[id(e)] for e in trial.members]), np.array([of[id(e)] for e in trial.others]))
+            for of, trial in zip(by_trial, trials, strict=True)
+        ]
+        for name, by_trial in scores.items()
+        if name != "loss"
+    }
+    pairs["loss"] = []
+    for trial in trials:
+        both = [*trial.members, *trial.others]
+        fall = again.losses(before, both) - again.losses(before + trial.seen.change, both)
+        pairs["loss"].append((fall[: len(trial.members)], fall[len(trial.members) :]))
+    return pairs
+
+
+def words(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
+    """Tell the words in the text by the embedding rows that moved, where the whole model is sent."""
+    weight = cast(Tensor, again.model.get_input_embeddings().weight)
+    name = next((name for name, each in again.model.named_parameters() if each is weight), "")
+    if name not in again.chosen.names:
+        return []
+    figures, site = [], again.subject.site
+    batches, draw = next(_draws(again, effort, 8, 1))
+    for update, seen in (("batch of 8", again.seen(protection, batches, draw)), ("a round", again.seen(protection))):
+        note(f"{protection.name}: words, {update}")
+        text = seen.used or again.training_texts[site]
+        present = np.zeros(weight.shape[0], bool)
+        present[[number for example in text for number in (*example.source, *example.target)]] = True
+        value = recall_at(word_scores(again.named(seen.change)[name]), present)
+        figures.append(Figure("words", update, protection.name, "recall = precision", value, float(present.mean())))
+    return figures
+
+
+def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
+    """Tell sentences, and of the whole model tokens, by the span of the first encoder layer's gradient (DAGER; UTR of adapters).
+
+    The update is one step of SGD, a multiple of the gradient, which sites refuse; and one by the run's own optimiser.
+    """
+    first = (s.name for s in again.chosen.specs if s.part == "encoder" and s.layer == 0 and s.name.endswith(LINEAR))
+    if (name := next(first, None)) is None:
+        return []
+    layer: nn.Module = again.model.get_submodule(name.rpartition(".")[0])
+    site, rng, figures = again.subject.site, Random(f"{again.settings.seed}/leak/spans"), []
+    unseen, whole = again.unseen[: effort.pool], name.endswith("v_proj.weight")
+    texts = again.training_texts
+    for optimizer in dict.fromkeys(("sgd", again.settings.optimizer)):
+        other = Retrained(replace(again.subject, settings=replace(again.settings, optimizer=optimizer)), again.trainable, texts)
+        for size, update in ((1, "one sentence"), (8, "batch of 8")):
+            note(f"{protection.name}: subspace test, {update}, {optimizer}")
+            trials, recalls = [], []
+            for batches, draw in _draws(other, effort, size, 3):
+                rows = other.named(other.seen(protection, batches, draw).change)[name]
+                batch, rank = batches[site], sum(len(example.source) for example in batches[site])
+                write_tensors(other.model, other.named(other.received(site)))
+                candidates = [example.source for example in (*batch, *rng.sample(unseen, min(len(unseen), 49)))]
+                inputs = other.inputs(layer, candidates)
+                distances = span_distances(np.concatenate(inputs), rows, rank)
+                ends = np.cumsum([len(each) for each in inputs])[:-1]
+                scores = -np.array([each.mean() for each in np.split(distances, ends)])
+                trials.append((scores[: len(batch)], scores[len(batch) :]))
+                if whole:
+                    recalls.append(_token_recall(other, layer, rows, batch, rank))
+            about = f"{update}, {optimizer}"
+            figures.append(Figure("sentences by subspace", about, protection.name, "AUC", *_with_chance(auc(trials))))
+            if whole:
+                value, chance = np.mean(recalls, axis=0)
+                figures.append(
+                    Figure("tokens by subspace", about, protection.name, "recall = precision", float(value), float(chance))
+                )
+    return figures
+
+
+def _with_chance(result: tuple[float, float, float]) -> tuple[float, float, float, float]:
+    value, low, high = result
+    return value, 0.5, low, high
+
+
+def _token_recall(again: Retrained, layer: nn.Module, rows: Numbers, batch: Examples, rank: int) -> tuple[float, float]:
+    """Return how many of a batch's source tokens the span names, and chance. A token's input depends on its place, so each is tried."""
+    size, longest = len(cast(Tensor, again.model.get_input_embeddings().weight)), max(len(example.source) for example in batch)
+    inputs = again.inputs(layer, [[token] * longest for token in range(size)])
+    distances = span_distances(np.concatenate(inputs), rows, rank).reshape(size, longest).min(axis=1)
+    present = np.zeros(size, bool)
+    present[[token for example in batch for token in example.source]] = True
+    return recall_at(-distances, present), float(present.mean())
+
+
+def canaries(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
+    """Plant sentences of random words in the site's text, train rounds, and rank each by its loss among others made the same way.
+
+    The sites of a sum train from its mean each round; without one, the site trains on from its own tensors, as if it were alone.
+    """
+    note(f"{protection.name}: canaries, {effort.rounds} rounds")
+    site, rng = again.subject.site, Random(f"{again.settings.seed}/leak/canaries")
+    text = again.training_texts[site]
+    made = [_canary(text, rng) for _ in range(effort.canaries + effort.alternatives)]
+    planted, alternatives = made[: effort.canaries], made[effort.canaries :]
+    texts = {**again.training_texts, site: [*text, *planted]}
+    begin = tensors = again.received(site)
+    for number in range(1, effort.rounds + 1):
+        later = Retrained(replace(again.subject, number=number), again.trainable, texts)
+        groups = {part: later.subject.group(part, protection) for part in later.places}
+        sites = dict.fromkeys(each for group in groups.values() for each in group)
+        changes = {each: later.train(each, protection, draw="/leak", received=tensors).change for each in sites}
+        means = [np.mean([changes[s][later.places[part]] for s in group], axis=0) for part, group in groups.items()]
+        tensors = tensors + np.concatenate(means)
+    falls = again.losses(begin, made) - again.losses(tensors, made)
+    bits = [exposure(fall, falls[effort.canaries :]) for fall in falls[: effort.canaries]]
+    chance = float(np.mean([np.log2((len(alternatives) + 1) / rank) for rank in range(1, len(alternatives) + 2)]))
+    update = f"{effort.rounds} round{'s' * (effort.rounds > 1)}"
+    detail = {"most": float(np.log2(len(alternatives) + 1))}
+    return [Figure("canaries", update, protection.name, "exposure, bits", float(np.mean(bits)), chance, detail=detail)]
+
+
+def _canary(text: Examples, rng: Random) -> PairExample:
+    """Make a pair of a text's pieces in random order: language token, as many pieces as a pair of the text has, end token."""
+    like = rng.choice(text)
+    sides = []
+    for side in (0, 1):
+        pieces = [piece for example in text for piece in example[side][1:-1]]
+        sides.append([like[side][0], *rng.choices(pieces, k=len(like[side]) - 2), like[side][-1]])
+    return type(like)(*sides)
+
+
+def as_json(figures: Sequence[Figure]) -> list[dict[str, object]]:
+    """Return the figures as values for a JSON file."""
+    return [asdict(figure) for figure in figures]

@@ -1,0 +1,211 @@
+"""A round trained again as a site trained it, with the nodes' own training code, and what the server then sees of it.
+
+A site's update follows from the tensors that it received, its text and the seed, so it can be made again where all three are.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.common.errors import RunError
+from fedlingua.corpora.split import Split
+from fedlingua.desk.audit.attacks import Numbers
+from fedlingua.desk.audit.subject import Protection, Subject
+from fedlingua.exchange.coding.change import encode_change
+from fedlingua.exchange.coding.coder import generator_of
+from fedlingua.exchange.joined import Joined, join
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.privacy.accounting import noise_for
+from fedlingua.privacy.clipping import PrivateSteps
+from fedlingua.training.accumulate import Step
+from fedlingua.training.batches import pad
+from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.objective import corpus_gradient, evaluation_batches, nll_of_each
+from fedlingua.training.sampling import Sampling
+from fedlingua.training.translation import PairExample, encode_pairs
+
+Examples = Sequence[PairExample]
+MEMORY = 2**30
+"""Most bytes of gradients, or of updates, that are in memory at once."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the server sees of a round. change: (d,) float32, part after part. used: the audited site's examples that trained it."""
+
+    change: Numbers
+    used: Examples
+
+
+class Retrained:
+    """Trains rounds of a subject's sites again; all tensors are flat, (d,) float32, the set's parts end to end.
+
+    texts: site -> training text, if another than the subject's.
+    """
+
+    def __init__(self, subject: Subject, trainable: Trainable, texts: Mapping[str, Examples] | None = None) -> None:
+        self.subject, self.trainable, self.settings = subject, trainable, subject.settings
+        self.model, self.codec, self.chosen = trainable.model, trainable.backbone.codec, trainable.tensor_set
+        self.training_texts = texts or {site: self.examples(site, "train") for site in subject.texts}
+        self._gradients: dict[int, tuple[PairExample, Numbers]] = {}
+        torch.set_num_threads(self.settings.threads)
+
+    def flat(self, tensors: Mapping[str, Numbers]) -> Numbers:
+        """Join tensors by name; those that are missing are 0."""
+        whole = {spec.name: tensors.get(spec.name, np.zeros(spec.shape, np.float32)) for spec in self.chosen.specs}
+        return np.concatenate(list(join(whole, self.chosen).values()))
+
+    def named(self, flat: Numbers) -> Joined:
+        """Return a flat array's tensors by name."""
+        return Joined({part: flat[where] for part, where in self.places.items()}, self.chosen)
+
+    @cached_property
+    def places(self) -> Mapping[Part, slice]:
+        """Part -> where its numbers are."""
+        sizes = {part: sum(self.chosen.sizes_of(part)) for part in PARTS}
+        ends = dict(zip(sizes, np.cumsum(list(sizes.values())), strict=True))
+        return {part: slice(int(ends[part]) - size, int(ends[part])) for part, size in sizes.items() if size}
+
+    def received(self, site: str) -> Numbers:
+        """Return the tensors that a site trained the round from."""
+        start = self.subject.start
+        return self.flat(start.federated(site, self.trainable) if start else self.trainable.sent_first)
+
+    def examples(self, site: str, *splits: Split) -> list[PairExample]:
+        """Return the sentence pairs of a site's splits as examples."""
+        return [
+            example
+            for text in self.subject.texts[site].values()
+            for split in splits
+            for example in encode_pairs(text.splits[split], text.direction, self.codec, self.settings.max_tokens)
+        ]
+
+    @cached_property
+    def unseen(self) -> list[PairExample]:
+        """Dev and test of the audited site."""
+        return self.examples(self.subject.site, "dev", "test")
+
+    def steps(self, protection: Protection, share: float) -> PrivateSteps | None:
+        """Return how private training under a protection's epsilon makes its steps, as a run with this `dp.epsilon` would."""
+        how = self.settings
+        if not protection.epsilon:
+            return None
+        noise = noise_for(protection.epsilon, how.dp_delta, share, how.rounds * how.local_epochs)
+        return PrivateSteps(share, how.dp_clip, noise)
+
+    def train(
+        self, site: str, protection: Protection, batch: Examples | None = None, draw: str = "", received: Numbers | None = None
+    ) -> Seen:
+        """Train a site's round, or on a batch alone, and return its change and the examples in it.
+
+        Args:
+            batch: Makes one step if it has 8 examples at most, else steps of the run's batch size. None: the site's round, as set.
+            draw: Added to the seed, for trials that differ; empty: the run's own.
+            received: Where training starts; None: where the run's round did.
+
+        Raises:
+            RunError: The round is not the one that the run trained.
+        """
+        settings, number = self.settings, self.subject.number
+        before = self.received(site) if received is None else received
+        write_tensors(self.model, self.named(before))
+        how, texts, share = LocalTraining.of(settings), self.training_texts[site], settings.private_share
+        if batch is not None:
+            size = len(batch) if len(batch) <= 8 else how.batch_size
+            how = replace(how, epochs=1, sampling=Sampling(), batch_size=size, accumulation=1, tokens_per_batch=0)
+            how, texts, share = replace(how, whole_steps=False), list(batch), 1.0
+        used: list[PairExample] = []
+
+        def note(step: Step) -> None:
+            used.extend(example for part in step for example in part if isinstance(example, PairExample))
+
+        result = train_locally(
+            *(self.model, self.trainable.trained.names, [texts], self.codec, how, f"{settings.seed}/{site}/{number}{draw}"),
+            before_step=note,
+            this_round=(number, settings.rounds),
+            private=self.steps(protection, share),
+        )
+        own = batch is None and not draw and received is None and site == self.subject.site
+        if own and not protection.epsilon:
+            self._compare(result.nll_sum / max(1, result.num_tokens))
+        after = self.flat(read_tensors(self.model, self.chosen))
+        return Seen(self._sent(site, before, after, protection), used)
+
+    def _compare(self, loss: float) -> None:
+        """Refuse a round whose training loss is not the run's."""
+        written = self.subject.record.get("train_loss")
+        if isinstance(written, float) and not np.isclose(written, loss, rtol=1e-4):
+            raise RunError(
+                f"round {self.subject.number} of site {self.subject.site}, trained again, has a loss of {loss:.6f}; the run had "
+                f"{written:.6f}: its text, the code or a library is another now. Run it again, then audit the new run"
+            )
+
+    def _sent(self, site: str, before: Numbers, after: Numbers, protection: Protection) -> Numbers:
+        """Return the change as the server has it: coded as the run codes it, but exact in a secure sum, which rounds finely."""
+        code = self.settings.code_up
+        if protection.sites > 1 or code.is_exact:
+            return after - before
+        decoded = np.empty_like(after)
+        for part, where in self.places.items():
+            draws, shapes = generator_of(self.settings.seed, self.subject.number, site, part), self.chosen.shapes_of(part)
+            decoded[where] = encode_change(before[where], after[where], None, shapes, code, draws).numbers
+        return decoded - before
+
+    def seen(self, protection: Protection, batches: Mapping[str, Examples] | None = None, draw: str = "") -> Seen:
+        """Return what the server sees of a round of the site: its change, or of each part the mean over the sites of the sum.
+
+        batches: site -> the batch that it makes one step on; None: each trains its round.
+        """
+        groups = {part: self.subject.group(part, protection) for part in PARTS if part in self.places}
+        sites = dict.fromkeys(site for group in groups.values() for site in group)
+        by_site = {site: self.train(site, protection, batches[site] if batches else None, draw) for site in sites}
+        change = np.concatenate(
+            [np.mean([by_site[site].change[self.places[part]] for site in group], axis=0) for part, group in groups.items()]
+        )
+        return Seen(change, by_site[self.subject.site].used)
+
+    def gradient(self, example: PairExample) -> Numbers:
+        """Return the gradient of an example's mean loss at the site's incoming tensors, which the model must hold."""
+        if (known := self._gradients.get(id(example))) is not None:
+            return known[1]
+        gradient = self.flat(
+            corpus_gradient(self.model, self.chosen.names, [pad([example], self.codec).to(self.model.device)])[2]
+        )
+        if gradient.nbytes * (len(self._gradients) + 1) <= MEMORY:
+            self._gradients[id(example)] = example, gradient
+        return gradient
+
+    def losses(self, tensors: Numbers, examples: Examples) -> Numbers:
+        """Return each example's loss in nats a token, (examples,), of the model with these tensors."""
+        write_tensors(self.model, self.named(tensors))
+        nll, tokens = nll_of_each(self.model, evaluation_batches(self.codec, examples), self.settings.precision)
+        return nll / tokens
+
+    @torch.no_grad()
+    def inputs(self, layer: nn.Module, ids: Sequence[Sequence[int]]) -> list[Numbers]:
+        """Return what enters a layer of the encoder for each source, (len, d), without dropout; the rest of the pass is left out."""
+        caught: list[Numbers] = []
+
+        def stop(module: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+            caught.extend(given[0].float().cpu().numpy())
+            raise _Reached
+
+        hook = layer.register_forward_pre_hook(stop)
+        self.model.eval()
+        for _, alike in groupby(ids, len):
+            with suppress(_Reached):
+                self.model.get_encoder()(input_ids=torch.tensor([list(row) for row in alike], device=self.model.device))
+        hook.remove()
+        return caught
+
+
+class _Reached(Exception):  # noqa: N818, no error
+    """The layer was reached."""

@@ -1,0 +1,129 @@
+"""The round of a run that an audit looks at, and how updates may be protected. Everything is checked here before a model loads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from fedlingua.backbones.parts import Part
+from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.corpora.texts import SiteText
+from fedlingua.desk.completed import CompletedRun
+from fedlingua.desk.json_values import by_round, json_object, objects
+from fedlingua.desk.personalization.start import Start
+from fedlingua.settings.config import Settings
+
+LEAST = {"train": 16, "dev and test": 16}
+"""Fewest sentences of a site that an audit is made with."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What protects updates. sites: how many a secure sum is over at least; 1: the server sees each update. epsilon: of DP; 0: none."""
+
+    sites: int = 1
+    epsilon: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The protection in words, for tables."""
+        if self.sites > 1:
+            return f"secure sum, {self.sites} sites"
+        return f"DP, epsilon {self.epsilon:g}" if self.epsilon else "plain"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A site's round. texts: those of all sites. groups: part -> the sites that are averaged with this one, itself included.
+
+    start: The round before, from which sites get their tensors; None: the run's first tensors. record: What the run wrote of the site's
+    round, to compare with; empty if nothing can be compared.
+    """
+
+    settings: Settings
+    site: str
+    number: int
+    texts: Mapping[str, Mapping[str, SiteText]]
+    groups: Mapping[Part, tuple[str, ...]]
+    start: Start | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run_dir: Path, site: str | None = None, number: int = 1, data_dir: str = "") -> Self:
+        """Open a site's round of a finished run, by default the first of the first site.
+
+        Raises:
+            RunError: The run is not completed, its text is not here, nothing travels, or the round cannot be trained again.
+                ConfigError, CorpusError: What is wrong with its federation file or text.
+        """
+        run = CompletedRun.of(run_dir)
+        _check(run.settings, run_dir)
+        if not 1 <= number <= int(run.about["rounds"]):
+            raise RunError(f"{run_dir}: --round {number}: wanted 1 to {run.about['rounds']}, a round that the run has trained")
+        if number > 1 and run.settings.remembers:
+            raise RunError(
+                f"{run_dir}: round {number} cannot be trained again: under optimizer-state = 'kept' or a send.code it depends on what the "
+                "site stored in rounds before; give --round 1"
+            )
+        start = Start.of(run_dir, (), number - 1 if number > 1 else None, data_dir)
+        if site is not None and site not in start.sites:
+            raise RunError(f"run {run_dir} has no site {site!r}; give one of {', '.join(start.sites)}")
+        chosen = site or start.sites[0]
+        clusters = {
+            part: tuple(next(sites for sites in named.values() if chosen in sites))
+            for part, named in start.clusters.items()
+            if named
+        }
+        file = run_dir / "rounds.jsonl"
+        rounds = by_round(filter(None, map(json_object, file.read_bytes().splitlines() if file.is_file() else ())))
+        sites = objects(rounds.get(number, {}).get("sites"))
+        if sites and chosen not in sites:
+            raise RunError(f"{run_dir}: site {chosen} sent no update in round {number}; give one of {', '.join(sites)}")
+        record = sites.get(chosen, {})
+        subject = cls(start.settings, chosen, number, start.texts, clusters, start if number > 1 else None, record)
+        subject.check()
+        return subject
+
+    def check(self) -> None:
+        """Raise ConfigError if the site has too little text to compare."""
+        splits = [text.splits for text in self.texts[self.site].values()]
+        sizes = {"train": sum(len(each["train"]) for each in splits)}
+        sizes["dev and test"] = sum(len(each["dev"]) + len(each["test"]) for each in splits)
+        for what, least in LEAST.items():
+            if sizes[what] < least:
+                raise ConfigError(
+                    f"site {self.site} has {sizes[what]} sentences in {what}; wanted {least} at least: give another --site"
+                )
+
+    def protections(self, all_sites: bool = False) -> list[Protection]:
+        """Return what the audit compares: plain, a secure sum over the site's clusters, DP at epsilon 8, 2 and the run's own.
+
+        all_sites: Also a secure sum over all sites.
+        """
+        least = max(self.settings.privacy_min_cluster, 3)
+        sums = [max(least, *map(len, self.groups.values()))] + [len(self.texts)] * all_sites
+        epsilons = sorted({8.0, 2.0, self.settings.dp_epsilon} - {0.0}, reverse=True)
+        secure = [Protection(sites=number) for number in dict.fromkeys(sums) if number <= len(self.texts)]
+        return [Protection(), *secure, *(Protection(epsilon=each) for each in epsilons)]
+
+    def group(self, part: Part, protection: Protection) -> tuple[str, ...]:
+        """Return the sites whose mean the server sees of a part: this one, or its cluster with other sites added in order."""
+        if protection.sites == 1:
+            return (self.site,)
+        own = self.groups[part]
+        others = [site for site in self.texts if site not in own]
+        return (*own, *others[: max(0, protection.sites - len(own))])
+
+
+def _check(settings: Settings, run_dir: Path) -> None:
+    """Refuse runs whose updates an audit cannot make again."""
+    refused = {
+        f"method = {settings.method!r} sends no tensors that were trained": not (settings.how.travels and settings.how.trains),
+        f"task = {settings.task!r} trains on no sentence pairs": settings.task != "translation",
+        f"{settings.private} leaves a part of the model at the site": bool(settings.private),
+        f"send.rule = {settings.selected_by!r} sends a part of each update": settings.selected_by != "all",
+        "scaffold or optimizer-state = 'averaged' sends more than the model": bool(settings.companions),
+    }
+    for why, holds in refused.items():
+        if holds:
+            raise RunError(f"{run_dir}: {why}; audit a run whose sites send all that they train, such as experiments/demo.toml")

@@ -1,0 +1,51 @@
+"""`fedlingua audit`: what a server could read from the messages of a run."""
+
+from typing import Annotated
+
+import typer
+
+from fedlingua.desk.audit.subject import Subject
+from fedlingua.desk.cli.completion import sites_of_run
+from fedlingua.desk.cli.options import Data, RunArgument
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
+from fedlingua.runs.folder import RunFolder
+
+commands = Commands(help="What a server could read from the messages of a run.")
+FILE = "leak.json"
+
+
+@commands.callback()
+def audit() -> None:
+    """Keep `leak` a command of the group, though it is the only one."""
+
+
+@commands.command("leak", epilog=example("fedlingua audit leak runs/demo-adapter-families-2022 --site hospital-de"))
+def leak(
+    run: RunArgument,
+    site: Annotated[str | None, typer.Option(help="Site to audit; default: the first.", shell_complete=sites_of_run)] = None,
+    round_: Annotated[int, typer.Option("--round", help="Round to audit.")] = 1,
+    data: Data = None,
+) -> Answer:
+    """Measure what a curious server could read from a site's update, plain and under each protection; writes leak.json.
+
+    It trains a round of a simulation again from the same tensors and text, which gives the same bytes.
+    """
+    subject = Subject.of(run, site, round_, str(data.expanduser().resolve()) if data else "")
+    say(
+        f"site {subject.site}, round {subject.number}: loads the model, trains the round again, and attacks it; this takes minutes"
+    )
+    # These import torch, so they come after all that can be refused without it.
+    from fedlingua.desk.audit.leak import Effort, as_json, leak_suite
+    from fedlingua.desk.audit.retrained import Retrained
+    from fedlingua.desk.audit.table import lines_of
+    from fedlingua.desk.completed import CompletedRun
+
+    trainable = CompletedRun.of(run).trainable()
+    figures = leak_suite(Retrained(subject, trainable), subject.protections(), Effort(), say)
+    headers = "update", "protection", "figure", "value", "chance"
+    for attack, rows in lines_of(figures).items():
+        console().print(plain_table(*headers, rows=rows, left=headers[:3], title=attack))
+    about = {"site": subject.site, "round": subject.number, "config_hash": subject.settings.hash(), "figures": as_json(figures)}
+    RunFolder(run).write(FILE, about)
+    say(f"figures: {run / FILE}")
+    return about

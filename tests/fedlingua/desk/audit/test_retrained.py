@@ -1,0 +1,51 @@
+"""A round that is trained again is the run's own."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedlingua.common.errors import RunError
+from fedlingua.desk.audit.retrained import Retrained
+from fedlingua.desk.audit.subject import Protection, Subject
+from fedlingua.exchange.trainable import build_trainable
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_mean_of_all_sites_changes_is_what_the_server_had_after_the_round(audited, number):
+    subject = Subject.of(audited.directory, number=number)
+    again = Retrained(subject, build_trainable(subject.settings))
+    tensors = {
+        name: array for part in audited.checkpoints.load(number).tensors.values() for name, array in part.get("all", {}).items()
+    }
+    seen = again.seen(Protection(sites=4))
+    np.testing.assert_allclose(again.received("hospital") + seen.change, again.flat(tensors), atol=1e-6)
+    assert subject.record["train_loss"] > 0
+    assert len(seen.used) == 16  # of 24: whole steps alone
+
+
+def test_a_round_whose_loss_is_another_than_the_runs_is_refused(again):
+    other = replace(again.subject, record={"train_loss": again.subject.record["train_loss"] * 1.01})
+    with pytest.raises(RunError, match=r"trained again, has a loss of .*; the run had .*Run it again"):
+        Retrained(other, again.trainable).seen(Protection())
+
+
+def test_a_batch_is_one_step_and_a_code_changes_what_is_seen(again):
+    batch = {site: text[:2] for site, text in again.training_texts.items()}
+    seen = again.seen(Protection(), batch, "/a")
+    assert [*seen.used] == sorted(batch["hospital"], key=lambda example: example.length)
+    assert np.abs(seen.change).max() == pytest.approx(again.settings.step_learning_rate, rel=0.05)  # one step of Adam
+    coded = Retrained(replace(again.subject, settings=replace(again.settings, send_code="4bit")), again.trainable)
+    assert 0 < np.abs(coded.seen(Protection(), batch, "/a").change - seen.change).max() < again.settings.step_learning_rate
+
+
+def test_private_training_has_noise_that_differs_each_time(again):
+    first, second = (again.seen(Protection(epsilon=8.0)).change for _ in range(2))
+    assert not np.allclose(first, second)
+
+
+def test_a_layers_inputs_are_those_of_one_source_alone(again):
+    layer = again.model.get_submodule("model.encoder.layers.0.self_attn.v_proj")
+    short, long = again.inputs(layer, [[5, 6], [5, 6, 7]])
+    assert short.shape == (2, 32)
+    np.testing.assert_allclose(long[:2], short, atol=1e-5)
