@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.hostile import secure_table, stock_sums  # noqa: E402
 from tests.hostile.attacks import Attack, Outcome  # noqa: E402
 
 RESULT = ROOT / "experiments" / "results" / "hostile.md"
@@ -58,6 +59,24 @@ def page(outcomes: dict[str, Sequence[tuple[str, Outcome]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def beside_flower() -> str:
+    """The lies about secure sums that Flower's SecAgg+ can be told as well, and what each of the two made of them."""
+    ours = {attack.name: attack for attack in secure_table.ATTACKS}
+    lines = [
+        "",
+        "## The same lies, told to Flower's SecAgg+",
+        "",
+        "| lie | a site here | Flower's client module |",
+        "|---|---|---|",
+    ]
+    for lie, (name, play) in stock_sums.LIES.items():
+        with tempfile.TemporaryDirectory(prefix="fedlingua-hostile-") as folder:
+            both = ours[name].play(Path(folder)), play()
+        told = (f"{'refused' if each.held else '**obeyed**'}: {each.said}" for each in both)
+        lines.append(f"| {_cell(lie)} | {' | '.join(map(_cell, told))} |")
+    return "\n".join(lines) + "\n"
+
+
 def _cell(text: str) -> str:
     """One line that ends no column, without what differs between two runs of the same code on the same machine."""
     line = re.sub(r"\b[0-9a-f]{12,64}\b", "(hash)", " ".join(text.split()))
@@ -79,7 +98,7 @@ def main() -> int:
             for name, outcome in zip(names, found, strict=True):
                 outcomes[table.TITLE].append((name, outcome))
                 print(f"{table.TITLE}: {len(outcomes[table.TITLE])} of {len(names)}", file=sys.stderr)
-    RESULT.write_text(page(outcomes), encoding="utf-8")
+    RESULT.write_text(page(outcomes) + beside_flower(), encoding="utf-8")
     lost = [name for rows in outcomes.values() for name, outcome in rows if not outcome.held]
     print(f"{RESULT.relative_to(ROOT)}: {sum(map(len, outcomes.values()))} attacks, {len(lost)} not held")
     print("\n".join(lost), end="\n" if lost else "")
