@@ -24,7 +24,7 @@ from fedlingua.selection.masks import Selection, pack_selected, part_sizes
 from fedlingua.selection.meta_gradient import projections
 from fedlingua.selection.second_filter import keep_probability
 
-DEVIATIONS, RECEIVED = "deviations", "came."
+DEVIATIONS, RECEIVED = "deviations", "received."
 """Names in the file of an update that waits for its threshold: its deviations; and the prefix of the tensors that were received."""
 
 

@@ -131,7 +131,7 @@ class MetaSend(FedMean):
         model.begin([sums["deviation"] for sums in probes.values()])
         with timed(self.phases.record.server_s, "theta"):
             theta = model.theta({site: sums["nll_sum"] / sums["num_tokens"] for site, sums in probes.items()})
-        for site, reason in theta.stood_in.items():
+        for site, reason in theta.replaced.items():
             self.note(f"round {number}: site {site}: for the threshold {reason}")
         return MetaRound(model, second, theta, probes)
 

@@ -146,11 +146,11 @@ class Phases:
         asks_again = True
         """Whether sites may still be asked once more after bad replies."""
         # A run that waits for a quorum, or takes any replies in the last phase, gives up on none before the deadline.
-        hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
+        waits_for_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
         gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
             asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
-            needed = 0 if hears_all else quorum - len(good)
+            needed = 0 if waits_for_all else quorum - len(good)
             answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
             good |= answered
             if lost:  # these sites lost tensors that their request named by hash, and are sent the tensors

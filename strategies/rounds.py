@@ -113,7 +113,7 @@ class Rounds(Strategy):
         return self.phases.progress
 
     @property
-    def rides(self) -> bool:
+    def evaluates_with_training(self) -> bool:
         """Whether a round's training request also measures the round before; false if a subclass overrides such a request."""
         hooks = (getattr(type(self), hook).__module__ for hook in ("configure_train", "configure_evaluate", "evaluate"))
         return next(hooks).startswith("strategies.") and set(hooks) == {"strategies.strategy"}
@@ -189,7 +189,7 @@ class Rounds(Strategy):
 
     def is_measured_now(self, number: int) -> bool:
         """Return whether separate messages measure it, because no later request is sure to carry the same tensors."""
-        all_are_asked = self.rides and self._draws is None
+        all_are_asked = self.evaluates_with_training and self._draws is None
         no_other = number == self.phases.num_rounds or not all_are_asked or self.progress.may_end(number, *self._patience)
         return self.is_measured(number) and no_other
 

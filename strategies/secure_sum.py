@@ -75,7 +75,7 @@ class SecureFedMean(FedMean):
         self._masked: dict[str, dict[str, Numbers]] = {}
 
     @property
-    def rides(self) -> bool:
+    def evaluates_with_training(self) -> bool:
         """True: a training request may also measure the round before, since this class only adds scales to it."""
         return True
 

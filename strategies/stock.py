@@ -58,8 +58,8 @@ class Stock(SiteStrategy):
         """part/cluster -> the round's instance, and the attributes that its `configure_train` has set"""
 
     @property
-    def rides(self) -> bool:
-        return super().rides and type(self.make()).configure_train.__module__.startswith("flwr.")
+    def evaluates_with_training(self) -> bool:
+        return super().evaluates_with_training and type(self.make()).configure_train.__module__.startswith("flwr.")
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Make the requests, with what the instances' own `configure_train` return for their clusters."""

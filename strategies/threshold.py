@@ -49,13 +49,13 @@ class Theta:
     """A round's threshold.
 
     value: the threshold sent to the sites, above 0. mu: the MLP's result. drawn: the number drawn around mu, with its sign; without
-    exploration mu itself. stood_in: site whose loss is missing -> which value replaced it, as the run's log says it.
+    exploration mu itself. replaced: site whose loss is missing -> which value replaced it, as the run's log says it.
     """
 
     value: float
     mu: float
     drawn: float
-    stood_in: Mapping[str, str]
+    replaced: Mapping[str, str]
 
 
 class _Learned:
@@ -156,13 +156,13 @@ class ThresholdModel(_Learned):
             RunError: No loss is known at all.
         """
         assert self.scale is not None, "begin() first"
-        stood_in = self._take(losses)
+        replaced = self._take(losses)
         mean = math.fsum(self.losses.values()) / len(self.losses)
         inputs = torch.tensor([self.losses.get(site, mean) for site in self.sites], dtype=torch.float32)
         self._mu = self.scale * functional.softplus(self._output(inputs).double().clamp(-_FAR, _FAR) + _AT_ONE)
         mu = float(self._mu.detach())
         drawn = self.random.gauss(mu, self.spread * mu) if self.spread else mu
-        self._theta = Theta(abs(drawn), mu, drawn, stood_in)
+        self._theta = Theta(abs(drawn), mu, drawn, replaced)
         return self._theta
 
     def _take(self, losses: Mapping[str, float]) -> dict[str, str]:

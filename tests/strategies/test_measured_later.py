@@ -50,7 +50,7 @@ def as_before(monkeypatch):
 
     def runs(config, directory, **grid):
         with monkeypatch.context() as patch:
-            patch.setattr(SiteStrategy, "rides", False)
+            patch.setattr(SiteStrategy, "evaluates_with_training", False)
             return run(config, directory, **grid)
 
     return runs
@@ -224,11 +224,11 @@ def test_flowers_hooks_are_called_in_their_order_with_the_sites_losses(config, t
 
 
 def test_who_says_what_is_trained_from_or_how_it_is_measured_is_asked_for_both():
-    assert not OtherStart.rides.fget(object.__new__(OtherStart))
-    assert not OwnRequests.rides.fget(object.__new__(OwnRequests))
-    assert not MetaSend.rides.fget(object.__new__(MetaSend))
+    assert not OtherStart.evaluates_with_training.fget(object.__new__(OtherStart))
+    assert not OwnRequests.evaluates_with_training.fget(object.__new__(OwnRequests))
+    assert not MetaSend.evaluates_with_training.fget(object.__new__(MetaSend))
     for kind in (FedMean, LocalOnly, OwnModels, Listening):
-        assert kind.rides.fget(object.__new__(kind))
+        assert kind.evaluates_with_training.fget(object.__new__(kind))
 
 
 class Killed(BaseException):

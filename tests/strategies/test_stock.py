@@ -239,9 +239,9 @@ class Elsewhere(flowers.FedAvg):
 
 
 def test_flowers_own_requests_also_measure_the_round_before_and_those_of_a_class_of_ones_own_do_not(toy):
-    assert toy("FedAvg").rides
-    assert toy("FedAdam(eta=0.1)").rides
-    assert not toy("", strategy="tests.strategies.test_stock:Elsewhere").rides
+    assert toy("FedAvg").evaluates_with_training
+    assert toy("FedAdam(eta=0.1)").evaluates_with_training
+    assert not toy("", strategy="tests.strategies.test_stock:Elsewhere").evaluates_with_training
 
 
 DOCUMENTED = '''

@@ -107,13 +107,13 @@ def test_only_learning_moves_theta_and_falling_losses_do_not(seed: int) -> None:
 def test_for_a_site_that_is_absent_its_last_loss_stands_in_and_is_told() -> None:
     theta = started().theta({"a": 1.9, "c": 0.9})
     assert theta.value == started().theta({"a": 1.9, "b": 3.5, "c": 0.9}).value
-    assert theta.stood_in == {"b": "it gave no loss; its last, 3.5, is used"}
-    assert started().theta(LOSSES).stood_in == {}
+    assert theta.replaced == {"b": "it gave no loss; its last, 3.5, is used"}
+    assert started().theta(LOSSES).replaced == {}
 
 
 def test_for_a_site_that_was_never_here_the_mean_of_the_others_stands_in_each_time_anew() -> None:
     model = of_scale(1.0, SITES, 1)
-    assert model.theta({"a": 2.0, "b": 3.0}).stood_in == {"c": "it gave no loss; the mean of the others, 2.5, is used"}
+    assert model.theta({"a": 2.0, "b": 3.0}).replaced == {"c": "it gave no loss; the mean of the others, 2.5, is used"}
     other = of_scale(1.0, SITES, 1)
     other.theta({"a": 2.0, "b": 3.0, "c": 2.5})
     assert model.theta({"a": 1.0, "b": 2.0}).value == other.theta({"a": 1.0, "b": 2.0, "c": 1.5}).value
@@ -123,7 +123,7 @@ def test_for_a_site_that_was_never_here_the_mean_of_the_others_stands_in_each_ti
 def test_a_loss_that_is_no_number_counts_as_absent_and_is_named(loss: float) -> None:
     theta = started().theta({**later(1), "b": loss})
     assert theta.value == started().theta({**later(1), "b": 3.5}).value
-    assert theta.stood_in == {"b": f"its loss is {loss}; its last, 3.5, is used"}
+    assert theta.replaced == {"b": f"its loss is {loss}; its last, 3.5, is used"}
 
 
 def test_no_loss_at_all_makes_no_theta() -> None:
