@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.languages import nearest
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.completed import CompletedRun
 from fedlingua.desk.json_values import by_round, json_object, objects
@@ -58,6 +59,9 @@ class Subject:
         """
         run = CompletedRun.of(run_dir)
         _check(run.settings, run_dir)
+        known = run.folder.read("sites.json") or {}
+        if site is not None and site not in known:
+            raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, known)}; it has {', '.join(known)}")
         if not 1 <= number <= int(run.about["rounds"]):
             raise RunError(f"{run_dir}: --round {number}: wanted 1 to {run.about['rounds']}, a round that the run has trained")
         if number > 1 and run.settings.remembers:
@@ -66,8 +70,6 @@ class Subject:
                 "site stored in rounds before; give --round 1"
             )
         start = Start.of(run_dir, (), number - 1 if number > 1 else None, data_dir)
-        if site is not None and site not in start.sites:
-            raise RunError(f"run {run_dir} has no site {site!r}; give one of {', '.join(start.sites)}")
         chosen = site or start.sites[0]
         clusters = {
             part: tuple(next(sites for sites in named.values() if chosen in sites))

@@ -47,7 +47,7 @@ def test_a_run_that_is_not_finished_and_a_folder_without_a_run_are_refused(copy,
 
 
 def test_a_site_or_round_that_the_run_does_not_have_is_refused(copy):
-    assert "no site 'scool'; give one of hospital, court, school, bank" in refused(copy, site="scool")
+    assert "no site 'scool'; did you mean 'school'?; it has hospital, court, school, bank" in refused(copy, site="scool")
     assert "--round 9: wanted 1 to 2" in refused(copy, number=9)
     lines = (copy.directory / "rounds.jsonl").read_text().replace('"school": {', '"away": {')
     (copy.directory / "rounds.jsonl").write_text(lines)
