@@ -121,8 +121,7 @@ class SiteClient(NumPyClient):
             self.load(received, task.own)
             center = of_the_model(received) if task.proximal_mu else None
             train = partial(self._train_model, *self._round_of(task), optimizer, task.proximal_mu, center, controls)
-            beside = received, task, optimizer, controls
-            result = self._private_training.train(train, *beside) if private else train()
+            result = self._private_training.train(train, received, task, optimizer, controls) if private else train()
             update = read_joined(self.trainable.model, without_companions(self._travels))
         if self.settings.companions:
             update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}

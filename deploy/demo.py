@@ -234,11 +234,7 @@ def compare(folder: Path) -> dict[str, Any]:
     equal = all(hashes.values()) and scores[0] == scores[1]
     if not equal and not private:
         raise SystemExit("the deployed run and the simulation differ")
-    say(
-        "tensors and scores are equal"
-        if equal
-        else "under differential privacy each run has noise of its own, so they are not compared"
-    )
+    say("tensors and scores are equal" if equal else "each private run has noise of its own, so the two are not compared")
     pauses = [pause for record in rounds(folder / "run") for pause in record["pause_s"].values()]
     say(f"last reply in to next messages out: at most {max(pauses):.2f} s over {len(pauses)} phases")
     trained = [record for record in rounds(folder / "run") if record["round"]]

@@ -21,7 +21,8 @@ from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.audit.leak import Effort, Figure, as_json, leak_suite
 from fedlingua.desk.audit.retrained import Retrained
 from fedlingua.desk.audit.subject import Subject
-from fedlingua.desk.audit.table import markdown, table_of
+from fedlingua.desk.audit.table import table_of
+from fedlingua.desk.templates import markdown_table
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.experiment import read_experiment
 
@@ -73,8 +74,9 @@ def page(figures: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
         brackets = f"the least and the greatest of {len(by_seed)} seeds" if len(by_seed) > 1 else "a 95 % bootstrap interval"
         rows = over_seeds([[Figure(**each) for each in rows] for rows in by_seed.values()])
         lines += [f"## {case.capitalize()}", "", f"Seeds: {', '.join(by_seed)}. In brackets: {brackets}.", ""]
-        lines.append(markdown(*table_of(rows)))
-    return "\n".join(lines)
+        headers, cells = table_of(rows)
+        lines += [markdown_table([headers, *cells], text_columns=3), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from experiments import leak
 from fedlingua.backbones.load import load_backbone
 from fedlingua.backbones.parts import Part
 from fedlingua.backbones.sizes import ModelSize
@@ -447,3 +448,8 @@ def test_medical_sites_train_and_test_on_the_same_lines() -> None:
     everything = sum(len(pairs) for pairs in texts["fr-en"].splits.values())
     shares = [len(texts["fr-en"].splits[split]) / everything for split in SPLITS]
     assert shares == pytest.approx([0.6, 0.15, 0.25], abs=0.03)
+
+
+def test_the_page_of_what_a_server_could_read_is_made_of_its_figures() -> None:
+    figures = json.loads(leak.RESULT.with_suffix(".json").read_text(encoding="utf-8"))
+    assert leak.RESULT.read_text(encoding="utf-8") == leak.page(figures)

@@ -135,7 +135,7 @@ def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[
     """Return score -> (those of members, those of others) of each trial."""
     before = again.received(again.subject.site)
     candidates = {id(example): example for trial in trials for example in (*trial.members, *trial.others)}
-    scores: dict[str, list[dict[int, float]]] = {name: [{} for _ in trials] for name in ("gradient", "step", "loss")}
+    scores: dict[str, list[dict[int, float]]] = {name: [{} for _ in trials] for name in ("gradient", "step")}
     block = max(1, MEMORY // before.nbytes)
     for first in range(0, len(trials), block):
         write_tensors(again.model, again.named(before))
@@ -151,7 +151,6 @@ def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[
             for of, trial in zip(by_trial, trials, strict=True)
         ]
         for name, by_trial in scores.items()
-        if name != "loss"
     }
     pairs["loss"] = []
     for trial in trials:
@@ -209,18 +208,14 @@ def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) 
                 if whole:
                     recalls.append(_token_recall(other, layer, rows, batch, rank))
             about = f"{update}, {optimizer}"
-            figures.append(Figure("sentences by subspace", about, protection.name, "AUC", *_with_chance(auc(trials))))
+            value, low, high = auc(trials)
+            figures.append(Figure("sentences by subspace", about, protection.name, "AUC", value, 0.5, low, high))
             if whole:
                 value, chance = np.mean(recalls, axis=0)
                 figures.append(
                     Figure("tokens by subspace", about, protection.name, "recall = precision", float(value), float(chance))
                 )
     return figures
-
-
-def _with_chance(result: tuple[float, float, float]) -> tuple[float, float, float, float]:
-    value, low, high = result
-    return value, 0.5, low, high
 
 
 def _token_recall(again: Retrained, layer: nn.Module, rows: Numbers, batch: Examples, rank: int) -> tuple[float, float]:

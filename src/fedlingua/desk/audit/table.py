@@ -49,9 +49,3 @@ def _cell(figure: Figure | None) -> str:
     if "first" in figure.detail:
         words += f", first {figure.detail['first']:.0f} of {figure.detail['trials']:.0f}"
     return words if figure.most is None else f"{words}, at most {figure.most:.2f}"
-
-
-def markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as Markdown."""
-    lines = [headers, ["---"] * len(headers), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

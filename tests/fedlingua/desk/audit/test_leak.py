@@ -9,7 +9,8 @@ from fedlingua.desk.audit.attacks import auc
 from fedlingua.desk.audit.leak import Effort, Figure, _scored, _Trial, as_json, canaries, membership, spans, words
 from fedlingua.desk.audit.retrained import Retrained, Seen
 from fedlingua.desk.audit.subject import Protection
-from fedlingua.desk.audit.table import lines_of, markdown, table_of
+from fedlingua.desk.audit.table import lines_of, table_of
+from fedlingua.desk.templates import markdown_table
 from fedlingua.exchange.trainable import build_trainable
 
 SMALL = Effort(trials=3, single=3, among=12, canaries=2, alternatives=7, rounds=1)
@@ -84,6 +85,6 @@ def test_the_table_has_a_row_for_each_attack_and_a_column_for_each_protection():
         ["0.98 [0.95, 1.00]", "0.52 [0.40, 0.60], at most 0.57", "0.50"],
         ["0.80", "–", "0.10"],
     ]
-    assert markdown(headers, rows).count("\n") == 4
+    assert len(markdown_table([headers, *rows]).splitlines()) == 4
     assert sum(map(len, lines_of([plain, private, words_alone]).values())) == 3
     assert Figure(**as_json([private])[0]) == private
