@@ -17,7 +17,8 @@ WHAT = {
 def lines_of(figures: Sequence[Figure]) -> dict[str, list[list[str]]]:
     """Return what a server can do, in words -> a line for each update and protection, as a terminal shows it."""
     lines: dict[str, list[list[str]]] = {}
-    for each in sorted(figures, key=lambda figure: (list(WHAT).index(figure.attack), figure.update)):
+    attacks, updates = list(WHAT), list(dict.fromkeys(each.update for each in figures))
+    for each in sorted(figures, key=lambda figure: (attacks.index(figure.attack), updates.index(figure.update))):
         line = [each.update, each.protection, each.measure, _cell(each), f"{each.chance:.2f}"]
         lines.setdefault(WHAT[each.attack], []).append(line)
     return lines
