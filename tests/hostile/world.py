@@ -1,7 +1,7 @@
 """Small federations whose sites answer through the real ClientApp, each question once; and one of them says something else.
 
-What an honest site answers depends on what it is asked, and on nothing else: so an answer is made once in a process and given again, with
-the name of the run that asks, and a row of a table costs what the server does. Replies cross as on the real grid: deflated into Flower's
+What an honest site answers depends on what it is asked and on the files that it keeps between two questions: so an answer is made once in
+a process and given again, with those files and the name of the run that asks, and a row of a table costs what the server does. Replies cross as on the real grid: deflated into Flower's
 objects and inflated out of them.
 """
 
@@ -34,6 +34,8 @@ SITE = "court"
 ROUNDS = 2
 Contents = dict[str, bytes]
 """object id -> an object as Flower serializes it"""
+Files = dict[str, bytes]
+"""path below a site's folder -> content"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class World:
     """A federation's run config, but for its folder."""
 
     config: Mapping[str, Any]
-    answers: dict[tuple[Any, ...], Message] = field(default_factory=dict)
+    answers: dict[tuple[Any, ...], tuple[Message, Files]] = field(default_factory=dict)
 
 
 @cache
@@ -139,17 +141,33 @@ class HostileGrid(InProcessGrid):
         task = dict(message.content.config_records.get(protocol.TASK, ConfigRecord()))
         run = task.pop("run", None)
         asked = tuple((name, record.object_id) for name, record in message.content.items() if name != protocol.TASK)
-        key = (message.metadata.message_type, message.metadata.dst_node_id, json.dumps(task, sort_keys=True), asked)
-        # What is kept at the sites between two questions lies in the run's folder, so such runs ask anew.
-        if key not in self.world.answers or self.world.config["method"].startswith("metasend"):
-            self.world.answers[key] = super()._run(message)
-        answer = self.world.answers[key]
+        folder = Path(self.run_config["run-dir"]) / "sites" / str(task.get("site"))
+        kept = sha256(repr(sorted(_files(folder).items())).encode()).digest()
+        key = (message.metadata.message_type, message.metadata.dst_node_id, json.dumps(task, sort_keys=True), asked, kept)
+        if key in self.world.answers:
+            _put(self.world.answers[key][1], folder)
+        else:
+            self.world.answers[key] = super()._run(message), _files(folder)
+        answer, _ = self.world.answers[key]
         if answer.has_error():
             return Message(answer.error, reply_to=message)
         records = RecordDict({name: _copied(record) for name, record in answer.content.items()})
         if run is not None:
             records[protocol.TASK] = ConfigRecord({**answer.content.config_records[protocol.TASK], "run": run})
         return Message(records, reply_to=message)
+
+
+def _files(folder: Path) -> Files:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def _put(files: Files, folder: Path) -> None:
+    """Make the folder hold these files and no others."""
+    for gone in _files(folder).keys() - files.keys():
+        (folder / gone).unlink()
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
 
 
 def _copied(record: Any) -> Any:
