@@ -28,10 +28,10 @@ from fedlingua.exchange.records import pack, view
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.selection.masks import everything
-from strategies.aggregation import fed_avg, inner_cluster_aggregation, start_everywhere
-from strategies.cores import CORES
-from strategies.norms import change_of
-from strategies.updates import Update
+from strategies.aggregation.cores import CORES
+from strategies.aggregation.mean import fed_avg, inner_cluster_aggregation, start_everywhere
+from strategies.aggregation.updates import Update
+from strategies.checks.norms import change_of
 
 SITES = 12
 WANTED_RATIO = 3

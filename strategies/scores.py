@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from strategies.reply_contents import MEASURES
+from strategies.checks.contents import MEASURES
 from strategies.strategy import SiteStrategy
 
 

@@ -22,20 +22,20 @@ from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import alone_words, check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
-from strategies.fed_exp import FedExP
-from strategies.fed_mean import FedMean
-from strategies.gradient_clusters import clusters_by_gradients
-from strategies.local_only import LocalOnly
-from strategies.metasend import MetaSend
-from strategies.overlap import compare_sites
-from strategies.own_models import OwnModels
-from strategies.registration import Registry, failed_documents, register_sites, sites_json
+from strategies.methods.fed_exp import FedExP
+from strategies.methods.fed_mean import FedMean
+from strategies.methods.gradient_clusters import clusters_by_gradients
+from strategies.methods.local_only import LocalOnly
+from strategies.methods.metasend import MetaSend
+from strategies.methods.own_models import OwnModels
+from strategies.methods.secure_sum import SecureFedMean
+from strategies.methods.stock import Stock, maker, named_class
+from strategies.rounds.overlap import compare_sites
+from strategies.rounds.registration import Registry, failed_documents, register_sites, sites_json
+from strategies.rounds.traffic import FILE as TRAFFIC
+from strategies.rounds.traffic import CountedGrid
 from strategies.scores import scores_json
-from strategies.secure_sum import SecureFedMean
-from strategies.stock import Stock, maker, named_class
 from strategies.strategy import Federated, SiteStrategy
-from strategies.traffic import FILE as TRAFFIC
-from strategies.traffic import CountedGrid
 
 app = ServerApp()
 _log = logging.getLogger("fedlingua.server")
@@ -151,7 +151,7 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     if settings.learns_threshold and not issubclass(named, MetaSend):
         raise ConfigError(
             f"strategy = {settings.strategy!r}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
-            "derive it from strategies.metasend.MetaSend, or choose another selection"
+            "derive it from strategies.methods.metasend.MetaSend, or choose another selection"
         )
     if not (issubclass(named, FedMean) and named.rule is None):
         does, leave = "", f"and {class_name} has a rule of its own; leave it"

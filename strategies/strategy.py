@@ -3,7 +3,7 @@
 A strategy of your own subclasses SiteStrategy or FedMean and defines `aggregate(state, updates)`, which makes the next state of the
 updates. If needed, it also defines `init(tensors)`, the first state, and `model_for(state, site)`, the tensors that a site receives. Or it
 overrides one of Flower's hooks, which take and return real records and messages. What it stores besides tensors belongs in the state,
-so that a killed run can be resumed. Flower's own strategies run inside every cluster: strategies/stock.py.
+so that a killed run can be resumed. Flower's own strategies run inside every cluster: strategies/methods/stock.py.
 """
 
 import math
@@ -27,19 +27,19 @@ from fedlingua.exchange.joined import Joined, Numbers, flat_parts
 from fedlingua.exchange.records import Packed, pack
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.selection.masks import Selection
-from strategies.aggregation import State, start_everywhere
-from strategies.checks import MOST_LOSS, size_limit
-from strategies.coded import given, stretch
-from strategies.flower_records import WEIGHT, arrays_of, content_of, site_of, state_of, update_of
-from strategies.norms import Change
-from strategies.outliers import MOST_STEPS, Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
+from strategies.aggregation.coded import given, stretch
+from strategies.aggregation.mean import State, start_everywhere
+from strategies.aggregation.robust import norm_clip
+from strategies.aggregation.updates import Update, scaled_down
+from strategies.checks.contents import Evaluation, Expected, Training, parse_evaluation, parse_training
+from strategies.checks.norms import Change
+from strategies.checks.outliers import MOST_STEPS, Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
+from strategies.checks.reply import MOST_LOSS, size_limit
 from strategies.progress import Sums
-from strategies.replies import Failure, Reply
-from strategies.reply_contents import Evaluation, Expected, Training, parse_evaluation, parse_training
-from strategies.robust_rules import norm_clip
-from strategies.rounds import Federated, Rounds
-from strategies.traffic import FP32, kind_of
-from strategies.updates import Update, scaled_down
+from strategies.rounds.flower_records import WEIGHT, arrays_of, content_of, site_of, state_of, update_of
+from strategies.rounds.loop import Federated, Rounds
+from strategies.rounds.replies import Failure, Reply
+from strategies.rounds.traffic import FP32, kind_of
 
 __all__ = ["Federated", "SiteStrategy"]
 

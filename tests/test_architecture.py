@@ -108,11 +108,6 @@ def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
     assert not found, " -> ".join(found)
 
 
-def test_no_sub_packages_import_each_other_in_a_circle() -> None:
-    found = circle(among_sub_packages(import_graph(MODULES["fedlingua"], at_module_level=True)))
-    assert not found, " -> ".join(found)
-
-
 def test_nothing_that_a_node_runs_imports_the_desk() -> None:
     for package in SOURCES:
         for name, path in MODULES[package].items():
@@ -121,8 +116,9 @@ def test_nothing_that_a_node_runs_imports_the_desk() -> None:
                 assert not against, f"{path.relative_to(ROOT)} imports {', '.join(sorted(against))}"
 
 
-def test_no_sub_packages_import_each_other_in_a_circle_inside_functions_either() -> None:
-    found = circle(among_sub_packages(import_graph(MODULES["fedlingua"])))
+@pytest.mark.parametrize("package", ["fedlingua", "strategies"])
+def test_no_sub_packages_import_each_other_in_a_circle(package: str) -> None:
+    found = circle(among_sub_packages(import_graph(MODULES[package])))
     assert not found, " -> ".join(found)
 
 

@@ -25,8 +25,8 @@ from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.settings.experiment import default_run_config
-from strategies.cores import in_order
-from strategies.flower_records import LazyArray
+from strategies.aggregation.cores import in_order
+from strategies.rounds.flower_records import LazyArray
 from tests.federations import TWO_SITES
 from tests.in_process import InProcessGrid, run
 

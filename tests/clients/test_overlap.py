@@ -12,7 +12,7 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.records import message_bytes
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
-from strategies.overlap import FILE
+from strategies.rounds.overlap import FILE
 from strategies.server_app import run_federation
 from tests.deployed_sites import ROOMY
 from tests.in_process import InProcessGrid, checkpoint_bytes, run

@@ -12,7 +12,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
-from strategies.fed_mean import FedMean
+from strategies.methods.fed_mean import FedMean
 from tests.damage import flip, truncate
 from tests.federations import TWO_SITES, TWO_TEXTS
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on

@@ -156,7 +156,7 @@ def test_go_on_skips_a_round_below_the_quorum(config, tmp_path, record_property)
 
 @pytest.mark.fault("resumed")
 def test_wait_asks_again_until_the_sites_are_back(config, tmp_path, monkeypatch):
-    monkeypatch.setattr("strategies.phases.WAIT_PAUSE_S", 0.01)
+    monkeypatch.setattr("strategies.rounds.phases.WAIT_PAUSE_S", 0.01)
     times = {"failed": 0}
 
     def twice(request, reply):
@@ -178,7 +178,7 @@ def test_wait_asks_again_until_the_sites_are_back(config, tmp_path, monkeypatch)
 
 @pytest.mark.fault("stopped")
 def test_waiting_has_an_end(config, tmp_path, monkeypatch):
-    monkeypatch.setattr("strategies.phases.WAIT_PAUSE_S", 0.01)
+    monkeypatch.setattr("strategies.rounds.phases.WAIT_PAUSE_S", 0.01)
     config = {**config, "below-quorum": "wait", "wait-s": 0.05}
     with pytest.raises(RunError, match="court: the disk is full"):
         run(config, tmp_path / "wait", tamper=all_but("bank"))
@@ -206,7 +206,7 @@ class Trickling(InProcessGrid):
 @pytest.mark.fault("resumed")
 def test_waiting_hears_everybody_out(config, tmp_path, monkeypatch):
     """Sites that take longer than the pause between two questions are not asked anew before they could answer."""
-    monkeypatch.setattr("strategies.phases.WAIT_PAUSE_S", 0.01)
+    monkeypatch.setattr("strategies.rounds.phases.WAIT_PAUSE_S", 0.01)
     config = {
         **config,
         "quorum": 1.0,

@@ -1,8 +1,8 @@
 """Small federations whose sites answer through the real ClientApp, each question once; and one of them says something else.
 
-What an honest site answers depends on what it is asked and on the files that it keeps between two questions: so an answer is made once in
-a process and given again, with those files and the name of the run that asks, and a row of a table costs what the server does. Replies cross as on the real grid: deflated into Flower's
-objects and inflated out of them.
+What an honest site answers depends on what it is asked and on the files that it keeps between two questions: so an answer is made
+once in a process and given again, with those files and the name of the run that asks, and a row of a table costs what the server does.
+Replies cross as on the real grid: deflated into Flower's objects and inflated out of them.
 """
 
 import atexit

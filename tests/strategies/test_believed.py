@@ -11,9 +11,9 @@ from flwr.app import Error, Message
 from fedlingua.exchange import protocol
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.table import KEYS
-from strategies.aggregation import weights_of
+from strategies.aggregation.mean import weights_of
+from strategies.aggregation.updates import Update
 from strategies.progress import Progress
-from strategies.updates import Update
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on
 
 

@@ -12,7 +12,7 @@ from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
-from strategies.outliers import MOST_STEPS, adam_bounds
+from strategies.checks.outliers import MOST_STEPS, adam_bounds
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.gate import cases
 from tests.in_process import rounds, run

@@ -4,8 +4,8 @@ import pytest
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
-from strategies import updates as update_files
-from strategies.fed_mean import FedMean
+from strategies.aggregation import updates as update_files
+from strategies.methods.fed_mean import FedMean
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
 WAITED: list[list[str]] = []

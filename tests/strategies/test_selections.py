@@ -14,7 +14,7 @@ from fedlingua.exchange.trainable import build_trainable
 from fedlingua.selection.masks import unpack_selected
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.methods import SELECTIONS
-from strategies.aggregation import State
+from strategies.aggregation.mean import State
 from strategies.strategy import SiteStrategy
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, rounds, run
@@ -209,7 +209,7 @@ def test_tensors_of_zeros_are_refused_where_no_rule_is_given_for_them(config, tm
         ({"send.rule": "fixed-g", "send.fixed-threshold": "half"}, "wanted a number"),
         ({"send.rule": "fixed-g", "send.fixed-threshold": "-1"}, "wanted a number"),
         ({"send.rule": "metasend-g", "meta.temperature": 0.0}, "wanted more than 0"),
-        ({"send.rule": "metasend-g", "strategy": "strategies.fed_mean:FedMean"}, "rounds of two phases"),
+        ({"send.rule": "metasend-g", "strategy": "strategies.methods.fed_mean:FedMean"}, "rounds of two phases"),
     ],
 )
 def test_what_a_selection_cannot_do_is_refused_before_training(config, tmp_path, change, told):

@@ -18,7 +18,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.records import bounded_arrays, from_record
-from strategies.replies import Unreadable, pull_one
+from strategies.rounds.replies import Unreadable, pull_one
 
 MEGABYTE = 1_000_000
 

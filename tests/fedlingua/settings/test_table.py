@@ -14,9 +14,9 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import KEYS, MAY_CHANGE, OPTIONS, SECTIONS
-from strategies.aggregation import WEIGHTS
-from strategies.robust_rules import ROBUST
-from strategies.server_optimizer import OPTIMIZERS, SCHEDULES
+from strategies.aggregation.mean import WEIGHTS
+from strategies.aggregation.robust import ROBUST
+from strategies.methods.server_optimizer import OPTIMIZERS, SCHEDULES
 
 
 def test_pyproject_and_the_reference_page_are_made_of_the_table() -> None:

@@ -13,9 +13,9 @@ from fedlingua.backbones.directories import backbone_directory, known_backbone
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.files import check_new_folder
+from fedlingua.common.units import duration
 from fedlingua.desk.cli.completion import run_folders, sites_of_run
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
-from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.finetuning.settings import FineTuning, encoder_run, read_annotated
 from fedlingua.desk.pretraining.demo import make_built_in
 

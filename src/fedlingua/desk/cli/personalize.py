@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
+from fedlingua.common.units import duration
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say
-from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.personalization.start import Personalizing, Start
 from fedlingua.desk.report.personal_page import personal_csv, personal_markdown, personal_table
 from fedlingua.runs.folder import replace_text

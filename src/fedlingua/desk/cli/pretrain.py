@@ -15,11 +15,11 @@ from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import check_device, computed_in
 from fedlingua.common.files import check_new_folder
+from fedlingua.common.units import duration
 from fedlingua.corpora.recipe import Recipe, read_recipe
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.options import Data
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
-from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.card import model_card
 from fedlingua.desk.pretraining.checkpoints import Progress

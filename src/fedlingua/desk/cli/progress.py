@@ -278,14 +278,4 @@ def _loss(name: str, value: float | None) -> str:
 
 def _left(total: Tally) -> str:
     seconds = total.left_s
-    return "" if not seconds else f"{duration(seconds)} left"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in whole seconds, minutes or hours, for lines that are soon replaced."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return "" if not seconds else f"{units.duration(seconds)} left"

@@ -16,13 +16,14 @@ from rich.text import Text
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write
+from fedlingua.common.units import duration
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, warn
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
-from fedlingua.desk.cli.progress import duration, view_on
+from fedlingua.desk.cli.progress import view_on
 from fedlingua.desk.pretraining.demo import make_built_in
 from fedlingua.desk.suites.read import Suite, read_suite
 from fedlingua.desk.suites.runs import Run, make_ready, plan, standing

@@ -1,0 +1,230 @@
+"""Aggregation as pure functions: algorithm 1 of Liu et al. 2023, weights, and the mean of a cluster's updates."""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.clustering.clusters import Clusters
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, flat, join
+from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
+from fedlingua.runs.checkpoints import ClusterTensors
+from fedlingua.settings.config import Settings
+from fedlingua.training.sampling import tempered
+from strategies.aggregation.cores import BLOCK, SPAN, in_order
+from strategies.aggregation.updates import Sent, Update
+
+
+@dataclass(frozen=True)
+class State:
+    """A method's state between rounds. A checkpoint holds it, and a skipped round leaves it unchanged.
+
+    Args:
+        tensors: part -> cluster -> its tensors; the arrays are never written to.
+        round: the last round that is part of it.
+        memory: further named tensors of the method, such as an optimiser's moments; values: whatever else, as JSON.
+        residuals: part.cluster -> what a code has left out of what was sent to the sites so far.
+    """
+
+    tensors: ClusterTensors
+    round: int = 0
+    memory: Tensors = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    residuals: Tensors = field(default_factory=dict)
+
+
+Combine = Callable[[NamedTensors, Sequence[Update]], NamedTensors]
+"""(a cluster's tensors of one part, its sites' updates of them) -> its new tensors; without updates the old ones."""
+
+
+# --- Clusters: algorithm 1 ---------------------------------------------------------------------------------------------------
+
+
+def start_everywhere(initial: NamedTensors, tensor_set: TensorSet, clusters: Clusters) -> dict[Part, dict[str, NamedTensors]]:
+    """Give every cluster the same initial tensors: algorithm 1, lines 1-3."""
+    joined = Joined(join(initial, tensor_set), tensor_set)
+    return {part: dict.fromkeys(clusters[part], joined.of_part(part)) for part in PARTS}
+
+
+def inner_cluster_aggregation(
+    before: ClusterTensors, updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, combine: Combine
+) -> dict[Part, dict[str, NamedTensors]]:
+    """Combine each part of each cluster with the updates of the cluster's own sites: algorithm 1, lines 7-14."""
+    new: dict[Part, dict[str, NamedTensors]] = {part: {} for part in PARTS}
+    for part, cluster, sites in in_clusters(set(updates), clusters):
+        names, members = [spec.name for spec in tensor_set.of_part(part)], []
+        for update in (updates[site] for site in sites):
+            of = update.tensors.of_part(part) if isinstance(update.tensors, Joined) else {n: update.tensors[n] for n in names}
+            members.append(replace(update, tensors=of))
+        # A checkpoint holds no cluster without tensors.
+        new[part][cluster] = combine(before[part].get(cluster, {}), members)
+    return new
+
+
+def in_clusters(answered: Collection[str], clusters: Clusters) -> Iterator[tuple[Part, str, list[str]]]:
+    """Yield (part, cluster, its sites that answered) in federation order, whatever the order of replies."""
+    for part in PARTS:
+        for cluster, sites in clusters[part].items():
+            yield part, cluster, [site for site in sites if site in answered]
+
+
+# --- Weights -----------------------------------------------------------------------------------------------------------------
+
+Weights = Callable[[Sequence[Update]], list[float]]
+"""Updates of a cluster -> their weights, which add up to 1."""
+LEAST_SHARE = 1e-12
+"""Least weight of a site, relative to that of the site with the lowest loss: no site has weight 0."""
+
+
+def by_size(updates: Sequence[Update], temperature: float = 1.0) -> list[float]:
+    """Return the weights of FedAvg, Liu et al. 2023, eq. 2: sizes to the power of 1 / temperature."""
+    return tempered([update.num_examples for update in updates], temperature)
+
+
+def equally(updates: Sequence[Update]) -> list[float]:
+    """Return the weights of FedMean: Liu et al. 2023, eq. 3."""
+    return [1 / len(updates)] * len(updates)
+
+
+def by_loss(updates: Sequence[Update], temperature: float) -> list[float]:
+    """Return the softmax of minus the training losses, Dimitriadis et al. 2021 (DGA). temperature: above 0, in nats a token."""
+    lowest = min(update.loss for update in updates)
+    shares = [max(math.exp((lowest - update.loss) / temperature), LEAST_SHARE) for update in updates]
+    return [share / math.fsum(shares) for share in shares]
+
+
+WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
+    "fed-mean": lambda _: equally,
+    "fed-avg": lambda settings: partial(by_size, temperature=settings.sampling_temperature),
+    "by-loss": lambda settings: partial(by_loss, temperature=settings.loss_temperature),
+}
+"""`aggregation` -> its weights; one line for each weighted mean."""
+
+
+def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lambda site, share: None) -> Weights:
+    """Return the weights that `aggregation` names (FedMean's for robust rules), none above `robust.max-share`.
+
+    Args:
+        on_bound: Called with a site whose weight is bounded, and the weight that it would have had.
+    """
+    by = WEIGHTS.get(settings.aggregation, WEIGHTS["fed-mean"])(settings)
+
+    def bounded(updates: Sequence[Update]) -> list[float]:
+        shares, most = by(updates), settings.max_site_share
+        for update, large in zip(updates, shares, strict=True):
+            if len(shares) > 2 and large > most:
+                on_bound(update.site, large)
+                return [most if share == large else share / (1 - large) * (1 - most) for share in shares]
+        return shares
+
+    return bounded
+
+
+def shares_of(updates: Mapping[str, Update], clusters: Clusters, by: Weights) -> Iterator[tuple[Part, str, dict[str, float]]]:
+    """Yield (part, cluster, site -> its weight there), for clusters of which any site has an update."""
+    for part, cluster, sites in in_clusters(updates, clusters):
+        if sites:
+            yield part, cluster, dict(zip(sites, by([updates[site] for site in sites]), strict=True))
+
+
+# --- The mean ----------------------------------------------------------------------------------------------------------------
+
+
+def weighted_mean(before: NamedTensors, updates: Sequence[Update], by: Weights, missing: str = "previous") -> NamedTensors:
+    """Return the weighted mean of a cluster's updates; without updates, its tensors as they were."""
+    if not updates:
+        return before
+    return mean(before, [update.sent(weight) for update, weight in zip(updates, by(updates), strict=True)], missing)
+
+
+def fed_avg(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
+    """Return the mean weighted by the sites' data sizes: Liu et al. 2023, eq. 2."""
+    return weighted_mean(before, updates, by_size)
+
+
+def fed_mean(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
+    """Return the plain mean over sites, whatever their sizes: Liu et al. 2023, eq. 3."""
+    return weighted_mean(before, updates, equally)
+
+
+def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") -> NamedTensors:
+    """Return the mean of what a cluster's sites sent; a number that no site sent stays unchanged, bit for bit.
+
+    If all sites sent everything, this is FedAvg (FedMean under equal weights). Eq. 4 of MetaSend (Chu et al. 2024) sums over all sites
+    and does not say what is added for a site that sent nothing; `send.missing` has both readings:
+
+    - `previous`: what the site received, as if it had not changed: W_s = W_g + sum over senders k of w_k (W_k - W_g).
+    - `renormalise`: the weights are shared among the senders alone.
+
+    Sums run in the order given, in float32: float32(w) * x, site after site. Only if a tensor was sent in part and weights are
+    renormalised, each number has its own divisor; then the sum is taken in float64 and rounded once, so that a number that one site
+    alone sent stays exact. Apart from the result, no memory of the size of an update is needed.
+
+    Args:
+        before: The cluster's tensors at the beginning of the round.
+        sent: What every answering site sent, with weights that add up to 1.
+    """
+    begun, *given = (
+        each if isinstance(each, Joined | Some) else Some(each, each) for each in (before, *(site.tensors for site in sent))
+    )
+    everybody = list(zip(sent, given, strict=True))
+    sizes = {name: len(begun.flat(name)) for name in before}
+    memory, ends = np.empty(sum(sizes.values()), np.float32), dict(zip(sizes, accumulate(sizes.values()), strict=True))
+
+    def add_up(name: str, span: int) -> None:
+        """Compute one core's span of a tensor, in blocks that stay in the core's cache while all sites are added."""
+        start, senders = begun.flat(name), [(site, tensors) for site, tensors in everybody if name in tensors]
+        # What each site adds, and which of its numbers count (None: all).
+        among = senders if missing == "renormalise" or not senders else everybody
+        arrays = [tensors.flat(name) if name in tensors else start for _, tensors in among]
+        masks = [site.masks.get(name) if name in tensors else None for site, tensors in among]
+        weights, in_part = [site.weight for site, _ in among], all(name in site.masks for site, _ in senders)
+        divides = missing == "renormalise" and any(mask is not None for mask in masks)
+        if missing == "renormalise" and not divides:
+            weights = [weight / math.fsum(weights) for weight in weights]
+        total, last = memory[ends[name] - sizes[name] : ends[name]], min(span + SPAN, sizes[name])
+        scratch = np.empty(min(BLOCK, last - span), np.float32)
+        for first in range(span, last, BLOCK):
+            block = slice(first, min(first + BLOCK, last))
+            sums, counted = total[block], [None if mask is None else mask[block] for mask in masks]
+            if divides:
+                sums[:] = _divided(start, arrays, weights, counted, block)
+                continue
+            sums.fill(0)
+            for array, weight, mask in zip(arrays, weights, counted, strict=True):
+                numbers = array[block] if mask is None else np.where(mask, array[block], start[block])
+                sums += np.multiply(numbers, np.float32(weight), out=scratch[: len(sums)])
+            if in_part:  # numbers that nobody sent: summing shares of the old value would round it
+                there = np.logical_or.reduce([mask for mask in counted if mask is not None], initial=False)
+                np.copyto(sums, start[block], where=~there)
+
+    in_order(lambda task: add_up(*task), [(name, span) for name, size in sizes.items() for span in range(0, size, SPAN)])
+    if isinstance(before, Joined) and len(before.parts) < 2:
+        return Joined(dict.fromkeys(before.parts, memory), before.chosen)
+    return {name: memory[end - sizes[name] : end].reshape(before[name].shape) for name, end in ends.items()}
+
+
+def _divided(
+    start: Flat, arrays: Sequence[Flat], weights: Sequence[float], masks: Sequence[Numbers | None], block: slice
+) -> Numbers:
+    sums, present = np.zeros((2, block.stop - block.start))
+    for array, weight, mask in zip(arrays, weights, masks, strict=True):
+        chosen = True if mask is None else mask
+        np.add(sums, weight * array[block].astype(np.float64), out=sums, where=chosen)
+        np.add(present, weight, out=present, where=chosen)
+    np.divide(sums, present, out=sums, where=present > 0)
+    return np.where(present > 0, sums, start[block])
+
+
+def each_number(updates: Sequence[Update], rule: Callable[[Sequence[Flat]], Numbers]) -> NamedTensors:
+    """Apply `rule` to the numbers of all updates: part by part if stored so, otherwise tensor by tensor."""
+    joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
+    if len(joined) == len(updates):
+        return Joined({part: rule([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)
+    names = updates[0].tensors
+    return {name: rule([flat(each.tensors, name) for each in updates]).reshape(names[name].shape) for name in names}

@@ -1,0 +1,1 @@
+"""What a reply has to be before it counts."""

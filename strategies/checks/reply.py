@@ -1,0 +1,247 @@
+"""Checks that a reply must pass. Each raises an ExchangeError that names what is wrong, and says what was got and what was wanted."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+
+from fedlingua.common.errors import ExchangeError
+from fedlingua.corpora.clean import REASONS
+from fedlingua.corpora.deidentify import KIND
+from fedlingua.exchange import protocol
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import opened
+from fedlingua.exchange.tensors import TensorSet
+from fedlingua.personalization.choice import ALONE, BASE, CANDIDATES, FEDERATION
+from fedlingua.selection.meta_gradient import PROJECTED
+from strategies.checks.norms import Change
+
+LEAST_LOSS = 1e-6
+"""Lowest possible mean loss in nats a token: at every token less than a last digit of a probability of 1 in float32."""
+MOST_LOSS = 4.0
+"""Highest possible loss as a multiple of ln(vocabulary), the loss of a model that guesses uniformly."""
+EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
+TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
+SECRET_SUMS = ("nll_sum", "num_tokens", "num_examples")
+"""Of private training these stay at the site: no noise covers them."""
+ACCOUNT_KEYS = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
+DOCUMENT_KEYS = {"failures", "failed_documents"}
+"""Further keys, if a site's hook failed on some documents."""
+
+WITHOUT_TENSORS = 64 * 1024
+"""Most bytes of a reply without its tensors: sums, names, headers."""
+LONGEST_PROJECTION = 3.0
+"""Longest projection, in lengths of the change: many numbers exceed it once in 1e22 times, nine equal ones once in 1e12."""
+SHARE = 0.01
+"""Share of the numbers' bytes that framing may add: Flower cuts long arrays into chunks."""
+
+
+def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False, projected: int = 0) -> int:
+    """Return the most bytes of a reply that carries the tensors of the set; of one without tensors if the set is None.
+
+    selects_numbers: It carries a mask, too, one bit a number. projected: Number of tensors of which it carries projections.
+    """
+    besides = WITHOUT_TENSORS + 4 * PROJECTED * projected
+    if tensor_set is None:
+        return besides
+    bytes_a_number = 4 + (1 / 8 if selects_numbers else 0)
+    return besides + int((1 + SHARE) * bytes_a_number * tensor_set.num_parameters)
+
+
+def check_records(reply: Message, wanted: Collection[str]) -> None:
+    """Refuse a reply with other records than `wanted`."""
+    missing, extra = set(wanted) - set(reply.content), set(reply.content) - set(wanted)
+    if missing or extra:
+        wrong = [f"no {name!r}" for name in sorted(missing)] + [f"an unknown {name!r}" for name in sorted(extra)]
+        raise ExchangeError(f"the reply has {' and '.join(wrong)}; wanted the records {', '.join(sorted(wanted))}")
+
+
+def check_task(reply: Message, asked: Task) -> None:
+    """Refuse a reply to another task: another site, run, attempt or round."""
+    answer = reply.content.config_records.get(protocol.TASK, ConfigRecord())
+    for key, wanted in asked.reply().items():
+        if answer.get(key) != wanted:
+            raise ExchangeError(
+                f"answers {key} {answer.get(key)!r}; wanted {wanted!r} (site {asked.site!r}, round {asked.round})"
+            )
+
+
+def check_numbers(record: MetricRecord, wanted: Sequence[str]) -> dict[str, float]:
+    """Return the record's numbers; they must be exactly those `wanted`, each finite and 0 or more."""
+    for key in sorted(set(wanted) ^ set(record)):
+        raise ExchangeError(f"the sums lack {key!r}" if key in wanted else f"there is an unknown sum {key!r}; wanted {wanted}")
+    values: dict[str, float] = {}
+    for key in wanted:
+        value = record[key]
+        if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            raise ExchangeError(f"{key} = {value!r}; wanted a finite number, 0 or more")
+        values[key] = value
+    return values
+
+
+@dataclass(frozen=True)
+class Possible:
+    """The bounds of a site's sums. examples: least and most number; tokens: least and most of one example; loss: most nats a token;
+    seconds: most; share: share of the examples whose tokens are counted."""
+
+    examples: tuple[int, int]
+    tokens: tuple[int, int]
+    loss: float
+    seconds: float
+    share: float = 1.0
+
+
+def check_sums(record: MetricRecord, wanted: Sequence[str], possible: Possible) -> dict[str, float]:
+    """Return the sums after the checks of `check_numbers` and of the bounds in `possible`."""
+    values = check_numbers(record, wanted)
+    for key in ("num_tokens", "num_examples"):
+        if values[key] < 1 or values[key] % 1:
+            raise ExchangeError(f"{key} = {values[key]!r}; wanted a whole number, at least 1")
+    examples, (least, most) = values["num_examples"], possible.examples
+    if not least <= examples <= most:
+        bound = (
+            f"the site has {most}" if examples > most else f"wanted at least {least}, by the site's own account and the settings"
+        )
+        raise ExchangeError(f"num_examples = {examples!r}; {bound}")
+    measured = max(1, round(possible.share * examples))
+    fewest, most_tokens = (number * measured for number in possible.tokens)
+    if not fewest <= values["num_tokens"] <= most_tokens:
+        raise ExchangeError(f"num_tokens = {values['num_tokens']!r}, of {measured} examples; wanted {fewest} to {most_tokens}")
+    check_loss(values["nll_sum"], values["num_tokens"], possible.loss)
+    check_seconds(values, possible.seconds)
+    return values
+
+
+def check_loss(nll_sum: float, num_tokens: float, most: float) -> None:
+    """Refuse a loss below LEAST_LOSS or above `most` nats a token."""
+    loss = nll_sum / num_tokens
+    if not LEAST_LOSS <= loss <= most:
+        raise ExchangeError(f"nll_sum / num_tokens = {loss:.4g} nats a token; wanted {LEAST_LOSS:g} to {most:.4g}")
+
+
+def check_seconds(values: Mapping[str, float], most: float) -> None:
+    """Refuse durations longer than `most`, the seconds since the round began."""
+    for key in {"seconds", protocol.SELECT_S, protocol.BATCHES_S, protocol.SLOPE_S} & set(values):
+        if values[key] > most:
+            raise ExchangeError(f"{key} = {values[key]:.4g}; the round has not lasted so long")
+
+
+def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
+    """Return every tensor's deviation: (tensors,) float32, 0 or above; infinity is allowed."""
+    deviations = check_array(reply.content.get(protocol.DEVIATIONS), protocol.DEVIATIONS, (len(tensor_set.specs),))
+    if not (deviations >= 0).all():
+        raise ExchangeError(f"the deviations are {deviations.min()} at the least; wanted 0 or above")
+    return deviations
+
+
+def check_array(record: Any, name: str, shape: tuple[int, ...]) -> Numbers:
+    """Return the only array of a record, float32 of the given shape."""
+    arrays = opened(record or ArrayRecord())
+    if set(arrays) != {name}:
+        raise ExchangeError(f"the reply has the {name} {', '.join(sorted(arrays)) or 'none'}; wanted {name}")
+    if arrays[name].shape != shape or arrays[name].dtype != np.float32:
+        raise ExchangeError(f"the {name} are {arrays[name].dtype} {arrays[name].shape}; wanted float32 {shape}")
+    return arrays[name]
+
+
+def check_projections(projections: Numbers, change: Change, tensor_set: TensorSet) -> Change:
+    """Return the change with `largest` of the unsent tensors filled in: a lower bound, computed from their projections.
+
+    Args:
+        projections: (tensors, PROJECTED) projections of each tensor's change, sent or not.
+
+    Raises:
+        ExchangeError: A projection is not finite, or longer than the change of its sent tensor allows.
+    """
+    lengths = np.linalg.norm(projections.astype(np.float64), axis=1)
+    most, was_sent = LONGEST_PROJECTION * np.sqrt(change.squares), change.sent > 0
+    if (wrong := ~np.isfinite(lengths) | (was_sent & (lengths > most))).any():
+        worst = int(wrong.argmax())
+        raise ExchangeError(
+            f"the projection of {tensor_set.names[worst]} has a length of {lengths[worst]:.4g}; wanted a finite one, and "
+            f"{most[worst]:.4g} at most, by what was sent of it"
+        )
+    sizes = np.array([max(1, spec.size) for spec in tensor_set.specs])
+    return replace(change, largest=np.where(was_sent, change.largest, lengths / LONGEST_PROJECTION / np.sqrt(sizes)))
+
+
+def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: float) -> dict[str, Any]:
+    """Return a site's choice of a model as the fields of Scores other than sums; {} if it chose none.
+
+    Args:
+        sums: "result" and "base", and if the site chose also "federated" and "alone" -> checked sums.
+        most: Largest magnitude of a gain.
+
+    Raises:
+        ExchangeError: There are scores of a choice without the choice, an unknown candidate, kept scores that are not the named
+            model's, or invalid intervals.
+    """
+    if record is None or "federated" not in sums:
+        if record is not None or len(sums) > 2:
+            raise ExchangeError("the reply has a part of a choice: wanted the federation's scores and the choice, or neither")
+        return {}
+    intervals = {protocol.OVER_BETTER, *({protocol.OVER_ALONE} if "alone" in sums else ())}
+    if set(record) - intervals != {protocol.KEPT} or intervals & set(record) not in (set(), intervals):
+        raise ExchangeError(
+            f"the choice holds {', '.join(sorted(record))}; wanted {protocol.KEPT}, {', '.join(sorted(intervals))}"
+        )
+    place = record[protocol.KEPT]
+    if type(place) is not int or not 0 <= place < len(CANDIDATES):
+        raise ExchangeError(f"{protocol.KEPT} = {place!r}; wanted the number of a candidate, 0 to {len(CANDIDATES) - 1}")
+    candidate = CANDIDATES[place]
+    same = {BASE: "base", ALONE: "alone", FEDERATION: "federated"}.get(candidate, "result")
+    if same not in sums or _without_more(sums["result"]) != _without_more(sums[same]):
+        raise ExchangeError(f"keeps {candidate}, and the scores of what it keeps are not those of {candidate}")
+    ends = {}
+    for key in intervals & set(record):
+        values: list[Any] = record[key] if isinstance(record[key], list) else []  # type: ignore[assignment]
+        if (
+            len(values) != 2
+            or not all(isinstance(end, int | float) and abs(end) <= most for end in values)
+            or values[0] > values[1]
+        ):
+            raise ExchangeError(f"{key} = {record[key]!r}; wanted two numbers from {-most:g} to {most:g}, the lower one first")
+        ends[key.replace("-", "_")] = (float(values[0]), float(values[1]))
+    return {"candidate": candidate, **ends}
+
+
+def _without_more(sums: Any) -> Any:
+    """Return the sums without those of additional metrics, which only the result and the base have."""
+    return replace(sums, more={}, comet_checkpoint=0) if hasattr(sums, "more") else sums
+
+
+def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
+    """Refuse a site's account of itself at registration if its directions differ from `directions` or its sizes do not add up."""
+    wanted = ACCOUNT_KEYS | (DOCUMENT_KEYS if DOCUMENT_KEYS & set(record) else set())
+    missing, extra = wanted - set(record), set(record) - wanted
+    if missing or extra:
+        raise ExchangeError(
+            f"does not tell its {', '.join(sorted(missing))}" if missing else f"tells an unknown {sorted(extra)[0]!r}"
+        )
+    if record["directions"] != list(directions):
+        raise ExchangeError(f"has the directions {record['directions']}; the federation file says {list(directions)}")
+    reasons, dropped = _two_lists(record["reasons"], record["dropped"], "reasons and numbers of what is dropped")
+    failed = record.get("failures", []), record.get("failed_documents", [])
+    kinds, documents = _two_lists(*failed, "types of failure and numbers of documents")
+    if not set(reasons) <= set(REASONS):
+        raise ExchangeError(f"drops sentences for reasons that are not known; wanted some of {', '.join(REASONS)}")
+    if not all(isinstance(kind, str) and KIND.fullmatch(kind) for kind in kinds):  # one word cannot carry text
+        raise ExchangeError("names a type of failure that is not one word of 40 letters at most")
+    sizes = [(key, record[key]) for key in ("read", "kept", "train", "dev", "test")]
+    for key, count in [*sizes, *zip(reasons, dropped, strict=True), *(("failed_documents", number) for number in documents)]:
+        if type(count) is not int or not 0 <= count < 2**53:
+            raise ExchangeError(f"{key} = {count!r}; wanted a count")
+    if record["kept"] + sum(dropped) != record["read"] or record["train"] + record["dev"] + record["test"] > record["kept"]:
+        raise ExchangeError(
+            "its numbers of sentences do not add up: read = kept + dropped, and the splits are some of what is kept"
+        )
+
+
+def _two_lists(keys: Any, counts: Any, what: str) -> tuple[list[Any], list[Any]]:
+    if not isinstance(keys, list) or not isinstance(counts, list) or len(keys) != len(counts):
+        raise ExchangeError(f"its {what} are not two lists of one length")
+    return keys, counts

@@ -1,0 +1,128 @@
+"""Clusters by gradients: each site sends one signature for each part, and the sites are grouped by these, part by part."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedlingua.clustering.clusters import CLUSTERED, Clusters, named, no_clusters, only
+from fedlingua.clustering.privacy import signature_epsilon
+from fedlingua.common.errors import ExchangeError
+from fedlingua.exchange import protocol
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.records import from_record
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.runs.folder import RunFolder
+from fedlingua.runs.plan import numbers_by_gradients
+from fedlingua.settings.config import Settings
+from fedlingua.training.signature import chosen_adapter, num_weights
+from strategies.checks.reply import WITHOUT_TENSORS, check_records
+from strategies.rounds.phases import ask_every_site
+from strategies.rounds.registration import Registry
+
+if TYPE_CHECKING:
+    from fedlingua.clustering.signatures import Grouping
+
+FILE = "signatures.json"
+
+
+def clusters_by_gradients(
+    grid: Grid, settings: Settings, registry: Registry, trainable: Trainable, folder: RunFolder
+) -> Clusters:
+    """Return the clusters of sites with similar gradients; a resumed run keeps those that it began with.
+
+    Raises:
+        ConfigError: There is no such adapter. RunError: A site sent no usable signature.
+    """
+    known = folder.read(FILE) if settings.resume else None
+    if known is None:
+        known = _ask_and_group(grid, settings, registry, trainable, folder)
+        folder.write(FILE, known)
+    parts = known.get("parts") or dict.fromkeys(CLUSTERED, known)  # in an older run one signature clustered both parts
+    sites = registry.expected
+    by_part = {part: named("gradients", [result["clusters"][site] for site in sites], sites) for part, result in parts.items()}
+    return only({**no_clusters(sites), **by_part}, settings.cluster_parts)
+
+
+def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:
+    """Ask every site for its signatures and group them; return the content of signatures.json."""
+    # A second of import (scikit-learn) that only this method needs.
+    from fedlingua.clustering.signatures import group
+
+    private, adapters = settings.signature_form == "private", settings.signature_adapters
+    chosen = {name: chosen_adapter(trainable.model, adapter) for name, adapter in adapters.items()}
+    sizes = {name: settings.signature_dim if private else num_weights(adapter) for name, adapter in chosen.items()}
+    epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta, len(sizes)) if private else None
+    folder.event("note", text=_announcement(sum(sizes.values()), epsilon, settings))
+    sent: dict[str, int] = {}
+
+    def parse(site: str, reply: Message, num_bytes: int) -> Mapping[str, Numbers]:
+        sent[site] = num_bytes
+        return parse_signatures(reply, sizes)
+
+    need, most = "clusters by gradients need every site's signature", WITHOUT_TENSORS + 5 * sum(sizes.values())
+    signatures = ask_every_site(grid, settings, registry, folder, protocol.SIGNATURE, parse, need, lambda _: most)
+    examples = {site: int(registry.about[site]["train"]) for site in registry.expected}
+    distance, algorithm, parts = settings.signature_distance, settings.signature_algorithm, {}
+    for part, number in numbers_by_gradients(settings, registry.federation).items():
+        if settings.cluster_parts in ("both", part):
+            name = part if part in adapters else "signature"
+            grouping = group([own[name] for own in signatures.values()], number, distance, algorithm, settings.seed)
+            parts[part] = {"adapter": adapters[name], "dimensions": sizes[name], **_grouping_json(grouping, registry)}
+    return {
+        "form": settings.signature_form,
+        "examples": {site: min(number, settings.signature_examples or number) for site, number in examples.items()},
+        "distance": distance,
+        "algorithm": algorithm,
+        "sites": registry.expected,
+        "chosen_by": {0: "families", -1: "silhouette"}.get(settings.num_clusters, "setting"),
+        "parts": parts,
+        "signatures": len(sizes),
+        "uplink_bytes": round(sum(sent.values()) / len(sent)),
+        "epsilon": epsilon,
+        "delta": settings.signature_delta if private else None,
+        "noise": settings.signature_noise if private else None,
+        "clip": settings.signature_clip if private else None,
+    }
+
+
+def _grouping_json(grouping: "Grouping", registry: Registry) -> dict[str, Any]:
+    clusters = named("gradients", grouping.labels, registry.expected)
+    return {
+        "distances": grouping.distances.tolist(),
+        "merges": grouping.merges.tolist(),
+        "num_clusters": len(clusters),
+        "silhouettes": {str(number): value for number, value in grouping.silhouettes.items()},
+        "clusters": {site: name for name, members in clusters.items() for site in members},
+    }
+
+
+def _announcement(size: int, epsilon: float | None, settings: Settings) -> str:
+    """Say what every site will send. size: how many numbers, in all signatures of a site; epsilon: the price of all of them."""
+    of = " and ".join(settings.signature_adapters.values())
+    if epsilon is None:
+        return (
+            f"warning: every site sends the raw gradient of {of}, {size} numbers, once; text it was trained on can be read out "
+            "of it by whoever gets it; signature.form = 'private' sends a noised projection instead"
+        )
+    price = f"({epsilon:.3g}, {settings.signature_delta:g})-differentially private for each sentence"
+    return f"every site sends {size} noised numbers made of the gradient of {of}, once: together {price}"
+
+
+def parse_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Numbers]:
+    """Return the signatures in a reply, by name: (sizes[name],) float32 each; raise ExchangeError for anything else."""
+    check_records(reply, {protocol.TASK, protocol.ARRAYS})
+    arrays: Mapping[str, Numbers] = from_record(reply.content.array_records[protocol.ARRAYS])
+    if set(arrays) != set(sizes):
+        raise ExchangeError(f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sizes)}")
+    for name, size in sizes.items():
+        signature = arrays[name]
+        if signature.shape != (size,) or signature.dtype != np.float32 or not np.isfinite(signature).all():
+            raise ExchangeError(
+                f"{name}: the signature is {signature.dtype} {signature.shape}; wanted {size} finite float32 numbers"
+            )
+        if not signature.any():
+            raise ExchangeError(f"{name}: the signature is zero everywhere, so it points nowhere")
+    return arrays

@@ -1,0 +1,269 @@
+"""MetaSend (Chu et al. 2024): a network learns, from round to round, the threshold by which the sites select what they send.
+
+One round (algorithm 2), on the server's side in `MetaSend.round`:
+
+1. `train.probe`: every site gets its clusters' tensors, trains, and answers with losses only (line 4). Its update waits at the site.
+2. The network computes the threshold from the losses (line 5); `train.send` carries it to the sites, which answer with the tensors that
+   it selects (lines 6, 7).
+3. They are averaged inside every cluster, as in FedMean (line 8).
+4. `evaluate` carries the new tensors and the threshold; from the answers the network takes one step (line 9, eq. 5).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from fedlingua.backbones.parts import PARTS
+from fedlingua.clustering.clusters import cluster_of
+from fedlingua.common.timing import timed
+from fedlingua.exchange import protocol
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.protocol import Threshold
+from fedlingua.exchange.records import to_record
+from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.selection.meta_gradient import bytes_slope, cross_slope, mean_over_sites
+from strategies.aggregation.mean import State, shares_of, weights_of
+from strategies.aggregation.updates import Update
+from strategies.checks.contents import Evaluation, Training, parse_probe, parse_slope
+from strategies.methods.fed_mean import FedMean
+from strategies.methods.threshold import SecondFilter, Theta, ThresholdModel
+from strategies.progress import Sums
+from strategies.rounds.flower_records import arrays_of, site_of
+from strategies.rounds.replies import Reply
+from strategies.strategy import Federated
+
+META_PARTS = {"batches": protocol.BATCHES_S, "slope": protocol.SLOPE_S}
+"""Name of a site's work for the meta step in the record of seconds -> key in its reply."""
+
+
+@dataclass(frozen=True)
+class MetaRound:
+    """The threshold of a round, its inputs and its effects.
+
+    Args:
+        model, filter: The networks, restored from the round's state.
+        probes: Site -> sums of its training.
+        deviations, projections: Site -> those of all its tensors, sent or not.
+        shares: Site whose update was aggregated -> part -> its weight in its cluster.
+        answers: Site -> its part in the meta step, as `parse_slope` returns it.
+    """
+
+    model: ThresholdModel
+    filter: SecondFilter | None
+    theta: Theta
+    probes: Mapping[str, Sums]
+    deviations: Mapping[str, Numbers] = field(default_factory=dict)
+    projections: Mapping[str, Numbers] = field(default_factory=dict)
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class MetaSend(FedMean):
+    """The mean inside clusters, weighted by the run's `aggregation`, of the tensors that a learned threshold selects.
+
+    The networks are stored in the state's memory; each round restores them and puts what they have learned into the next state.
+    """
+
+    update_phase, train_message = "send", protocol.PROBE
+    meta: MetaRound | None = None
+    """The current round, once it has its threshold."""
+
+    def __init__(self, of: Federated) -> None:
+        super().__init__(of)
+        settings = of.settings
+        self.by_loss, self.learns = settings.meta_estimator == "loss", not settings.meta_frozen
+
+    # --- The networks ----------------------------------------------------------------------------------------------------------
+
+    def init(self, tensors: NamedTensors) -> State:
+        return self._with_networks(super().init(tensors), *self._networks(None))
+
+    def _networks(self, state: State | None) -> tuple[ThresholdModel, SecondFilter | None]:
+        """Return the networks as stored in `state`, or new ones if it is None."""
+        settings = self.settings
+        model = ThresholdModel(
+            self.registry.expected,
+            settings.seed,
+            settings.meta_neurons,
+            settings.meta_learning_rate,
+            settings.meta_noise if self.by_loss and self.learns else 0.0,
+            width=settings.meta_temperature,
+            follows=settings.meta_scale == "round",
+        )
+        second = SecondFilter(settings.seed, settings.meta_learning_rate) if settings.second_filter else None
+        if state:
+            model.restore(state.memory, state.values)
+        if state and second:
+            second.restore(state.memory, state.values)
+        return model, second
+
+    def _with_networks(self, state: State, model: ThresholdModel, second: SecondFilter | None) -> State:
+        memory, values = model.state()
+        if second:
+            memory, values = {**memory, **second.state()[0]}, {**values, **second.state()[1]}
+        return replace(state, memory=memory, values=values)
+
+    # --- The round in two phases -----------------------------------------------------------------------------------------------
+
+    def round(self, state: State, number: int, grid: Grid) -> State:
+        """Run one round of algorithm 2; round 0 has no threshold."""
+        self.meta = self._probe(state, number, grid) if number > 0 else None
+        state = super().round(state, number, grid)
+        if self.meta is None:
+            return state
+        if self.learns:
+            with timed(self.phases.record.server_s, "step"):
+                self._learn(number, self.meta)
+        return self._with_networks(state, self.meta.model, self.meta.filter)
+
+    def _probe(self, state: State, number: int, grid: Grid) -> MetaRound:
+        """Probe the sites and compute the threshold: lines 4 and 5."""
+        ask = partial(super().configure_train, number, arrays_of(state), self.train_config, grid)
+        replies = self.phases.exchange(grid, ask, "train", self._parse_probe)
+        probes = {reply.site: reply.parsed for reply in replies}
+        model, second = self._networks(state)
+        model.begin([sums["deviation"] for sums in probes.values()])
+        with timed(self.phases.record.server_s, "theta"):
+            theta = model.theta({site: sums["nll_sum"] / sums["num_tokens"] for site, sums in probes.items()})
+        for site, reason in theta.replaced.items():
+            self.note(f"round {number}: site {site}: for the threshold {reason}")
+        return MetaRound(model, second, theta, probes)
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """Send the threshold to every site with a waiting update."""
+        assert self.meta
+        messages = []
+        for site in self.phases.available(grid, "send"):
+            if site in self.meta.probes:
+                messages.append(self._request(protocol.SEND, site, server_round, server_round - 1))
+                messages[-1].content[protocol.ARRAYS] = ArrayRecord()
+                messages[-1].content[protocol.THRESHOLD] = ConfigRecord(Threshold(self.meta.theta.value).request())
+                self._add_filter(messages[-1])
+        return messages
+
+    def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
+        """Aggregate as FedMean does, and store in `self.meta` what the meta step needs."""
+        assert self.meta
+        state, meta = super().aggregated(number, replies, updates), self.meta
+        shares: dict[str, dict[str, float]] = {site: {} for site in updates}
+        for part, _, weights in shares_of(updates, self.clusters, weights_of(self.settings)):
+            for site, weight in weights.items():
+                shares[site][part] = weight
+        parsed = {reply.site: reply.parsed for reply in replies}
+        deviations = {site: training.deviations for site, training in parsed.items() if training.deviations is not None}
+        projections = {site: training.projections for site, training in parsed.items() if training.projections is not None}
+        self.meta = replace(meta, deviations=deviations, projections=projections, shares=shares)
+        record, model = self.phases.record, meta.model
+        theta, tau = meta.theta, model.tau
+        record.about["threshold"] = {"theta": theta.value, "mu": theta.mu, "scale": model.scale, "tau": tau}
+        sent = [float(sums.get("numbers_share", 0.0)) for site, sums in record.sites.items() if site in meta.probes]
+        if silence := model.report(sent):
+            self.note(f"round {number}: {silence}")
+        return state
+
+    # --- The meta step -----------------------------------------------------------------------------------------------------------
+
+    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """Add to each request what its site needs for the meta step, if the threshold is learned."""
+        messages, meta = list(super().configure_evaluate(server_round, arrays, config, grid)), self.meta
+        if meta is None or not self.learns:
+            return messages
+        for message in messages:
+            shares = meta.shares.get(site_of(message), {})
+            threshold = Threshold(meta.theta.value, meta.model.tau, tuple(shares.get(part, 0.0) for part in PARTS))
+            message.content[protocol.THRESHOLD] = ConfigRecord(threshold.request())
+            self._add_filter(message)
+        return messages
+
+    def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
+        """Evaluate as FedMean does, and store the answers for the meta step."""
+        replies = super().evaluate(state, number, grid)
+        answers = {reply.site: reply.parsed.meta for reply in replies if reply.parsed.meta}
+        self.meta = replace(self.meta, answers=answers) if self.meta else None
+        return replies
+
+    def _learn(self, number: int, meta: MetaRound) -> None:
+        """Take one step of both networks, by the sites' answers."""
+        answers, weights, model = meta.answers, self._site_weights(meta.answers), meta.model
+        values = {
+            site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else self._slope(meta, site, sums)
+            for site, sums in answers.items()
+        }
+        finite = {site: value for site, value in values.items() if math.isfinite(value)}
+        for site in values.keys() - finite.keys():
+            what = "loss" if self.by_loss else "gradient"
+            self.note(f"round {number}: site {site}: its {what} is {values[site]}; left out of the meta step")
+        figures = self.phases.record.about["threshold"]
+        total, price = mean_over_sites(finite, weights), self.settings.meta_bytes_weight
+        if self.by_loss:
+            paid = price * self._share_sent(meta)
+            figures["stepped"] = model.step_by_loss({site: loss + paid for site, loss in finite.items()}, weights)
+            figures["loss"] = total if math.isfinite(total) else None
+        else:
+            if price and meta.deviations:
+                sizes = np.array([spec.size for spec in self.tensor_set.specs])
+                total += price * bytes_slope(meta.deviations, sizes, meta.theta.value, model.tau, self.settings.keep)
+            figures["stepped"] = model.step(total)
+            figures["slope"] = total if math.isfinite(total) else None
+        if meta.filter:
+            figures["filtered"], left_out = meta.filter.step({site: sums["filter"] for site, sums in answers.items()}, weights)
+            for site in left_out:
+                why = "its gradient of the second filter is not finite; left out of the filter's step"
+                self.note(f"round {number}: site {site}: {why}")
+
+    def _slope(self, meta: MetaRound, site: str, sums: Mapping[str, Any]) -> float:
+        """Return the slope of a site's dev loss in theta, through its own update and under `cross` through the others' too."""
+        slope, specs = float(sums["slope"]), self.tensor_set.specs
+        for other, shares in meta.shares.items() if self.settings.crosses else ():
+            if other != site:
+                together = {part for part in PARTS if other in self.clusters[part][cluster_of(self.clusters, part, site)]}
+                weights = np.array([shares[spec.part] if spec.part in together else 0.0 for spec in specs])
+                moved = meta.projections[other], weights, meta.deviations[other]
+                slope += cross_slope(sums["gradient"], *moved, meta.theta.value, meta.model.tau, self.settings.keep)
+        return slope
+
+    def _share_sent(self, meta: MetaRound) -> float:
+        """Return the share of its numbers that a site sent, mean over the sites whose updates were aggregated."""
+        sites = self.phases.record.sites
+        return math.fsum(float(sites[site].get("numbers_share", 0.0)) for site in meta.shares) / max(1, len(meta.shares))
+
+    def _add_filter(self, message: Message) -> None:
+        if self.meta and self.meta.filter:
+            message.content[protocol.FILTER] = to_record({protocol.FILTER: self.meta.filter.network})
+
+    def _site_weights(self, answers: Mapping[str, Any]) -> dict[str, float]:
+        """Return the weight of each site's dev loss in L_val: under fed-avg its number of training sentences, tempered as there, else
+        1; under by-loss, too, because its weights change every round.
+        """
+        if self.settings.aggregation == "fed-avg":
+            power = 1 / self.settings.sampling_temperature
+            return {site: float(self.registry.about[site]["train"]) ** power for site in answers}
+        return dict.fromkeys(answers, 1.0)
+
+    # --- Replies -----------------------------------------------------------------------------------------------------------------
+
+    def _parse_probe(self, site: str, reply: Message, size: int) -> Sums:
+        sums = parse_probe(reply, self._expected(site))
+        record = self.phases.record.of(site)
+        record["seconds"]["train"] = round(sums["seconds"], 3)
+        record["train_loss"], record["deviation"] = sums["nll_sum"] / sums["num_tokens"], sums["deviation"]
+        return sums
+
+    def _probed(self, site: str) -> Sums | None:
+        assert self.meta
+        return self.meta.probes[site]
+
+    def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
+        if self.meta is None or not self.learns:
+            return super()._parse_evaluation(site, reply, size)
+        answer, gradient = (reply.content.pop(name, None) for name in (protocol.META, protocol.PROJECTIONS))
+        evaluation = super()._parse_evaluation(site, reply, size)
+        slope, record = parse_slope(answer, gradient, self._expected(site)), self.phases.record.of(site)
+        record["seconds"] |= {f"meta {what}": round(slope[key], 6) for what, key in META_PARTS.items() if key in slope}
+        return replace(evaluation, meta=slope)

@@ -1,0 +1,64 @@
+"""Strategy for sites that send models of their own and continue from them: MR-MTL pulls these models to their mean; under
+shared-private a site takes its own model out of the mean, for which each request holds the site's weight in it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from fedlingua.backbones.parts import PARTS
+from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.tensors import NamedTensors
+from strategies.aggregation.mean import State, shares_of, weights_of
+from strategies.aggregation.updates import Update
+from strategies.methods.fed_mean import FedMean
+
+SENT, SHARES = "own-model", "shares"
+"""Keys in a state: prefix in `memory` of each site's last model; key in `values` of the sites' weights."""
+
+
+class OwnModels(FedMean):
+    """FedMean that measures each update against its site's last model, scaled down or not, instead of against the mean."""
+
+    initial: NamedTensors
+
+    def init(self, tensors: NamedTensors) -> State:
+        self.initial = tensors
+        return super().init(tensors)
+
+    def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
+        """Aggregate the clusters' means, and store every site's model beside them."""
+        sent = {f"{SENT}/{site}/{name}": np.array(tensor) for site, of in updates.items() for name, tensor in of.tensors.items()}
+        tells_shares = self.settings.own_model == "shared-private"
+        values = {**state.values, SHARES: self._shares(state, updates)} if tells_shares else state.values
+        return replace(super().aggregate(state, updates), memory={**state.memory, **sent}, values=values)
+
+    def _shares(self, state: State, updates: Mapping[str, Update]) -> dict[str, list[float]]:
+        """Return site -> its weight in its clusters' means, by part; clusters without any reply keep the previous weights."""
+        shares = {site: list(own) for site, own in state.values.get(SHARES, {}).items()}
+        for part, cluster, weights in shares_of(updates, self.clusters, weights_of(self.settings)):
+            for site in self.clusters[part][cluster]:
+                shares.setdefault(site, [0.0] * len(PARTS))[PARTS.index(part)] = weights.get(site, 0.0)
+        return shares
+
+    def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
+        return [self._with_shares(message, state) for message in super()._requests(message_type, state, grid, round_of)]
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """Make every request as FedMean does, and add the site's shares in the state that is sent."""
+        return [self._with_shares(each, self.sent) for each in super().configure_train(server_round, arrays, config, grid)]
+
+    def _with_shares(self, message: Message, state: State) -> Message:
+        task = Task.of(message.content.config_records[protocol.TASK])
+        task = replace(task, shares=tuple(state.values.get(SHARES, {}).get(task.site, ())))
+        message.content[protocol.TASK] = ConfigRecord(task.request())
+        return message
+
+    def training_start(self, site: str) -> NamedTensors:
+        """Return the model that the site sent last; at first the initial tensors of the run."""
+        memory = self.sent.memory
+        return {name: memory.get(f"{SENT}/{site}/{name}", self.initial[name]) for name in self.tensor_set.names}

@@ -1,0 +1,313 @@
+"""FedMean over sums that the server cannot take apart (`privacy.sum = "secure"`): Bonawitz et al. 2017 inside each cluster.
+
+Before the first round of an attempt every site sends public keys for all rounds (`query.keys`). Once it has the roster, it sends shares
+of each round's secrets, sealed for the other sites (`query.shares`). A round then has two requests:
+
+1. `train`: each site trains as always and sends its change as whole numbers under masks. Pairs of masks cancel in a cluster's sum.
+2. `train.unmask`: the survivors, whose updates have arrived, send their shares, and with these the server removes the masks that did
+   not cancel. A site opens each round for one list of survivors only.
+
+The mean that follows from a cluster's sum replaces each survivor's update in `aggregate`, so a server optimiser works as elsewhere.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.common.errors import ExchangeError, RunError
+from fedlingua.exchange import protocol
+from fedlingua.exchange.held import digest_of
+from fedlingua.exchange.joined import Flat, Joined, Numbers, join
+from fedlingua.exchange.records import opened
+from fedlingua.exchange.tensors import NOTHING, TensorSet
+from fedlingua.privacy.fixed_point import MOST_EXPONENT, Group, decode, next_exponents, unpack
+from fedlingua.privacy.masks import context, unmasked
+from fedlingua.privacy.roster import KEY_BYTES, Roster
+from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
+from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, totals
+from strategies.aggregation.mean import State
+from strategies.aggregation.updates import Update
+from strategies.checks.contents import Training, most_steps, parse_dev_loss
+from strategies.checks.norms import NO_CHANGE
+from strategies.checks.outliers import learning_rates
+from strategies.checks.reply import check_records
+from strategies.methods.fed_mean import FedMean
+from strategies.rounds.flower_records import site_of
+from strategies.rounds.phases import RoundSkippedError, ask_every_site
+from strategies.rounds.replies import Reply
+from strategies.rounds.traffic import FP32, kind_of
+from strategies.strategy import Federated
+
+OPENED = "secure-sums.json"
+"""A run's file: round -> the sites over which its sum was opened; a resumed run may not change them."""
+EXPONENTS = "secure-exponents"
+"""Key in a state's values of: part -> cluster -> the exponents of its tensors' scales in the next round."""
+
+
+class SecureFedMean(FedMean):
+    """FedMean that never sees a single update.
+
+    Raises:
+        RunError: At the start: a cluster with fewer sites than `privacy.min-cluster`, or a site that sends no keys.
+    """
+
+    def __init__(self, of: Federated) -> None:
+        super().__init__(of)
+        self._parts = [part for part in PARTS if self.tensor_set.of_part(part)]
+        self._sets: dict[str, TensorSet] = {part: self.tensor_set.in_part(part) for part in self._parts}
+        least = self.settings.privacy_min_cluster
+        for part, cluster, sites in self.averaged_clusters():
+            Group.of(len(sites))
+            if len(sites) < least:
+                raise RunError(
+                    f"the {part} cluster {cluster} has {len(sites)} sites ({', '.join(sites)}), and a secure sum needs "
+                    f"{least} (privacy.min-cluster); give cluster.least = {least}, or method = 'adapter-fed'"
+                )
+        self._opened: dict[str, list[str]] = self.folder.read(OPENED) or {}
+        self._masked: dict[str, dict[str, Numbers]] = {}
+
+    @property
+    def evaluates_with_training(self) -> bool:
+        """True: a training request may also measure the round before, since this class only adds scales to it."""
+        return True
+
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> Result:
+        """Exchange keys for all rounds, then run them."""
+        self._grid = grid
+        ask = partial(ask_every_site, grid, self.settings, self.registry, self.folder)
+        need, num_rounds = "a secure sum needs the keys of every site", self.settings.rounds
+        keys = ask(protocol.KEYS, partial(_keys, num_rounds), need, lambda _: 4096 + 2 * KEY_BYTES * num_rounds)
+        names = tuple(keys)
+        clusters = {part: self.clusters[part] for part in self._parts}
+        channels, public = tuple(keys[site][0] for site in names), tuple(keys[site][1] for site in names)
+        signed = {site: sent[2:] for site, sent in keys.items() if sent[2]}
+        signers = tuple(signed[site][0] for site in names) if len(signed) == len(names) else ()
+        self.roster = Roster(names, channels, public, clusters, signers, tuple(signed[site][1] for site in names if signers))
+        of_round = SEALED_BYTES * len(names)
+        configs = dict.fromkeys(names, ConfigRecord(self.roster.record()))
+        parse = partial(_sealed, of_round * num_rounds)
+        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * of_round * num_rounds, protocol.SECURE, configs)
+        self.note(
+            f"secure sums over {len(names)} sites, {self.roster.threshold} of them open one; roster {self.roster.hash.hex()[:16]}"
+        )
+        return super().start(grid, initial_arrays, *args, **kwargs)
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """Make a request for each site, with its tensors' scales; only the same sites again if the round was opened before."""
+        self._masked.clear()
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        if before := self._opened.get(str(server_round)):
+            here = {site_of(message) for message in messages}
+            if missing := [site for site in before if site not in here]:
+                whom = f"opened before over {', '.join(before)}, and {', '.join(missing)} cannot be asked"
+                self._fail(f"the sum of round {server_round} was {whom}; resume with them")
+            messages = [message for message in messages if site_of(message) in before]
+        for message in messages:
+            own = self.roster.clusters_of(site_of(message))
+            scales = {part: self._exponents(server_round, part, cluster) for part, (cluster, _) in own.items()}
+            message.content[protocol.SECURE] = ConfigRecord({str(part): each for part, each in scales.items()})
+        return messages
+
+    def parsed(self, site: str, reply: Message, size: int) -> Training:
+        """Check the form of a reply, since its masked numbers tell nothing else, and store them."""
+        expected = self._expected(site)
+        check_records(reply, {protocol.TASK, protocol.ARRAYS, *([protocol.MEASURED] if expected.measures else [])})
+        arrays, own = opened(reply.content.array_records[protocol.ARRAYS]), self.roster.clusters_of(site)
+        if set(arrays) != {*own, COUNTERS_PART}:
+            raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
+        for part, (_, members) in own.items():
+            unpack(arrays[part], self._sets[part].num_parameters + CHECKS, Group.of(len(members)))
+        counters = arrays[COUNTERS_PART]
+        if counters.dtype != np.uint64 or counters.shape != (len(COUNTERS),):
+            raise ExchangeError(f"its counters are {counters.dtype} {counters.shape}; wanted {len(COUNTERS)} of uint64")
+        dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if expected.measures else None
+        self._masked[site] = {name: array.copy() for name, array in arrays.items()}
+        self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
+        return Training(Update(site, Joined({}, NOTHING), int(expected.about["train"])), {}, NO_CHANGE, "", dev=dev)
+
+    def checked(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
+        """Open the round's sums with the sites' shares; return each survivor's update, which is the mean of its clusters.
+
+        Raises:
+            RunError, RoundSkippedError: Too few sites for a sum, too few shares, or masks that did not cancel.
+        """
+        survivors = [reply.site for reply in replies]
+        self._check_enough(number, survivors)
+        self._opened[str(number)] = survivors
+        self.folder.write(OPENED, self._opened)
+        ask = partial(self._unmask_requests, number, survivors)
+        shares = {each.site: each.parsed for each in self.phases.exchange(self._grid, ask, "send", self._shares)}
+        try:
+            seeds, keys = self._secrets(number, survivors, shares)
+        except ExchangeError as error:
+            self._fail(f"round {number}: {error}")
+        counters = sum((self._masked[site][COUNTERS_PART] for site in survivors), np.zeros(len(COUNTERS), np.uint64))
+        bound = self._context(number, COUNTERS_PART, "", (), "")
+        summed = totals(unmasked(counters, self.roster, self.roster.names, seeds, keys, number, bound))
+        if summed["sites"] != len(survivors):
+            self._fail(self._uncancelled(number, "the counters"))
+        means: dict[str, dict[str, Flat]] = {site: {} for site in survivors}
+        exponents: dict[str, dict[str, list[int]]] = {part: {} for part in self._parts}
+        for part, cluster, sites in self.averaged_clusters():
+            here = [site for site in sites if site in survivors]
+            scales = self._exponents(number, part, cluster)
+            exponents[part][cluster] = scales
+            if here:
+                change = self._mean_change(number, part, cluster, here, scales, seeds, keys)
+                sizes, most = self.tensor_set.sizes_of(part), self._most_exponent(number)
+                exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
+                new = self._start(part, cluster) + change
+                for site in here:
+                    means[site][part] = new
+        self._masked.clear()
+        self._next = exponents
+        names = ("steps",) if self.settings.trains_privately else ("nll_sum", "num_tokens", "num_examples", "steps")
+        self._sums = {name: summed[name] / len(survivors) for name in names}
+        share = summed["cut"] / (len(survivors) * self.tensor_set.num_parameters)
+        self.phases.record.about["secure_sum"] = {"sites": len(survivors), "cut": share}
+        loss = self._sums.get("nll_sum", 0.0) / max(1.0, self._sums.get("num_tokens", 0.0))
+        return {
+            reply.site: replace(reply.parsed.update, tensors=Joined(means[reply.site], self.tensor_set), loss=loss)
+            for reply in replies
+        }
+
+    def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
+        """Return the next state, with the next round's scales. The round's record has the mean of all sites' sums for each site."""
+        seconds = self.phases.record.phase_s.get("train", 0.0)
+        known = [replace(reply, parsed=replace(reply.parsed, sums={**self._sums, "seconds": seconds})) for reply in replies]
+        for reply in known:
+            self._record(reply.site, reply.parsed.sums, NO_CHANGE, None, None)
+        state = super().aggregated(number, known, updates)
+        return replace(state, values={**state.values, EXPONENTS: self._next})
+
+    # --- Opening a sum -----------------------------------------------------------------------------------------------------------
+
+    def _unmask_requests(self, number: int, survivors: Sequence[str]) -> list[Message]:
+        messages = []
+        for site in self.phases.available(self._grid, "send"):
+            if site in survivors:
+                messages.append(self._request(protocol.UNMASK, site, number, number))
+                at = SEALED_BYTES * (self.roster.names.index(site) * self.roster.num_rounds + number - 1)
+                sealed = b"".join(self._sealed[sender][at : at + SEALED_BYTES] for sender in self.roster.names)
+                messages[-1].content[protocol.SECURE] = ConfigRecord({"survivors": list(survivors), "sealed": sealed})
+        return messages
+
+    def _shares(self, site: str, reply: Message, size: int) -> dict[str, bytes]:
+        check_records(reply, {protocol.TASK, protocol.SECURE})
+        given = _bytes(reply, "shares", SECRET_BYTES * len(self.roster.names))
+        return {owner: given[SECRET_BYTES * at : SECRET_BYTES * (at + 1)] for at, owner in enumerate(self.roster.names)}
+
+    def _secrets(
+        self, number: int, survivors: Sequence[str], shares: Mapping[str, Mapping[str, bytes]]
+    ) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """Return the survivors' seeds, and the private keys of the others.
+
+        Raises:
+            ExchangeError: Too few shares, or a key that is not the one of the roster.
+        """
+        seeds, keys = dict[str, bytes](), dict[str, bytes]()
+        for owner in self.roster.names:
+            secret = recovered({holder: held[owner] for holder, held in shares.items()}, self.roster)
+            (seeds if owner in survivors else keys)[owner] = secret
+            if owner in keys and public_of(secret) != self.roster.public_key(owner, number):
+                raise ExchangeError(f"the shares of the key of {owner} do not make it; a site gave another share than its own")
+        return seeds, keys
+
+    def _mean_change(
+        self,
+        number: int,
+        part: Part,
+        cluster: str,
+        here: Sequence[str],
+        scales: Sequence[int],
+        seeds: Mapping[str, bytes],
+        keys: Mapping[str, bytes],
+    ) -> Numbers:
+        """Return the mean change of a cluster's survivors: (n,) float32."""
+        members, count = self.clusters[part][cluster], self._sets[part].num_parameters
+        group = Group.of(len(members))
+        total = np.zeros(count + CHECKS, np.uint16)
+        for site in here:
+            total += unpack(self._masked[site][part], count + CHECKS, group)
+        bound = self._context(number, part, cluster, scales, digest_of(self._start(part, cluster)))
+        total = unmasked(total, self.roster, members, seeds, keys, number, bound) & np.uint16(group.modulus - 1)
+        if (total[count:] != len(here)).any():
+            self._fail(self._uncancelled(number, f"the {part} cluster {cluster}"))
+        return decode(total[:count], scales, self.tensor_set.sizes_of(part), group) / np.float32(len(here))
+
+    def _check_enough(self, number: int, survivors: Sequence[str]) -> None:
+        if len(survivors) < self.roster.threshold:
+            self._fail(
+                f"round {number}: {len(survivors)} of {len(self.roster.names)} sites sent their part of the sum, and "
+                f"{self.roster.threshold} have to open it"
+            )
+        for part, cluster, sites in self.averaged_clusters():
+            if 0 < (left := sum(site in survivors for site in sites)) < self.settings.privacy_min_cluster:
+                least = self.settings.privacy_min_cluster
+                self._fail(
+                    f"round {number}: {left} sites of the {part} cluster {cluster} are left, and privacy.min-cluster = {least}"
+                )
+
+    def _fail(self, why: str) -> None:
+        """Skip the round or end the run, as `below-quorum` says."""
+        if self.settings.below_quorum == "go-on":
+            raise RoundSkippedError(why)
+        raise RunError(why)
+
+    def _uncancelled(self, number: int, what: str) -> str:
+        return (
+            f"round {number}: the masks of {what} did not cancel, so nothing is known of the sum; a site was sent other tensors, scales or "
+            "keys than the others, or did not send what it should"
+        )
+
+    # --- Scales ------------------------------------------------------------------------------------------------------------------
+
+    def _exponents(self, number: int, part: str, cluster: str) -> list[int]:
+        """Return the exponents of a cluster's scales in a round: from the last aggregate, at first from the sum of the steps' rates."""
+        known = self.sent.values.get(EXPONENTS)
+        most = self._most_exponent(number)
+        return [min(each, most) for each in known[part][cluster]] if known else [most] * len(self._sets[part].specs)
+
+    def _most_exponent(self, number: int) -> int:
+        steps = max(most_steps(self.settings, self.registry.about[site]) for site in self.roster.names)
+        reach = float(learning_rates(self.settings, number, steps).sum())
+        return max(-MOST_EXPONENT, min(MOST_EXPONENT, math.ceil(math.log2(reach)))) if reach > 0 else 0
+
+    # --- What both sides know ----------------------------------------------------------------------------------------------------
+
+    def _start(self, part: Part, cluster: str) -> Numbers:
+        return join(self.sent.tensors[part][cluster], self._sets[part])[part]
+
+    def _context(self, number: int, part: str, cluster: str, exponents: Sequence[int], received: str) -> bytes:
+        return context(self.roster, self.run_id, self.attempt, number, part, cluster, exponents, received)
+
+
+def _keys(num_rounds: int, site: str, reply: Message, size: int) -> tuple[bytes, bytes, str, bytes]:
+    check_records(reply, {protocol.TASK, protocol.SECURE})
+    record = reply.content.config_records[protocol.SECURE]
+    signer, signature = record.get("signer", ""), record.get("signature", b"")
+    if not isinstance(signer, str) or not isinstance(signature, bytes):
+        raise ExchangeError("signer and signature are not text and bytes")
+    return _bytes(reply, "channel", KEY_BYTES), _bytes(reply, "keys", KEY_BYTES * num_rounds), signer, signature
+
+
+def _sealed(length: int, site: str, reply: Message, size: int) -> bytes:
+    check_records(reply, {protocol.TASK, protocol.SECURE})
+    return _bytes(reply, "sealed", length)
+
+
+def _bytes(reply: Message, key: str, length: int) -> bytes:
+    """Return the bytes under a key of a reply's record; raise ExchangeError unless they are `length` bytes."""
+    given = reply.content.config_records[protocol.SECURE].get(key)
+    if not isinstance(given, bytes) or len(given) != length:
+        got = f"{len(given)} bytes" if isinstance(given, bytes) else type(given).__name__
+        raise ExchangeError(f"{key} is {got}; wanted {length} bytes")
+    return given

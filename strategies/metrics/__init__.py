@@ -1,0 +1,1 @@
+"""A run's scores, from the sums that its sites sent."""

@@ -1,0 +1,84 @@
+"""Which tensors each site already holds: a request names those by their hash, and carries the others."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message
+
+from fedlingua.exchange import protocol
+from fedlingua.exchange.held import NamedState, digest_of, outdated
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import opened
+from strategies.aggregation.coded import Payloads
+
+Digests = Mapping[str, str]
+
+
+class Holdings:
+    """What each site holds, in the server's memory alone: a resumed run sends everything again.
+
+    Args:
+        best_of: Site -> the round whose tensors it would keep if the run ended now.
+        last: How many of the last rounds a site stores besides that one.
+    """
+
+    def __init__(self, best_of: Callable[[str], int] = lambda site: 0, last: int = 1) -> None:
+        self.best_of, self.last, self.initial = best_of, last, dict[str, str]()
+        self.payloads: Payloads = {}
+        """The round's coded changes."""
+        self._rounds: dict[str, dict[int, Digests]] = {}
+        self._sent: dict[str, NamedState] = {}
+
+    def name(self, messages: Mapping[str, Message]) -> dict[str, int]:
+        """Name the tensors of requests by hash. Parts that a site holds are removed; a part whose coded change is known becomes that.
+
+        Args:
+            messages: Site -> its request.
+
+        Returns:
+            Site -> size in bytes of the request's tensors as float32.
+        """
+        whole, digests, changes = dict.fromkeys(messages, 0), dict[int, str](), dict[tuple[str, str], Array]()
+        for site, message in messages.items():
+            arrays = message.content.array_records.get(protocol.ARRAYS)
+            if not arrays:
+                continue
+            task = Task.of(message.content.config_records[protocol.TASK])
+            trains = message.metadata.message_type in (protocol.TRAIN, protocol.PROBE)
+            for part, array in arrays.items():
+                if id(array) not in digests:  # an array that several sites get is hashed once
+                    digests[id(array)] = digest_of(opened({part: array})[part])
+            named = {part: digests[id(array)] for part, array in arrays.items()}
+            held = {(part, digest) for each in self._of(site).values() for part, digest in each.items()}
+            rest = {part: array for part, array in arrays.items() if (part, named[part]) not in held}
+            bases = {part: base for part in rest for each, base in held if each == part and (base, named[part]) in self.payloads}
+            for part, base in bases.items():
+                change = base, named[part]
+                if change not in changes:  # one object for all sites that get it
+                    changes[change] = Array(np.frombuffer(self.payloads[change], np.uint8))
+                rest[part] = changes[change]
+            state = NamedState(max(0, task.round - trains), self.best_of(site), named, bases)
+            message.content[protocol.ARRAYS], message.content[protocol.STATE] = ArrayRecord(), state.record()
+            for part, array in rest.items():  # making a record of arrays would copy them
+                message.content.array_records[protocol.ARRAYS][part] = array
+            whole[site] = 4 * sum(math.prod(array.shape) for array in arrays.values())
+            self._sent[site] = state
+        return whole
+
+    def confirm(self, site: str) -> None:
+        """Record what a site holds now that it has answered."""
+        if state := self._sent.pop(site, None):
+            rounds = self._of(site)
+            if state.number:
+                rounds[state.number] = state.digests
+            for number in outdated([number for number in rounds if number], state, self.last):
+                del rounds[number]
+
+    def forget(self, site: str) -> bool:
+        """Forget what a site holds, so that it is sent everything; return whether it was believed to hold anything."""
+        had, self._rounds[site] = bool(self._of(site)), {}
+        return had
+
+    def _of(self, site: str) -> dict[int, Digests]:
+        return self._rounds.setdefault(site, {0: self.initial})

@@ -1,0 +1,314 @@
+"""All rounds of a run: begin or resume, run and store each round, choose the best, deliver it, and collect the scores.
+
+One single round is in strategies/strategy.py.
+"""
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from random import Random
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedlingua.backbones.knowledge import near_chance
+from fedlingua.clustering.clusters import Clusters
+from fedlingua.exchange import protocol
+from fedlingua.exchange.held import digests_of
+from fedlingua.exchange.joined import Joined, join
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import Packed, opened, pack
+from fedlingua.exchange.tensors import NamedTensors, TensorSet
+from fedlingua.runs.checkpoints import Checkpoint
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Phase, Settings
+from strategies.aggregation.mean import State
+from strategies.aggregation.updates import UpdateFiles
+from strategies.checks.contents import Expected, Scores, parse_scores
+from strategies.progress import Progress
+from strategies.rounds.draw import draws
+from strategies.rounds.flower_records import arrays_of
+from strategies.rounds.holdings import Holdings
+from strategies.rounds.phases import Phases, RoundSkippedError
+from strategies.rounds.registration import Registry
+
+PHASES: dict[str, Phase] = {
+    protocol.TRAIN: "train",
+    protocol.PROBE: "train",
+    protocol.SEND: "send",
+    protocol.UNMASK: "send",
+    protocol.EVALUATE: "evaluate",
+    protocol.FINISH: "finish",
+}
+
+
+RESIDUAL = "residual/"
+"""Prefix of the residuals' names among a checkpoint's own tensors. A residual is what a code has left out so far."""
+
+
+@dataclass(frozen=True)
+class Federated:
+    """What a strategy needs to know about its run."""
+
+    settings: Settings
+    registry: Registry
+    clusters: Clusters
+    tensor_set: TensorSet
+    folder: RunFolder
+
+
+class Rounds(Strategy):
+    """The loop over a run's rounds. `state` is that of the last stored round; `progress` is everything else that a resumed run needs.
+
+    travels: Whether sites send updates. update_phase: The phase in which they do; "send" if a threshold is computed before it.
+    one_best_round: Whether the federation chooses one best round, or every site its own.
+    """
+
+    travels = True
+    update_phase: Phase = "train"
+    one_best_round = True
+
+    def __init__(self, of: Federated) -> None:
+        self.settings, self.registry, self.clusters = of.settings, of.registry, of.clusters
+        self.tensor_set, self.folder = of.tensor_set, of.folder
+        run = of.folder.read("run.json") or {}
+        self.run_id, self.attempt = str(run.get("id", "")), int(run.get("attempt", 1))
+        self.state = self.sent = State({})
+        """`sent`: the state that the current round's requests carry, like `current_arrays` of Flower's FedAdam."""
+        self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
+        self.scores: dict[str, Scores] = {}
+        everybody, self._drawn = of.registry.expected, list[set[str]]()
+        number = of.settings.sites_drawn(len(everybody))
+        self._draws = draws(everybody, of.clusters, number, of.settings.seed) if number < len(everybody) else None
+        holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round), of.settings.rounds_at_sites)
+        self.phases = Phases(of.settings, of.registry, of.folder, Progress(Random(f"{of.settings.seed}/server")), holdings)
+        self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
+        self.note = self.phases.note
+        self.result = Result()
+
+    @abstractmethod
+    def init(self, tensors: NamedTensors) -> State:
+        """Return the state before the first round."""
+
+    @abstractmethod
+    def model_for(self, state: State, site: str) -> NamedTensors:
+        """Return the tensors that a site receives; none if the site's tensors never leave it."""
+
+    @abstractmethod
+    def round(self, state: State, number: int, grid: Grid) -> State:
+        """Run a round and return the state after it; `self.state` stays as it is meanwhile."""
+
+    @abstractmethod
+    def evaluate(self, state: State, number: int, grid: Grid) -> Any:
+        """Measure the sites' dev losses under a state by separate messages."""
+
+    @property
+    def progress(self) -> Progress:
+        return self.phases.progress
+
+    @property
+    def evaluates_with_training(self) -> bool:
+        """Whether a round's training request also measures the round before; false if a subclass overrides such a request."""
+        hooks = (getattr(type(self), hook).__module__ for hook in ("configure_train", "configure_evaluate", "evaluate"))
+        return next(hooks).startswith("strategies.") and set(hooks) == {"strategies.strategy"}
+
+    @abstractmethod
+    def _expected(self, site: str) -> Expected:
+        """Return what a site's reply is checked against."""
+
+    # --- All rounds ------------------------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Any = None,
+    ) -> Result:
+        """Run all rounds, or the remaining ones of a resumed run; choose the best, deliver it, and score it once.
+
+        Raises:
+            RunError: A phase has too few good replies; the message names the sites.
+        """
+        self.summary()
+        self.update_files.clear()  # what a killed server has left
+        initial = opened(initial_arrays)
+        if self.travels:
+            self.phases.holdings.initial = digests_of(initial, self.tensor_set)
+        self.state = replace(self.init(initial), round=-1)
+        del initial, initial_arrays  # a full model takes too much memory to hold it twice
+        if self.settings.resume:
+            self._resume()
+        # Patience ends a run at a measured round only, since nobody knows whether another one was better.
+        while self.progress.round < num_rounds and not (
+            self.is_measured(self.progress.round) and self.progress.is_stale(*self._patience)
+        ):
+            self._run_round(grid, self.progress.round + 1, num_rounds)
+        if self.progress.round < num_rounds:
+            self.note(f"stopped after round {self.progress.round}: no better dev loss in {self.settings.patience} rounds")
+        self._finish(grid, num_rounds)
+        return self.result
+
+    def _run_round(self, grid: Grid, number: int, num_rounds: int) -> None:
+        started = time.monotonic()
+        self.phases.begin_round(number, num_rounds, self.drawn_in(number))
+        state = self.state
+        try:
+            state = self.round(state, number, grid)
+        except RoundSkippedError as skipped:
+            self.progress.forget(number)
+            self.note(f"{skipped}; its tensors stay as they were before")
+            if self.progress.pending is not None and self.is_measured_now(number):
+                with suppress(RoundSkippedError):  # measures an earlier round, which has the same tensors
+                    self.evaluate(state, number, grid)
+                self.progress.pending = None
+        finally:
+            self.sent = State({})
+            self.update_files.clear()
+        self._store(replace(state, round=number), num_rounds, time.monotonic() - started)
+
+    def drawn_in(self, number: int) -> set[str] | None:
+        """Return the sites that train in a round; None: all."""
+        if self._draws is None or number < 1:
+            return None
+        self._drawn += islice(self._draws, max(0, number - len(self._drawn)))
+        return self._drawn[number - 1]
+
+    def is_measured(self, number: int) -> bool:
+        """Return whether the dev loss after a round is measured."""
+        return number == self.phases.num_rounds or number % self.settings.evaluate_every == 0
+
+    def is_measured_now(self, number: int) -> bool:
+        """Return whether separate messages measure it, because no later request is sure to carry the same tensors."""
+        all_are_asked = self.evaluates_with_training and self._draws is None
+        no_other = number == self.phases.num_rounds or not all_are_asked or self.progress.may_end(number, *self._patience)
+        return self.is_measured(number) and no_other
+
+    def _store(self, state: State, num_rounds: int, seconds: float) -> None:
+        """Make a state the run's, record the round, and write a checkpoint."""
+        self.state, number = state, state.round
+        record, earlier_best = self.phases.record, self.progress.best_round
+        self.progress.round = number
+        dev_loss = self.progress.loss(number, self.settings.best_by)
+        line = {"round": number, "attempt": self.attempt, "seconds": round(seconds, 3), "dev_loss": dev_loss}
+        self.folder.add_round({**line, **record.line()})
+        if number == 0 and self.settings.backbone_weights == "published":
+            for site, sums in self.progress.dev_losses.get(0, {}).items():
+                self.folder.warn(near_chance(site, sums["nll_sum"] / sums["num_tokens"], self.registry.vocabulary))
+        if number > 0:
+            self.progress.traffic += record.traffic
+            self.progress.savings += record.savings
+            self.progress.choose_best(self.settings.best_by)
+            if self.progress.outvoted:
+                best = self.progress.best_round
+                self.note(f"the best round is {best}: site {self.progress.outvoted} alone would have another")
+        values = {"progress": self.progress.values(), "strategy": dict(state.values)}
+        residuals = {f"{RESIDUAL}{key}": numbers for key, numbers in state.residuals.items()}
+        self.folder.checkpoints.save(number, state.tensors, {**state.memory, **residuals}, values)
+        # Keep the round before and its best, in case this checkpoint is damaged later, and the pending round, which may be the best.
+        every, pending = self.settings.keep_every, self.progress.pending or 0
+        besides = range(every, number + 1, every) if every else ()
+        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, pending, *besides})
+        self.folder.update(rounds=number, best_round=self.progress.best_round)
+        uplink = sum(up for up, _ in record.traffic)
+        self.folder.event(
+            "round", round=number, rounds=num_rounds, dev_loss=dev_loss, seconds=round(seconds, 3), uplink_bytes=uplink
+        )
+
+    def _resume(self) -> None:
+        """Restore the last complete round; skip damaged checkpoints and name them."""
+        newest, passed_over = self.folder.checkpoints.newest_good(self._has_its_best)
+        for reason in passed_over:
+            self.note(f"checkpoint passed over: {reason}")
+        if newest is None:
+            self.note("no good checkpoint is left, so the run begins again at its start")
+        else:
+            tensors: Any = newest.tensors
+            for part, clusters in tensors.items():
+                for cluster in clusters:  # one after another, since two full models take too much memory
+                    of_part = self.tensor_set.in_part(part)
+                    clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
+            memory = {name: array for name, array in newest.own.items() if not name.startswith(RESIDUAL)}
+            residuals = {name.removeprefix(RESIDUAL): newest.own[name] for name in newest.own if name not in memory}
+            self.state = State(tensors, newest.number, memory, newest.values["strategy"], residuals)
+            self.phases.progress = Progress.of(newest.number, newest.values["progress"])
+            self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
+        self.folder.cut_rounds(self.progress.round)
+        self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
+
+    def _has_its_best(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint whose best round is missing: a run resumed from an earlier one trains that round again."""
+        best = int(checkpoint.values["progress"]["best_round"])
+        if self.travels and best > 0:
+            self.folder.checkpoints.load(best)
+
+    # --- The end ---------------------------------------------------------------------------------------------------------------
+
+    def _finish(self, grid: Grid, num_rounds: int) -> None:
+        """Deliver the best round's tensors and collect the scores."""
+        state, last = self.state, self.progress.round
+        best = {
+            site: self.progress.best_round if self.one_best_round else self._best_up_to(site, last)
+            for site in self.registry.expected
+        }
+        self.phases.begin_round(num_rounds, num_rounds)
+        if self.travels and self.progress.best_round > 0:
+            stored = self.folder.checkpoints.load(self.progress.best_round)
+            self.state = state = State(stored.tensors, values=stored.values["strategy"])
+        self.result.arrays = arrays_of(state)
+        ask = partial(self._requests, protocol.FINISH, state, grid, best.__getitem__)
+        replies = self.phases.exchange(grid, ask, "finish", self._parse_scores)
+        self.scores = {text: scores for reply in replies for text, scores in reply.parsed.items()}
+        best_round = self.progress.best_round if self.one_best_round else best
+        self.folder.update(best_round=best_round, failures_at_the_end=self.phases.record.failures)
+
+    def _parse_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
+        texts = [member.name for member in self.registry.members[site]]
+        mixed = self.registry.federation.rules.split.mixed
+        return parse_scores(reply, self._expected(site), texts, mixed)
+
+    def _best_up_to(self, site: str, last: int) -> int:
+        """Return the round that the site would use if the run ended with round `last`."""
+        if self.one_best_round:
+            return self.progress.best_up_to(last, self.settings.best_by)
+        return self.progress.own_best(site, last, self.settings.best_by)
+
+    # --- Requests --------------------------------------------------------------------------------------------------------------
+
+    def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
+        """Make a request for each available site with its tensors. round_of: site -> the tensors' round; 0: the base, no tensors."""
+        packed, messages = Packed(), []
+        for site in self.phases.available(grid, PHASES[message_type]):
+            number = round_of(site)
+            messages.append(self._request(message_type, site, number, number))
+            messages[-1].content[protocol.ARRAYS] = pack(self.model_for(state, site) if number else {}, self.tensor_set, packed)
+        return messages
+
+    def _request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
+        """Make a request without tensors. own_round: The round whose tensors to use of those that never leave the site."""
+        task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
+        if message_type == protocol.TRAIN:
+            task = replace(task, measure=self.progress.pending)
+        deadline = self.settings.deadline_of(PHASES[message_type], task.measure is not None)
+        return self.registry.request(message_type, task, deadline)
+
+    def _task(self, site: str, number: int, own_round: int, trains: bool) -> Task:
+        all_travels = self.travels and not self.settings.private
+        if all_travels and not (trains and self.settings.remembers):
+            return Task(site, self.run_id, self.attempt, number)
+        # The rounds that checkpoints keep: this one and the one before, each with the best round at that time, also as known before that
+        # round was measured. Tensors that only a selection compares with are never delivered, so they need no best round.
+        last = [own_round, own_round - 1]
+        wanted = [*last, *(self._best_up_to(site, up_to) for up_to in (*last, own_round - 2) if not all_travels)]
+        keep = dict.fromkeys(self.progress.own(site, past) for past in wanted)
+        own = self.progress.own(site, own_round)
+        return Task(site, self.run_id, self.attempt, number, own, tuple(stage for stage in keep if stage[0]))

@@ -1,0 +1,143 @@
+"""Search for sentences that several sites have: all sites send keyed hashes, and the server compares them, without the key or any text.
+
+It sends two requests before the first round. DIGESTS: every site replies with the hashes of its sentences. LEAKS: every site is told which
+hashes of its dev and test sentences are in another site's train. It replies with the number of pairs that have them and, under
+overlap = "remove", leaves these pairs out from then on. The server stores counts (overlap.json) and no hash.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedlingua.common.errors import CorpusError, ExchangeError, RunError
+from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_left, leaks, shared_sentences
+from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.exchange import protocol
+from fedlingua.exchange.records import opened, to_record
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Settings
+from strategies.checks.reply import SHARE, WITHOUT_TENSORS, check_numbers, check_records
+from strategies.rounds.phases import ask_every_site
+from strategies.rounds.registration import Registry
+
+FILE = "overlap.json"
+_CHECK_DIGITS = 16
+
+
+def compare_sites(grid: Grid, settings: Settings, registry: Registry, folder: RunFolder) -> None:
+    """Compare the sites' text if `overlap` says so; a resumed run reuses what its first attempt has stored.
+
+    Raises:
+        RunError: There is only one site, a site sends no usable reply, keys differ, or all of a site's dev or test text would go.
+    """
+    if settings.overlap == "off" or registry.pooled:
+        return
+    known = folder.read(FILE) if settings.resume else None
+    if known is None:
+        known = _ask_and_compare(grid, settings, registry, folder)
+        folder.write(FILE, known)
+    if settings.overlap == "remove":
+        registry.leave_out({site: entry["leaks"] for site, entry in known["sites"].items()})
+
+
+def _ask_and_compare(grid: Grid, settings: Settings, registry: Registry, folder: RunFolder) -> dict[str, Any]:
+    """Ask all sites and compare their hashes; return the content of overlap.json."""
+    if len(registry.expected) < 2:
+        raise RunError(
+            f"overlap = {settings.overlap!r} compares sites with each other, and {registry.expected[0]} is the only one; leave it 'off'"
+        )
+    need = f"overlap = {settings.overlap!r} needs the hashes of every site's sentences"
+    parsing = _Parsing(registry)
+    digests = ask_every_site(grid, settings, registry, folder, protocol.DIGESTS, parsing.digests, need, parsing.most_bytes)
+    _check_one_key(parsing.checks, registry)
+    leaking = {site: to_record({protocol.LEAKING: hashes}) for site, hashes in leaks(digests).items()}
+    need = f"overlap = {settings.overlap!r} needs every site's number of pairs that leak"
+    ask = partial(ask_every_site, grid, settings, registry, folder, protocol.LEAKS)
+    counts = ask(parsing.leaks, need, lambda _: WITHOUT_TENSORS, protocol.ARRAYS, leaking)
+    if settings.overlap == "remove":
+        try:
+            check_left(
+                {site: {split: int(registry.about[site][split]) for split in JUDGED} for site in registry.expected}, counts
+            )
+        except CorpusError as error:
+            raise RunError(f"overlap = 'remove': {error}") from error
+    languages = shared_sentences(digests)
+    sites = {site: {"languages": languages[site], "leaks": counts[site]} for site in registry.expected}
+    pairs = ", ".join(f"{site} {counts[site]['dev']} of dev, {counts[site]['test']} of test" for site in registry.expected)
+    done = "left out" if settings.overlap == "remove" else "kept"
+    folder.event("note", text=f"pairs of which another site trains on a sentence, {done}: {pairs}")
+    return {"removed": settings.overlap == "remove", "sites": sites}
+
+
+def _check_one_key(checks: Mapping[str, str], registry: Registry) -> None:
+    if len(set(checks.values())) == 1:
+        return
+    by_key = {check: [site for site in registry.expected if checks[site] == check] for check in sorted(set(checks.values()))}
+    keys = "; ".join(f"{check}: {', '.join(sites)}" for check, sites in by_key.items())
+    raise RunError(
+        f"the sites hash under {len(by_key)} different overlap keys ({keys}), and only hashes under one can be compared; give every "
+        "site the same file"
+    )
+
+
+class _Parsing:
+    """Parser of the sites' replies, which checks them against their accounts at registration. checks: site -> its key's check."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.checks: dict[str, str] = {}
+
+    def _languages(self, site: str) -> list[str]:
+        return sorted({language for one in self.registry.directions[site] for language in (one.source, one.target)})
+
+    def most_bytes(self, site: str) -> int:
+        """Return the upper bound of a reply with the site's hashes."""
+        languages = len(self._languages(site))
+        sentences = sum(int(self.registry.about[site][split]) for split in SPLITS)
+        return WITHOUT_TENSORS + 1024 * languages + int((1 + SHARE) * DTYPE.itemsize * languages * sentences)
+
+    def digests(self, site: str, reply: Message, size: int) -> SiteDigests:
+        """Return the hashes in a DIGESTS reply.
+
+        Raises:
+            ExchangeError: There is not one array for each split and language, or one is not uint64, unsorted, or too long.
+        """
+        about = self.registry.about[site]
+        languages = self._languages(site)
+        check_records(reply, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
+        check = reply.content.config_records[protocol.KEY].get("check")
+        if not isinstance(check, str) or len(check) != _CHECK_DIGITS or set(check) - set("0123456789abcdef"):
+            raise ExchangeError(f"check of the overlap key = {check!r}; wanted {_CHECK_DIGITS} hexadecimal digits")
+        arrays = opened(reply.content.array_records[protocol.ARRAYS])
+        wanted = {protocol.digests_name(split, language): int(about[split]) for split in SPLITS for language in languages}
+        if set(arrays) != set(wanted):
+            raise ExchangeError(
+                f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sorted(wanted))}"
+            )
+        for name, most in wanted.items():
+            _check_digests(name, arrays[name], most)
+        self.checks[site] = check
+        return {split: {one: arrays[protocol.digests_name(split, one)] for one in languages} for split in SPLITS}
+
+    def leaks(self, site: str, reply: Message, size: int) -> dict[Split, int]:
+        """Return the pairs of dev and test in a LEAKS reply; raise ExchangeError for other numbers, or more than there are."""
+        check_records(reply, {protocol.TASK, protocol.METRICS})
+        counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
+        for split in JUDGED:
+            most = int(self.registry.about[site][split])
+            if counts[split] > most or counts[split] != int(counts[split]):
+                raise ExchangeError(f"{split} = {counts[split]!r} pairs leak; wanted a count, and the site has {most}")
+        return {split: int(counts[split]) for split in JUDGED}
+
+
+def _check_digests(name: str, hashes: np.ndarray[Any, Any], most: int) -> None:
+    if hashes.dtype != DTYPE or hashes.ndim != 1:
+        raise ExchangeError(f"the hashes {name} are {hashes.dtype} {hashes.shape}; wanted a row of {DTYPE}")
+    if len(hashes) > most:
+        raise ExchangeError(f"got {len(hashes)} hashes {name}; the site has {most} sentences there")
+    if (hashes[1:] <= hashes[:-1]).any():
+        raise ExchangeError(f"the hashes {name} do not rise; wanted each once, sorted")

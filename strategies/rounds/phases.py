@@ -1,0 +1,343 @@
+"""One phase with all sites or those drawn: send one request to each, parse replies as they arrive, and handle too few good ones."""
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from fedlingua.common.errors import RunError
+from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import message_bytes
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Phase, Settings
+from strategies.checks.reply import WITHOUT_TENSORS, check_task
+from strategies.progress import Progress
+from strategies.rounds.flower_records import site_of
+from strategies.rounds.holdings import Holdings
+from strategies.rounds.record import RoundRecord
+from strategies.rounds.registration import Registry, sites_json
+from strategies.rounds.replies import Failure, Reply, Unreadable, bad_reply, in_order, pull_one, replies_to
+from strategies.rounds.traffic import FILE as TRAFFIC
+from strategies.rounds.traffic import FP32, Counts, kind_of
+
+WAIT_PAUSE_S = 5.0
+"""Seconds between two attempts to reach missing sites under `below-quorum = "wait"`."""
+_MAY_BE_ASKED_AGAIN = ("refused", "unreadable", "not held")
+T = TypeVar("T")
+Parser = Callable[[str, Message, int], T]
+"""(site, reply, its size in bytes) -> the parsed reply; raises ExchangeError for a bad one."""
+
+
+class RoundSkippedError(Exception):
+    """Too few good replies; the run continues without this round."""
+
+
+@dataclass(frozen=True)
+class _Unanswered:
+    """An unanswered request. retry_at: when to ask the site again; the pause doubles each time."""
+
+    number: str
+    retry_at: float
+
+
+class Phases:
+    """The phases of a run, round after round. `record` is that of the current round. Remembers which sites have not answered yet."""
+
+    def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, progress: Progress, holdings: Holdings) -> None:
+        self.settings, self.registry, self.folder = settings, registry, folder
+        self.progress, self.holdings = progress, holdings
+        self.begin_round(0, 0)
+        self._refused: set[str] = set()
+        """Sites whose last reply was bad."""
+        self._unanswered: dict[str, _Unanswered] = {}
+        self._pauses: dict[str, float] = {}
+        self._last_reply: float | None = None
+
+    def begin_round(self, number: int, num_rounds: int, drawn: Collection[str] | None = None) -> None:
+        """Begin a round's record. drawn: the sites that train in it; None: all."""
+        self.record, self.num_rounds, self.drawn = RoundRecord(number, self.folder), num_rounds, drawn
+        if drawn is not None:
+            self.record.about["drawn"] = self.wanted("train")
+            for site in self.registry.expected:  # those not drawn count in the mean bytes of a site
+                self.record.of(site)
+        self._before: Counts = self.registry.traffic.counts.copy()
+        self._round_began = time.monotonic()
+
+    @property
+    def most_seconds(self) -> float:
+        """The most seconds that a site can have worked in this round so far, with a margin for clocks that differ."""
+        return 1.1 * (time.monotonic() - self._round_began) + 5.0
+
+    def note(self, text: str) -> None:
+        self.folder.event("note", text=text)
+
+    # --- Who is asked ----------------------------------------------------------------------------------------------------------
+
+    def wanted(self, phase: Phase) -> list[str]:
+        """Return the sites that a phase is for, in federation order: those drawn for the round if it trains, otherwise all."""
+        trains = phase in ("train", "send") and self.drawn is not None
+        return [site for site in self.registry.expected if not trains or site in (self.drawn or ())]
+
+    def available(self, grid: Grid, phase: Phase) -> list[str]:
+        """Return the sites to ask now, in federation order; absent, busy and excluded sites are recorded as failures."""
+        known = set(self.registry.sites)
+        connected, refused = self.registry.refresh(grid, self.settings.deadline_of("join"))
+        for failure in refused:
+            self.record.fail(failure, phase)
+        for site in (site for site in self.registry.sites if site not in known):
+            self.note(f"site {site} has joined")
+            self.folder.write("sites.json", sites_json(self.registry))
+        self._pull_late_replies(grid)
+        available = []
+        for site in self.wanted(phase):
+            if self._is_aside(site):
+                count = self.progress.bad_replies[site]
+                self.record.fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase)
+            elif site not in connected:
+                self._unanswered.pop(site, None)  # its message was lost with its node
+                self.record.fail(Failure(site, "its node is not connected", "away"), phase)
+            elif site in self._unanswered:  # it would begin the next message only after its current one
+                self.record.fail(Failure(site, "still owes the reply to an earlier message, so it is not asked", "late"), phase)
+            else:
+                available.append(site)
+        return available
+
+    def _pull_late_replies(self, grid: Grid) -> None:
+        """Drop late replies and let their sites be asked again; also sites whose pause is over, since a restarted node may have
+        lost the request."""
+        for site, request in list(self._unanswered.items()):
+            late = pull_one(grid, request.number, WITHOUT_TENSORS)  # it is dropped, so its tensors need no memory
+            answers = [reply for reply in late if isinstance(reply, Unreadable) or not reply.has_error()]
+            if answers:
+                self._pauses.pop(site, None)
+                self.note(f"site {site} is back; its late reply does not count")
+            if answers or time.monotonic() > request.retry_at:
+                del self._unanswered[site]
+
+    def _is_aside(self, site: str) -> bool:
+        return 0 < self.settings.max_bad_replies <= self.progress.bad_replies.get(site, 0)
+
+    # --- Asking ----------------------------------------------------------------------------------------------------------------
+
+    def exchange(
+        self,
+        grid: Grid,
+        requests: Callable[[], Iterable[Message]],
+        phase: Phase,
+        parse: Parser[T],
+        most_bytes: int = WITHOUT_TENSORS,
+    ) -> list[Reply[T]]:
+        """Send the messages of `requests`, one to each site, and return the good replies in federation order, at least a quorum.
+
+        If bad replies leave too few, their sites are asked once more. most_bytes: The upper bound of a reply's size.
+
+        Raises:
+            RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`; there the last phase needs one alone.
+        """
+        good: dict[str, Reply[T]] = {}
+        wanted, quorum = self.wanted(phase), self.quorum(phase)
+        sites: Collection[str] = wanted
+        asks_again = True
+        """Whether sites may still be asked once more after bad replies."""
+        # A run that waits for a quorum, or takes any replies in the last phase, gives up on none before the deadline.
+        waits_for_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
+        gives_up, waited = time.monotonic() + self.settings.wait_s, ""
+        while True:
+            asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
+            needed = 0 if waits_for_all else quorum - len(good)
+            answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
+            good |= answered
+            if lost:  # these sites lost tensors that their request named by hash, and are sent the tensors
+                sites = lost
+                continue
+            if asks_again and len(good) < quorum <= len(good) + len(self._refused):
+                sites, asks_again = set(self._refused), False
+                self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(sites))}")
+                continue
+            if len(good) >= quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
+                break
+            sites, asks_again = wanted, False
+            if (waiting := f"waiting for sites, {len(good)} of {quorum} are good") != waited:
+                self.note(f"round {self.record.number}, {phase}: {waiting}")
+            waited = waiting
+            time.sleep(min(WAIT_PAUSE_S, self.settings.wait_s))
+        self.need_quorum(list(good), phase)
+        return [good[site] for site in wanted if site in good]
+
+    def _ask_once(
+        self,
+        grid: Grid,
+        messages: dict[str, Message],
+        phase: Phase,
+        parse: Parser[T],
+        needed: int,
+        most_bytes: int,
+        asks_again: bool,
+    ) -> tuple[dict[str, Reply[T]], set[str]]:
+        """Return the good replies, and the sites to ask again because they lost tensors that their request named by hash."""
+        number, sites = self.record.number, list(messages)
+        good: dict[str, Reply[T]] = {}
+        failures: list[Failure] = []
+        self._refused.clear()
+        self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=len(sites))
+        tasks = {site: Task.of(message.content.config_records[protocol.TASK]) for site, message in messages.items()}
+        whole, types = self.holdings.name(messages), {site: kind_of(message) for site, message in messages.items()}
+        for site in tasks:
+            self.record.of(site)["downlink_bytes"] += message_bytes(messages[site])
+            self.registry.traffic.counts[site, types[site], FP32] += whole[site]
+        measures = any(task.measure is not None for task in tasks.values())
+        started, deadline_s = time.monotonic(), self.settings.deadline_of(phase, measures)
+
+        def on_sent() -> None:
+            if self._last_reply is not None:
+                self.record.pause_s[phase] = round(time.monotonic() - self._last_reply, 3)
+
+        def is_hopeless(waiting: int) -> bool:
+            # Sites that reported a failure may be asked again, so they still count as possible good replies.
+            hopeful = sum(failure.kind in _MAY_BE_ASKED_AGAIN for failure in failures) if asks_again else 0
+            return len(good) + waiting + hopeful < needed
+
+        for site, reply in replies_to(grid, messages, deadline_s, lambda _: most_bytes, on_sent, is_hopeless):
+            if isinstance(reply, Failure):
+                failures.append(reply)
+                continue
+            self._last_reply = time.monotonic()
+            size = message_bytes(reply)
+            self.record.of(site)["uplink_bytes"] += size
+            try:
+                check_task(reply, tasks[site])
+                good[site] = Reply(site, reply, parsed := parse(site, reply, size))
+                self.holdings.confirm(site)
+            except (RunError, OSError):
+                raise  # an error of the server itself
+            except Exception as error:  # a reply with arbitrary content may fail anywhere
+                failures.append(bad_reply(site, error))
+                self._refuse(failures[-1], phase)
+            else:
+                seconds = round(time.monotonic() - started, 3)
+                about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
+                self.folder.event("reply", **about, loss=_loss(getattr(parsed, "sums", parsed)), uplink_bytes=size)
+            finally:
+                # The parsed reply has the tensors that are needed; the message itself stays in memory until the phase is over.
+                reply.content.pop(protocol.ARRAYS, None)
+        self.record.bytes = self.registry.traffic.as_json(self._before)
+        self.folder.write(TRAFFIC, self.registry.traffic.as_json())
+        self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
+        for site in good:
+            self._pauses.pop(site, None)
+        lost: set[str] = set()
+        for failure in in_order(failures, sites):
+            if failure.kind == "not held" and self.holdings.forget(failure.site):
+                lost.add(failure.site)
+                self.note(f"site {failure.site} is sent everything: {failure.reason}")
+                continue
+            if failure.unanswered:
+                self._pauses[failure.site] = 2 * self._pauses.get(failure.site, deadline_s / 2)
+                retry_at = time.monotonic() + self._pauses[failure.site]
+                self._unanswered[failure.site] = _Unanswered(failure.unanswered, retry_at)
+            if failure.kind in ("unreadable", "failed", "not held"):
+                self._refuse(failure, phase)
+            elif failure.kind != "refused":  # refused replies were recorded above, as they arrived
+                self.record.fail(failure, phase)
+        return good, lost
+
+    # --- What went wrong -------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, failure: Failure, phase: Phase) -> None:
+        """Record a refused reply, and set the site aside once it has sent too many."""
+        self.record.fail(failure, phase)
+        self._refused.add(failure.site)
+        count = self.progress.bad_replies[failure.site] = self.progress.bad_replies.get(failure.site, 0) + 1
+        if self._is_aside(failure.site):
+            self.note(f"site {failure.site} is set aside: {count} of its replies were refused")
+
+    def quorum(self, phase: Phase) -> int:
+        """Return the number of good replies that a phase needs."""
+        return max(1, math.ceil(self.settings.quorum * len(self.wanted(phase)) - 1e-9))
+
+    def need_quorum(self, good: Collection[str], phase: Phase) -> None:
+        """Apply `below-quorum` if there are too few good replies; under "go-on" the last phase takes what there is.
+
+        Raises:
+            RunError, RoundSkippedError: Too few; names the missing sites and the reasons.
+        """
+        if len(good) >= (quorum := self.quorum(phase)):
+            return
+        last = {failure["site"]: failure["reason"] for failure in self.record.failures if failure["site"] not in good}
+        reasons = "; ".join(f"{site}: {reason}" for site, reason in last.items())
+        short = (
+            f"round {self.record.number}, {phase}: {len(good)} of {len(self.wanted(phase))} sites answered well, "
+            f"quorum = {self.settings.quorum:g} needs {quorum}; missing: {reasons}"
+        )
+        way_on = "bring them back and continue with --resume, or start with a lower quorum"
+        if self.settings.below_quorum == "go-on" and phase != "finish":
+            raise RoundSkippedError(short)
+        if self.settings.below_quorum != "go-on" or not good:
+            raise RunError(f"{short}; {way_on}")
+
+
+def ask_every_site(
+    grid: Grid,
+    settings: Settings,
+    registry: Registry,
+    folder: RunFolder,
+    message_type: str,
+    parse: Parser[T],
+    need: str,
+    most_bytes: Callable[[str], int],
+    record_name: str = "",
+    records: Mapping[str, ArrayRecord | ConfigRecord] = MappingProxyType({}),
+) -> dict[str, T]:
+    """Ask all sites before the first round and return site -> its parsed reply, in federation order; every site has to answer.
+
+    A site that sends a bad reply is asked once more.
+
+    Args:
+        need: What the run needs of every site, in words; the error message begins with it.
+        most_bytes: Site -> the upper bound of its reply's size, checked before the reply is decoded.
+        record_name, records: The name of a further record in the requests, and site -> that record.
+
+    Raises:
+        RunError: A site is absent or sent no usable reply; the message names the sites and the reasons.
+    """
+    run = folder.read("run.json") or {}
+    tasks = {site: Task(site, str(run.get("id", "")), int(run.get("attempt", 1)), 0) for site in registry.sites}
+    deadline = settings.deadline_of("train")
+    parsed: dict[str, T] = {}
+
+    ask = list(tasks)
+    for _ in range(2):
+        messages = {site: registry.request(message_type, tasks[site], deadline) for site in ask}
+        for site in messages.keys() & records.keys():
+            messages[site].content[record_name] = records[site]
+        folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
+        failures: list[Failure] = []
+        for site, reply in replies_to(grid, messages, deadline, most_bytes):
+            try:
+                if isinstance(reply, Failure):
+                    failures.append(reply)
+                else:
+                    check_task(reply, tasks[site])
+                    parsed[site] = parse(site, reply, message_bytes(reply))
+            except Exception as error:  # a reply with arbitrary content may fail anywhere
+                failures.append(bad_reply(site, error))
+        failures = in_order(failures, ask)
+        ask = [failure.site for failure in failures if failure.is_bad_reply]
+        if len(ask) < len(failures) or not ask:
+            break
+    absent = [Failure(site, "is not here") for site in registry.expected if site not in tasks]
+    if missing := [*failures, *absent]:
+        reasons = "; ".join(f"{failure.site}: {failure.reason}" for failure in missing)
+        raise RunError(f"{need}, and {len(missing)} gave none ({reasons})")
+    return {site: parsed[site] for site in registry.expected}
+
+
+def _loss(sums: Any) -> float | None:
+    """Return the loss of a training or an evaluation, in nats a token; None for scores."""
+    return float(sums["nll_sum"] / sums["num_tokens"]) if "nll_sum" in sums else None

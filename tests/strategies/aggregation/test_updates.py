@@ -1,0 +1,105 @@
+"""Large updates wait in files: the same numbers, no memory, and nothing left behind."""
+
+import tracemalloc
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fedlingua.common.errors import RunError
+from fedlingua.exchange.joined import Joined
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.selection.masks import Selection
+from strategies.aggregation.mean import equally, fed_mean, inner_cluster_aggregation, weighted_mean
+from strategies.aggregation.updates import Update, UpdateFiles
+from strategies.methods.server_optimizer import pseudo_gradient
+
+CHOSEN = TensorSet("toy", (TensorSpec("e", (2, 2), "encoder", 0), TensorSpec("s", (3,), "shared", None)))
+
+
+def toy() -> Joined:
+    return Joined({"encoder": np.array([1, 2, 3, 4], np.float32), "shared": np.array([5, 6, 7], np.float32)}, CHOSEN)
+
+
+def test_a_small_update_stays_in_memory(tmp_path):
+    update = toy()
+    assert UpdateFiles(tmp_path, 3, large=4 * 7 + 1).store("a", update) is update
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_one_reads_the_same_from_its_file(tmp_path):
+    kept = UpdateFiles(tmp_path, 3, large=4 * 7).store("a", toy())
+    assert [file.name for file in (tmp_path / ".updates").iterdir()] == ["a.f32"]
+    assert {name: tensor.tolist() for name, tensor in kept.items()} == {"e": [[1, 2], [3, 4]], "s": [5, 6, 7]}
+    assert kept.parts["encoder"][1:3].tolist() == [2, 3]
+    assert kept.parts["shared"][2:9].tolist() == [7]
+    assert len(kept.parts["shared"]) == 3
+    assert kept.of_part("shared")["s"].tolist() == [5, 6, 7]
+
+
+def test_clearing_removes_what_this_run_and_what_a_killed_one_has_left(tmp_path):
+    UpdateFiles(tmp_path, 3, large=0).store("a", toy())
+    UpdateFiles(tmp_path, 3).clear()
+    assert list(tmp_path.iterdir()) == []
+    UpdateFiles(tmp_path, 3).clear()
+
+
+def test_a_disk_that_is_full_is_named_with_what_to_do(tmp_path):
+    (tmp_path / ".updates").write_text("no folder can be made here")
+    with pytest.raises(RunError, match=r"update of site a cannot be kept .* wanted 28 bytes for each site; make room"):
+        UpdateFiles(tmp_path, 3, large=0).store("a", toy())
+
+
+LENGTH = 1 << 21
+LONG = TensorSet("long", tuple(TensorSpec(f"w{n}", (LENGTH // 8,), "encoder", n) for n in range(8)))
+ALL = {"encoder": {"all": tuple(map(str, range(12)))}, "decoder": {"all": ()}, "shared": {"all": ()}}
+
+
+@pytest.mark.parametrize("steps", [False, True])
+@pytest.mark.parametrize("missing", ["previous", "renormalise"])
+def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, steps, missing):
+    start = {"encoder": {"all": {name: np.zeros(LENGTH // 8, np.float32) for name in LONG.names}}, "decoder": {}, "shared": {}}
+
+    def peak(sites: int) -> int:
+        files = UpdateFiles(tmp_path, 3, large=0)
+        tracemalloc.start()
+        try:
+            updates = {}
+            for number in range(sites):
+                arrived = Joined({"encoder": np.full(LENGTH, number, np.float32)}, LONG)
+                half = Selection(LONG, np.isin(LONG.names, LONG.names[:4] if number % 2 else LONG.names[4:]))
+                updates[str(number)] = Update(str(number), files.store(str(number), arrived), 1, half)
+                del arrived
+            combine = partial(weighted_mean, by=equally, missing=missing)
+            combine = partial(pseudo_gradient, combine=combine) if steps else combine
+            new = inner_cluster_aggregation(start, updates, LONG, ALL, combine)["encoder"]["all"]
+            senders = [number for number in range(sites) if number % 2 == 0]
+            mean = sum(senders) / (sites if missing == "previous" else len(senders))
+            assert new["w7"][0] == pytest.approx(-mean if steps else mean)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            files.clear()
+
+    assert peak(12) < 1.15 * peak(3)
+
+
+def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
+    before = {name: np.zeros(LENGTH // 8, np.float32) for name in LONG.names}
+
+    def peak(sites: int) -> int:
+        files = UpdateFiles(tmp_path, 3, large=0)
+        tracemalloc.start()
+        try:
+            updates = []
+            for number in range(sites):
+                arrived = Joined({"encoder": np.full(LENGTH, number, np.float32)}, LONG)
+                updates.append(Update(str(number), files.store(str(number), arrived), 1))
+                del arrived
+            assert fed_mean(before, updates)["w7"][0] == pytest.approx((sites - 1) / 2)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            files.clear()
+
+    assert peak(12) < 1.1 * peak(3) < 1.1 * 2 * 4 * LENGTH

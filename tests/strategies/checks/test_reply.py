@@ -1,0 +1,169 @@
+"""Bounds that a reply has to keep, by hand."""
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import MetricRecord
+
+from fedlingua.common.errors import ExchangeError
+from fedlingua.evaluation.scores import ScoreSums, score_sums
+from fedlingua.exchange.records import to_record
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.personalization.choice import CANDIDATES
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
+from strategies.checks.norms import Change
+from strategies.checks.outliers import out_of_reach
+from strategies.checks.reply import check_about, check_array, check_choice, check_projections, size_limit
+
+
+def test_a_reply_may_have_four_bytes_a_number_a_hundredth_more_and_64_kib() -> None:
+    specs = (TensorSpec("x", (1000, 50), "encoder", 0), TensorSpec("y", (50,), "shared", None))
+    assert size_limit(TensorSet("adapters", specs)) == 65536 + int(1.01 * 4 * 50050)
+    assert size_limit(None) == 65536
+    assert size_limit(None, projected=2) == 65536 + 2 * 16 * 4
+
+
+@pytest.mark.parametrize("share", [0.5, 0.99, 0.9999])
+def test_single_numbers_may_have_a_bit_each_besides(share: float) -> None:
+    chosen = TensorSet("adapters", (TensorSpec("x", (8_000_000,), "encoder", 0),))
+    packed = int(4 * share * 8_000_000) + 8_000_000 // 8
+    assert packed < size_limit(chosen, selects_numbers=True)
+    assert (packed < size_limit(chosen)) == (share == 0.5)
+
+
+ABOUT = {"directions": ["de-fr"], "read": 10, "kept": 8, "reasons": ["empty"], "dropped": [2], "train": 5, "dev": 1, "test": 2}
+
+
+def test_what_a_site_tells_of_itself_is_taken_when_it_adds_up() -> None:
+    check_about(ABOUT, ["de-fr"])
+    check_about({**ABOUT, "failures": ["ValueError", "empty"], "failed_documents": [1, 2]}, ["de-fr"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"directions": 5}, "has the directions 5"),
+        ({"directions": ["fr-de"]}, "the federation file says"),
+        ({"reasons": []}, "two lists of one length"),
+        ({"reasons": ["a sentence"]}, "reasons that are not known"),
+        ({"read": b"\0"}, "read = b'.x00'; wanted a count"),
+        ({"train": 10**12}, "do not add up"),
+        ({"train": -1}, "train = -1"),
+        ({"dev": 1.0}, "dev = 1.0"),
+        ({"dropped": [3]}, "do not add up"),
+        ({"words": "a sentence"}, "unknown 'words'"),
+        ({"failures": ["ValueError"]}, "does not tell its failed_documents"),
+        ({"failures": ["ValueError"], "failed_documents": []}, "two lists of one length"),
+        ({"failures": ["a sentence"], "failed_documents": [1]}, "type of failure that is not one word"),
+        ({"failures": ["ValueError"], "failed_documents": [-1]}, "failed_documents = -1; wanted a count"),
+    ],
+)
+def test_what_does_not_add_up_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ExchangeError, match=reason):
+        check_about({**ABOUT, **changes}, ["de-fr"])
+
+
+def sums(hypothesis: str, **more: Any) -> ScoreSums:
+    return replace(score_sums([hypothesis], ["der Hund ist alt und lieb"], "de"), **more)
+
+
+CHOSEN = {
+    # The result is measured by more than what it was chosen from.
+    "result": sums("der Hund ist alt", more={"ter": (1.0, 6.0)}),
+    "base": sums("der Hut"),
+    "alone": sums("der Hund"),
+    "federated": sums("der Hund ist alt"),
+}
+CHOICE = {"kept": CANDIDATES.index("federation"), "over-better": [1.0, 2.5], "over-alone": [-1.0, 3.0]}
+
+
+def test_what_a_site_says_of_its_choice_is_taken_as_it_is() -> None:
+    told = check_choice(MetricRecord(CHOICE), CHOSEN, 100.0)
+    assert told == {"candidate": "federation", "over_better": (1.0, 2.5), "over_alone": (-1.0, 3.0)}
+    without = {name: each for name, each in CHOSEN.items() if name != "alone"}
+    assert check_choice(MetricRecord({"kept": 3, "over-better": [0.0, 0.0]}), without, 100.0)["candidate"] == "own"
+    assert check_choice(MetricRecord({"kept": 3}), CHOSEN, 100.0) == {"candidate": "own"}
+    assert check_choice(None, {name: CHOSEN[name] for name in ("result", "base")}, 100.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kept": len(CANDIDATES)}, "wanted the number of a candidate, 0 to 8"),
+        ({"kept": -1}, "the number of a candidate"),
+        ({"kept": 1.0}, "the number of a candidate"),
+        ({"kept": [2]}, "the number of a candidate"),
+        ({"kept": CANDIDATES.index("alone")}, "keeps alone, and the scores of what it keeps are not those of alone"),
+        ({"kept": CANDIDATES.index("base")}, "keeps base, and"),
+        ({"over-better": [2.5, 1.0]}, "the lower one first"),
+        ({"over-better": [1.0]}, "wanted two numbers"),
+        ({"over-better": 1.0}, "wanted two numbers"),
+        ({"over-alone": [-1e300, 0.0]}, "from -100 to 100"),
+        ({"over-alone": [float("nan"), 0.0]}, "wanted two numbers"),
+        ({"bleu": 100.0}, "the choice holds"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ExchangeError, match=reason):
+        check_choice(MetricRecord({**CHOICE, **changes}), CHOSEN, 100.0)
+
+
+def test_a_part_of_a_choice_is_refused() -> None:
+    some = {name: CHOSEN[name] for name in ("result", "base")}
+    with pytest.raises(ExchangeError, match="a part of a choice"):
+        check_choice(MetricRecord(CHOICE), some, 100.0)
+    with pytest.raises(ExchangeError, match="a part of a choice"):
+        check_choice(None, CHOSEN, 100.0)
+    with pytest.raises(ExchangeError, match="the choice holds kept, over-better"):
+        check_choice(MetricRecord({key: CHOICE[key] for key in ("kept", "over-better")}), CHOSEN, 100.0)
+
+
+# --- Projections -------------------------------------------------------------------------------------------------------------------
+
+PROJECTED_SET = TensorSet("adapters", (TensorSpec("sent", (4,), "encoder", 0), TensorSpec("stayed", (100,), "encoder", 0)))
+MOVED = Change(np.array([4.0, 0.0]), np.array([1.5, 0.0]), np.array([1.0, 0.0]), np.array([4.0, 0.0]))
+"""Of a length of 2; of the second tensor nothing was sent."""
+
+
+def of_lengths(*lengths: float) -> np.ndarray[Any, Any]:
+    return np.outer(lengths, np.full(16, 0.25)).astype(np.float32)
+
+
+def test_a_projection_is_held_against_what_was_sent_and_else_against_what_steps_can_do() -> None:
+    change = check_projections(of_lengths(5.9, 0.06), MOVED, PROJECTED_SET)
+    np.testing.assert_allclose(change.largest, [1.5, 0.06 / 3 / 10])  # a number at least, of a hundred, by a third of the length
+    settings = settings_from({**default_run_config(), "method": "adapter-fed"})
+    reach = replace(change, largest=np.array([0.0, change.largest[1]]))
+    assert out_of_reach(reach, np.full(3, 1e-3), settings, PROJECTED_SET.names) is None
+    far = replace(check_projections(of_lengths(0, 6.0), MOVED, PROJECTED_SET), sizes=np.zeros(2))
+    far.largest[0] = 0.0
+    assert "it moves a number of stayed by 0.2" in str(out_of_reach(far, np.full(3, 1e-3), settings, PROJECTED_SET.names))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ((6.1, 0.0), "projection of sent has a length of 6.1; wanted a finite one, and 6 at most"),
+        ((math.nan, 0.0), "projection of sent has a length of nan"),
+        ((0.0, math.inf), "projection of stayed has a length of inf"),
+    ],
+)
+def test_a_projection_that_is_too_long_or_no_number_is_refused(lengths: tuple[float, float], words: str) -> None:
+    with pytest.raises(ExchangeError, match=re.escape(words)):
+        check_projections(of_lengths(*lengths), MOVED, PROJECTED_SET)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((1, 16), np.float32), np.zeros((2, 15), np.float32), np.zeros((2, 16)), np.zeros(32, np.float32)]
+)
+def test_projections_of_another_form_are_refused(array: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(ExchangeError, match=re.escape("wanted float32 (2, 16)")):
+        check_array(to_record({"projections": array}), "projections", (2, 16))
+    for record in (None, to_record({"moves": array}), to_record({"projections": array, "more": array})):
+        with pytest.raises(ExchangeError, match=r"the reply has the projections .*; wanted projections"):
+            check_array(record, "projections", (2, 16))

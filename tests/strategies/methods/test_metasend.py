@@ -1,0 +1,287 @@
+"""MetaSend as a whole: two phases a round, a threshold that learns, and what happens when a site does not play along."""
+
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+
+from clients import threshold_slope
+from fedlingua.exchange import protocol
+from fedlingua.exchange.records import opened, to_record
+from strategies.methods import metasend, threshold
+from tests.in_process import failing, rounds, run
+
+
+@pytest.fixture
+def config(four_sites):
+    return {
+        **four_sites,
+        "method": "adapter-fed",
+        "send.rule": "metasend-g",
+        "rounds": 3,
+        "meta.batches": 2,
+        "meta.batch-size": 2,
+        "meta.learning-rate": 0.01,
+    }
+
+
+@pytest.fixture
+def plain(config, run_once):
+    """The run that nothing is changed of."""
+    return run_once({key: value for key, value in config.items() if key not in ("backbone", "federation", "data-dir")})
+
+
+def thresholds(folder):
+    return [line["threshold"] for line in rounds(folder)[1:]]
+
+
+def notes(folder):
+    return (folder.directory / "progress.jsonl").read_text()
+
+
+def test_a_probe_answers_with_losses_alone_and_the_threshold_goes_out_alone(config, tmp_path):
+    _, live = run({**config, "rounds": 1}, tmp_path / "run")
+    probes = [reply for reply in live.received if reply.metadata.message_type == protocol.PROBE]
+    sends = [message for message in live.sent if message.metadata.message_type == protocol.SEND]
+    assert len(probes) == len(sends) == 4
+    assert all(set(reply.content) == {protocol.TASK, protocol.METRICS} for reply in probes)
+    assert len({message.content[protocol.THRESHOLD]["theta"] for message in sends}) == 1
+    assert all(not message.content[protocol.ARRAYS] for message in sends)
+
+
+def test_the_first_threshold_is_the_deviations_median_and_then_it_moves(config, plain, tmp_path):
+    folder, _ = plain
+    told = thresholds(folder)
+    assert told[0]["theta"] == pytest.approx(told[0]["scale"], rel=1e-5)
+    assert all(one["stepped"] for one in told)
+    assert len({one["theta"] for one in told}) == 3
+    frozen, _ = run({**config, "meta.frozen": True}, tmp_path / "frozen")
+    assert [one["theta"] for one in thresholds(frozen)] != [one["theta"] for one in told]
+    assert not any("stepped" in one for one in thresholds(frozen))
+
+
+def test_the_threshold_is_a_multiple_of_each_rounds_median_or_of_the_firsts(config, plain, tmp_path):
+    def told(folder, site, number):
+        lines = (folder.directory / "deviations.jsonl").read_text().splitlines()
+        found = [one["deviations"] for one in map(json.loads, lines) if (one["site"], one["round"]) == (site, number)]
+        return np.median([value for value in found[0] if value])
+
+    first, _ = plain
+    follows, _ = run({**config, "meta.scale": "round"}, tmp_path / "follows")
+    for number, one in enumerate(thresholds(follows), start=1):
+        medians = [told(follows, site, number) for site in rounds(follows)[number]["sites"]]
+        assert one["scale"] == pytest.approx(np.median(medians), rel=1e-4)
+    assert len({one["scale"] for one in thresholds(first)}) == 1
+    assert thresholds(first)[0] == thresholds(follows)[0]
+    assert thresholds(first)[1]["theta"] != thresholds(follows)[1]["theta"]
+
+
+ESTIMATORS = ["own", "cross", "loss"]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("method", ["adapter-fed", "adapter-families"])
+def test_every_estimator_learns_with_and_without_clusters(config, tmp_path, estimator, method):
+    folder, live = run({**config, "method": method, "meta.estimator": estimator, "rounds": 2}, tmp_path / "run")
+    told = thresholds(folder)
+    assert told[-1]["stepped"]
+    assert (told[0]["theta"] != told[0]["mu"]) == (estimator == "loss")  # the thresholds that are tried
+    of_phase = {
+        kind: [m for m in live.received if m.metadata.message_type == kind] for kind in (protocol.SEND, protocol.EVALUATE)
+    }
+    projected = {kind: sum(protocol.PROJECTIONS in m.content for m in each) for kind, each in of_phase.items()}
+    assert projected == dict.fromkeys(of_phase, 8 if estimator == "cross" else 0)
+    answers = [reply.content[protocol.META] for reply in live.received if protocol.META in reply.content]
+    assert len(answers) == 8
+    slope = ["slope", "slope_seconds"] if estimator != "loss" else []
+    assert all(set(one) == {"nll_sum", "num_tokens", "batches_seconds", *slope} for one in answers)
+
+
+def test_cross_costs_32_numbers_a_tensor_up_and_nothing_down(config, plain, tmp_path):
+    """Beside `own`; the first round, in which both send by the same threshold. Of 90 tensors that would be less than 16 KB."""
+    of_own, _ = plain
+    of_cross, live = run({**config, "meta.estimator": "cross"}, tmp_path / "cross")
+    own, cross = (rounds(folder)[1]["sites"]["court"] for folder in (of_own, of_cross))
+    assert cross["tensors_sent"] == own["tensors_sent"]
+    tensors = len(json.loads((of_own.directory / "deviations.jsonl").read_text().splitlines()[0])["deviations"])
+    more = cross["uplink_bytes"] - own["uplink_bytes"]
+    assert 2 * 64 * tensors < more < 2 * (64 * tensors + 1000)
+    assert more + 2 * 64 * (90 - tensors) < 16 * 1024
+    assert cross["downlink_bytes"] - own["downlink_bytes"] in range(-8, 9)  # of two float's digits
+    requests = [set(message.content) for message in live.sent if message.metadata.message_type == protocol.EVALUATE]
+    assert set().union(*requests) == {protocol.TASK, protocol.RULES, protocol.ARRAYS, protocol.STATE, protocol.THRESHOLD}
+
+
+def test_cross_adds_what_the_others_do_to_a_sites_loss(config, tmp_path, monkeypatch):
+    """The same tensors, the same first threshold; where two clusters share no site, nothing is added between them."""
+    added = []
+
+    def watched(*arguments):
+        added.append((arguments[2], answer(*arguments)))
+        return added[-1][1]
+
+    answer = metasend.cross_slope
+    monkeypatch.setattr(metasend, "cross_slope", watched)
+    config = {**config, "method": "adapter-families", "rounds": 1}
+    of_cross, _ = run({**config, "meta.estimator": "cross"}, tmp_path / "cross")
+    of_own, _ = run({**config, "meta.estimator": "own"}, tmp_path / "own")
+    own, cross = (thresholds(folder)[0] for folder in (of_own, of_cross))
+    assert own["theta"] == cross["theta"]
+    assert len(added) == 4 * 3
+    assert all(bool(slope) == bool(weights.any()) for weights, slope in added)
+    assert cross["slope"] - own["slope"] == pytest.approx(sum(slope for _, slope in added) / 4)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "phase"),
+    [("cross", protocol.PROBE), ("loss", protocol.SEND), ("cross", protocol.EVALUATE), ("loss", protocol.EVALUATE)],
+)
+def test_a_site_that_fails_in_one_phase_leaves_the_others_their_threshold(config, tmp_path, estimator, phase):
+    config = {**config, "meta.estimator": estimator, "quorum": 0.5}
+    folder, _ = run(config, tmp_path / "run", tamper=failing("court", phase, 2))
+    line = rounds(folder)[2]
+    assert [failure["site"] for failure in line["failures"]] == ["court"]
+    assert line["threshold"]["theta"] > 0
+    assert ("for the threshold" in notes(folder)) == (phase == protocol.PROBE)
+    assert len(rounds(folder)) == 4
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_round_tells_how_long_each_part_of_it_took(config, tmp_path, estimator):
+    folder, _ = run({**config, "meta.estimator": estimator, "rounds": 1}, tmp_path / "run")
+    line = rounds(folder)[1]
+    sites = {"train", "select", "evaluate", "meta batches"} | ({"meta slope"} if estimator != "loss" else set())
+    assert all(set(site["seconds"]) == sites and min(site["seconds"].values()) > 0 for site in line["sites"].values())
+    assert set(line["server_s"]) == {"aggregate", "theta", "step"}
+    assert min(line["server_s"].values()) > 0
+    assert set(line["phase_s"]) == {"train", "send", "evaluate"}
+
+
+def test_what_takes_longer_is_told_under_its_own_name(config, tmp_path, monkeypatch):
+    """A thousand seconds by the clock in the pass over the batches and the step; the parts beside them stay short."""
+    monotonic, passed = time.monotonic, [0.0]
+    # Everybody's: the server takes no seconds that its own clock has not seen pass.
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + passed[0])
+
+    def slow(module, name):
+        real = getattr(module, name)
+
+        def waits(*arguments):
+            passed[0] += 1000.0
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, waits)
+
+    slow(threshold_slope, "corpus_gradient")
+    slow(threshold.ThresholdModel, "step")
+    folder, _ = run({**config, "rounds": 1, "method": "adapter-families"}, tmp_path / "run")
+    line = rounds(folder)[1]
+    assert line["server_s"]["step"] >= 1000
+    assert line["server_s"]["aggregate"] < 1000
+    for site in line["sites"].values():
+        assert site["seconds"]["meta batches"] >= 1000
+        assert site["seconds"]["meta slope"] < 1000
+
+
+@pytest.mark.parametrize(("key", "phase"), [("batches_seconds", protocol.META), ("select_seconds", protocol.METRICS)])
+def test_seconds_that_are_none_are_refused(config, tmp_path, key, phase):
+    def tamper(request, reply):
+        if request.content.get("task", {}).get("site") == "court" and key in reply.content.get(phase, {}):
+            reply.content[phase][key] = -1.0
+        return reply
+
+    folder, _ = run({**config, "rounds": 1, "quorum": 0.5}, tmp_path / "run", tamper=tamper)
+    (failure,) = rounds(folder)[1]["failures"][:1]
+    assert (failure["site"], failure["kind"]) == ("court", "refused")
+    assert "0 or more" in failure["reason"]
+
+
+@pytest.mark.parametrize("what", ["slope", "projections"])
+def test_a_slope_that_is_no_number_is_left_out_and_named(config, tmp_path, what):
+    def tamper(request, reply):
+        if protocol.META in reply.content and request.content["task"]["site"] == "court":
+            if what == "slope":
+                reply.content[protocol.META]["slope"] = math.nan
+            else:
+                array = opened(reply.content[protocol.PROJECTIONS])[protocol.PROJECTIONS]
+                reply.content[protocol.PROJECTIONS] = to_record({protocol.PROJECTIONS: array * np.float32(math.nan)})
+        return reply
+
+    folder, _ = run({**config, "meta.estimator": "cross"}, tmp_path / "run", tamper=tamper)
+    assert "site court: its gradient is nan; left out of the meta step" in notes(folder)
+    assert all(one["stepped"] and math.isfinite(one["slope"]) for one in thresholds(folder))
+
+
+def test_where_all_slopes_are_no_numbers_the_network_stays(config, tmp_path):
+    def tamper(request, reply):
+        if protocol.META in reply.content:
+            reply.content[protocol.META]["slope"] = math.inf
+        return reply
+
+    folder, _ = run(config, tmp_path / "run", tamper=tamper)
+    assert [(one["stepped"], one["slope"]) for one in thresholds(folder)] == [(False, None)] * 3
+
+
+def test_a_price_on_bytes_raises_the_threshold_of_g(config, plain, tmp_path):
+    free, _ = plain
+    dear, _ = run({**config, "meta.bytes-weight": 100.0}, tmp_path / "dear")
+    assert thresholds(dear)[-1]["theta"] > thresholds(free)[-1]["theta"]
+
+
+def test_two_rounds_in_which_nobody_sends_are_told(config, tmp_path):
+    """With deviations that no threshold reaches: l sends what lies below, and the tensors that were zero stay."""
+
+    def tamper(request, reply):
+        if request.metadata.message_type == protocol.PROBE:
+            reply.content[protocol.METRICS]["deviation"] = 1e-9
+        return reply
+
+    config = {**config, "send.rule": "metasend-l", "send.zero-norm": "stay"}
+    folder, _ = run(config, tmp_path / "run", tamper=tamper)
+    assert "no site has sent anything for two rounds" in notes(folder)
+    assert folder.read("run.json")["status"] == "completed"
+
+
+def test_where_nobody_sends_theta_finds_back(config, tmp_path):
+    """A first scale far above all deviations lets nobody send."""
+
+    def tamper(request, reply):
+        if request.metadata.message_type == protocol.PROBE and request.content["task"]["round"] == 1:
+            reply.content[protocol.METRICS]["deviation"] = 1e4
+        return reply
+
+    config = {**config, "send.zero-norm": "stay", "meta.temperature": 1.0, "rounds": 4}
+    folder, _ = run(config, tmp_path / "run", tamper=tamper)
+    told = thresholds(folder)
+    assert all(one["stepped"] and one["slope"] for one in told)
+    assert len({one["theta"] for one in told}) == 4
+
+
+@pytest.mark.parametrize("estimator", ["cross", "own"])
+def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, estimator):
+    config = {**config, "meta.second-filter": True, "meta.estimator": estimator, "meta.learning-rate": 0.3, "rounds": 4}
+    free, live = run({**config, "meta.second-filter-weight": 0.0}, tmp_path / "free")
+    dear, _ = run({**config, "meta.second-filter-weight": 1000.0}, tmp_path / "dear")
+    assert all(one["filtered"] for one in thresholds(dear))
+    assert dear.read("scores.json")["number_saving"] > free.read("scores.json")["number_saving"]
+    sends = [message for message in live.sent if message.metadata.message_type == protocol.SEND]
+    assert all(opened(message.content.array_records[protocol.FILTER])[protocol.FILTER].size == 25 for message in sends)
+
+
+@pytest.mark.parametrize("changes", [{"meta.estimator": "own"}, {"meta.second-filter": True}], ids=["own", "filter"])
+def test_what_is_learned_goes_by_the_deviations_that_the_site_sent_by(config, tmp_path, monkeypatch, changes):
+    """Those against its own last round, in every round."""
+    used = []
+    answer = threshold_slope.own_slope
+
+    def watched(of_tensors, weight, deviations, *about):
+        used.append([float(f"{each:.6g}") if math.isfinite(each) else None for each in deviations.values()])
+        return answer(of_tensors, weight, deviations, *about)
+
+    monkeypatch.setattr(threshold_slope, "own_slope", watched)
+    folder, _ = run({**config, **changes, "rounds": 3}, tmp_path / "run")
+    told = [json.loads(line)["deviations"] for line in (folder.directory / "deviations.jsonl").read_text().splitlines()]
+    assert sorted(map(str, used)) == sorted(3 * list(map(str, told)))  # once a part
+    assert len(used) == 3 * 12

@@ -1,0 +1,95 @@
+"""States and updates as Flower's records, and back: what a hook leaves alone is the very same, what it changes is taken."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedlingua.common.errors import RunError
+from fedlingua.exchange.joined import Joined
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from strategies.aggregation.mean import State
+from strategies.aggregation.updates import Update
+from strategies.rounds.flower_records import arrays_of, content_of, site_of, state_of, update_of
+
+SET = TensorSet("toy", (TensorSpec("e", (2, 2), "encoder", 0), TensorSpec("d", (2,), "decoder", 0)))
+
+
+def state(**more) -> State:
+    e, d = np.arange(4, dtype=np.float32).reshape(2, 2), np.array([7, 8], np.float32)
+    return State(
+        {"encoder": {"north": {"e": e}, "south": {"e": -e}}, "decoder": {"all": {"d": d}}, "shared": {"all": {}}}, **more
+    )
+
+
+def test_a_state_that_no_hook_changed_is_the_very_same() -> None:
+    before = state()
+    arrays = arrays_of(before)
+    assert list(arrays) == ["north/e", "south/e", "d"]
+    assert arrays["south/e"].numpy().tolist() == [[0, -1], [-2, -3]]
+    assert Array(arrays["d"].numpy()).data == arrays["d"].data
+    assert state_of(arrays, State({})) is before
+
+
+def test_what_a_hook_puts_in_is_taken_and_the_state_before_stays() -> None:
+    before = state(memory={"m": np.ones(1, np.float32)})
+    arrays = arrays_of(before)
+    arrays["d"] = Array(np.array([1.0, 2.0]))
+    after = state_of(arrays, State({}))
+    assert after.tensors["decoder"]["all"]["d"].tolist() == [1, 2]
+    assert after.tensors["decoder"]["all"]["d"].dtype == np.float32
+    assert after.tensors["encoder"]["north"]["e"] is before.tensors["encoder"]["north"]["e"]
+    assert after.memory is before.memory
+    assert before.tensors["decoder"]["all"]["d"].tolist() == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [([1.0, np.nan], "not finite"), ([1.0], r"shape \(1,\); wanted \(2,\)"), (None, "wanted those of the state: 3")],
+)
+def test_arrays_that_cannot_be_a_states_are_refused(value, words) -> None:
+    arrays = arrays_of(state())
+    del arrays["d"]
+    if value:
+        arrays["d"] = Array(np.array(value))
+    with pytest.raises(RunError, match=words):
+        state_of(arrays, State({}))
+
+
+def test_a_record_made_anew_keeps_no_memory_and_says_so() -> None:
+    before = state(memory={"m": np.ones(1, np.float32)})
+    anew = ArrayRecord({key: Array(array.numpy()) for key, array in arrays_of(before).items()})
+    with pytest.raises(RunError, match="returned a new record"):
+        state_of(anew, before)
+    assert state_of(anew, state()).tensors["decoder"]["all"]["d"].tolist() == [7, 8]
+
+
+def reply(update: Update) -> Message:
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+    content = content_of(update, {"num_tokens": 9.0, "steps": 2.0}, SET, ConfigRecord({"site": update.site}))
+    return Message(content, dst_node_id=1, message_type="train")
+
+
+def test_a_reply_holds_one_record_of_arrays_and_one_of_metrics() -> None:
+    parts = {"encoder": np.arange(4, dtype=np.float32), "decoder": np.ones(2, np.float32)}
+    update = Update("court", Joined(parts, SET), 12, loss=1.5)
+    message = reply(update)
+    (arrays,), (metrics,) = message.content.array_records.values(), message.content.metric_records.values()
+    assert (arrays["e"].shape, arrays["e"].numpy().tolist()) == ((2, 2), [[0, 1], [2, 3]])
+    assert dict(metrics) == {"num-examples": 12, "train_loss": 1.5, "num-tokens": 9.0, "steps": 2.0}
+    assert site_of(message) == "court"
+    assert update_of(message) is update
+    writable = arrays["e"].numpy()
+    writable += 1
+    assert parts["encoder"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_hook_may_change_what_a_site_sent_and_counts_by() -> None:
+    update = Update("court", Joined({"encoder": np.arange(4, dtype=np.float32), "decoder": np.ones(2, np.float32)}, SET), 12)
+    message = reply(update)
+    message.content["metrics"]["num-examples"] = 6
+    assert (update_of(message).num_examples, update_of(message).tensors) == (6, update.tensors)
+    message.content["arrays"]["d"] = Array(np.zeros(2, np.float32))
+    changed = update_of(message)
+    assert changed.tensors["d"].tolist() == [0, 0]
+    assert changed.tensors["e"].tolist() == [[0, 1], [2, 3]]
