@@ -19,8 +19,8 @@ from text_pairs import text_pairs
 
 from fedlingua.backbones.directories import backbone_directory
 from fedlingua.backbones.load import load_backbone
-from fedlingua.desk.memory_making import NEIGHBOURS, make_memory
-from fedlingua.desk.memory_store import Memory, Mixing
+from fedlingua.desk.translating.memory_making import NEIGHBOURS, make_memory
+from fedlingua.desk.translating.memory_store import Memory, Mixing
 from fedlingua.evaluation.decode import translate
 from fedlingua.training.translation import encode_pairs
 

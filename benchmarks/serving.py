@@ -34,10 +34,10 @@ import psutil
 import torch
 from kept import keep
 
-from fedlingua.desk.decoding import Decoding
-from fedlingua.desk.models import RunModels
-from fedlingua.desk.site_translations import read_site_translations
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.models import RunModels
+from fedlingua.desk.translating.site_translations import read_site_translations
+from fedlingua.desk.translating.translator import Translator
 
 WANTED_RATIOS, MOST_GROWTH_MIB = {"one_site": 2.0, "all_sites": 1.0}, 8.0
 """Sentences a core's second over one by one, and what the server may take more of memory; else the benchmark ends with an error. Requests

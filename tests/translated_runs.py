@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from fedlingua.common.languages import Direction
-from fedlingua.desk.decoding import Decoding
-from fedlingua.desk.models import RunModels
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.models import RunModels
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 
 REFERENCES = {

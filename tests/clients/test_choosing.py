@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedlingua.desk.models import RunModels
-from fedlingua.desk.site_translations import read_site_translations
+from fedlingua.desk.translating.models import RunModels
+from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.evaluation.bootstrap import draws, paired
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.exchange import protocol
@@ -178,8 +178,8 @@ def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the
 def test_a_site_that_keeps_the_base_has_the_base(choosing: Config, tmp_path: Path, monkeypatch, changes: Config) -> None:
     monkeypatch.setattr(phase.choice, "choose", always(choice.BASE))
     folder, _ = run({**choosing, **changes, "rounds": 1, "keep.passes": 1}, tmp_path / "run")
-    from fedlingua.desk.decoding import Decoding
-    from fedlingua.desk.translator import Translator
+    from fedlingua.desk.translating.decoding import Decoding
+    from fedlingua.desk.translating.translator import Translator
 
     for site, entry in scores(folder)["sites"].items():
         assert (entry["kept"], entry["bleu"]) == (choice.BASE, entry["base_bleu"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.models import RunModels
+from fedlingua.desk.translating.models import RunModels
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
 from tests.conftest import short_run_config

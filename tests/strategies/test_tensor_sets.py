@@ -13,9 +13,9 @@ from fedlingua.backbones.load import load_backbone
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.errors import BackboneError, RunError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.models import TrainedModel
 from fedlingua.desk.pretraining.build import build_model
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.models import TrainedModel
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.exchange import protocol
 from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.joined import join

@@ -15,7 +15,7 @@ from fedlingua.desk import api
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.runs import read_runs
 from fedlingua.desk.json_values import by_round
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings

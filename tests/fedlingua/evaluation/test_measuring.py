@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.site_translations import read_site_translations
+from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.evaluation import measuring
 from fedlingua.evaluation.comet.scores import CometScores, checked_model
 from fedlingua.evaluation.measuring import measure, score_of, signature_of, width_of

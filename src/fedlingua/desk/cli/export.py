@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fedlingua.desk.cli.options import ExportOptions, ModelChoice, RunOption
 from fedlingua.desk.cli.output import Answer, Commands, example, say
-from fedlingua.desk.models import TrainedModel
+from fedlingua.desk.translating.models import TrainedModel
 
 commands = Commands()
 

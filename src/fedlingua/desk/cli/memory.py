@@ -7,9 +7,9 @@ import typer
 
 from fedlingua.desk.cli.options import Data, RunOption, SitesOption
 from fedlingua.desk.cli.output import Answer, Commands, example, say
-from fedlingua.desk.decoding import Search
-from fedlingua.desk.memory import remember, text_of_run
-from fedlingua.desk.models import RunModels, check_translates
+from fedlingua.desk.translating.decoding import Search
+from fedlingua.desk.translating.memory import remember, text_of_run
+from fedlingua.desk.translating.models import RunModels, check_translates
 
 commands = Commands()
 MostKeys = Annotated[

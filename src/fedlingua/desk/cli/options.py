@@ -9,10 +9,10 @@ import typer
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import parse_direction
 from fedlingua.desk.cli.completion import profiles, run_folders, sites_of_run
-from fedlingua.desk.decoding import Decoding
+from fedlingua.desk.translating.decoding import Decoding
 
 if TYPE_CHECKING:  # --help and completion need no models
-    from fedlingua.desk.models import TrainedModel
+    from fedlingua.desk.translating.models import TrainedModel
 
 Data = Annotated[Path | None, typer.Option("--data", help="Folder for relative corpus paths.")]
 Profile = Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
@@ -36,7 +36,7 @@ class ModelChoice:
 
     def of(self, run: Path, command: str) -> "TrainedModel":
         """Open the run and return the chosen model; raise ConfigError unless exactly one is chosen."""
-        from fedlingua.desk.models import RunModels
+        from fedlingua.desk.translating.models import RunModels
 
         wanted = parse_direction(self.direction, "--direction") if self.direction else None
         models = RunModels(run)

@@ -15,7 +15,7 @@ from fedlingua.common.languages import parse_direction
 from fedlingua.desk.cli.completion import metrics, run_folders
 from fedlingua.desk.cli.options import CometModel, SitesOption
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say, warn
-from fedlingua.desk.site_translations import read_files, read_site_translations
+from fedlingua.desk.translating.site_translations import read_files, read_site_translations
 from fedlingua.evaluation.comet.scores import checked_model
 from fedlingua.evaluation.measuring import COMET, Measured, measure, score_of
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated

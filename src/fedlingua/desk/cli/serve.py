@@ -11,13 +11,13 @@ import uvicorn
 
 from fedlingua.desk.cli.options import RunOption
 from fedlingua.desk.cli.output import INTERRUPTED, Commands, asks_json, example, print_json, warn
-from fedlingua.desk.decoding import Decoding
-from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving.api import application
 from fedlingua.desk.serving.batching import is_translating
 from fedlingua.desk.serving.guard import Connection, Guard, Limits
 from fedlingua.desk.serving.listening import is_loopback, listen, url_of
 from fedlingua.desk.serving.models import Models
+from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.models import RunModels
 
 commands = Commands()
 GRACE_S = 20

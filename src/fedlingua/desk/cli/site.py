@@ -27,13 +27,13 @@ from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.memory import MostKeys, say_made
 from fedlingua.desk.cli.options import ExportOptions, TranslateOptions
 from fedlingua.desk.cli.output import Answer, Commands, example, say, show_result
-from fedlingua.desk.decoding import Search
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, refused_bundles, supernode_command
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
 from fedlingua.desk.deployment.worker import worker_of
+from fedlingua.desk.translating.decoding import Search
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, given_settings, read_experiment
@@ -285,8 +285,8 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
 def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
     """Translate text line by line with the model delivered to this site. Needs no server."""
     from fedlingua.desk.cli.translate import check_text, translate_with
-    from fedlingua.desk.models import TrainedModel
-    from fedlingua.desk.translator import Translator
+    from fedlingua.desk.translating.models import TrainedModel
+    from fedlingua.desk.translating.translator import Translator
 
     check_text(how)
     how.check()
@@ -307,8 +307,8 @@ def site_memory(
     Raises:
         ConfigError: several sites and none named. RunError: nothing was delivered. CorpusError: what is wrong with the text.
     """
-    from fedlingua.desk.memory import remember
-    from fedlingua.desk.models import TrainedModel
+    from fedlingua.desk.translating.memory import remember
+    from fedlingua.desk.translating.models import TrainedModel
 
     site = _site(file)
     how.check()
@@ -327,7 +327,7 @@ def site_memory(
 def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
     """Export the model delivered to this site, with its model card. Needs no server."""
     from fedlingua.desk.cli.export import take_away
-    from fedlingua.desk.models import TrainedModel
+    from fedlingua.desk.translating.models import TrainedModel
 
     how.check()
     site = _site(file)

@@ -19,7 +19,7 @@ from fedlingua.desk.cli.completion import run_folders
 from fedlingua.desk.cli.options import ModelChoice, TranslateOptions
 from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_json, example, warn
 from fedlingua.desk.corpora.write import FORMS, Form, Target, not_in_xml, write_pairs
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.scores import below_base
 from fedlingua.exchange.delivery import SCORES
 

@@ -10,8 +10,8 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.comparison.runs import ComparedRun, read_completed
-from fedlingua.desk.models import RunModels
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.models import RunModels
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.measuring import check_measuring, measure
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names

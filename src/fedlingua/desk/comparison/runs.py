@@ -9,7 +9,7 @@ from typing import Any
 from fedlingua.common.errors import RunError
 from fedlingua.desk.completed import check_completed
 from fedlingua.desk.report.keep import read_kept_runs
-from fedlingua.desk.site_translations import read_site_translations
+from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.runs.folder import RunFolder, no_scores, run_about
 from fedlingua.settings.config import MAY_CHANGE

@@ -13,7 +13,7 @@ from fedlingua.common.languages import parse_written
 from fedlingua.desk.completed import settings_of
 from fedlingua.desk.export.facts import public_name
 from fedlingua.desk.export.forms import FILE
-from fedlingua.desk.models import TrainedModel
+from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable

@@ -20,7 +20,7 @@ from fedlingua.backbones.lora import lora_modules, merge_peft, peft_name, peft_t
 from fedlingua.backbones.lora_sb import as_lora
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.models import TrainedModel
+from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import json_text, replace_text

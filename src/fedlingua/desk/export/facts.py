@@ -11,7 +11,7 @@ from fedlingua.clustering.clusters import cluster_of
 from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.languages import parse_written
 from fedlingua.desk.completed import CompletedRun
-from fedlingua.desk.models import TrainedModel
+from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.runs.folder import RunFolder, library_versions
 from fedlingua.settings.config import Settings
 

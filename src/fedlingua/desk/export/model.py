@@ -14,7 +14,7 @@ from fedlingua.desk.export.card import model_card
 from fedlingua.desk.export.directories import write_ctranslate2, write_peft, write_plain
 from fedlingua.desk.export.facts import facts, public_name
 from fedlingua.desk.export.forms import FILE, check_place, chosen_form
-from fedlingua.desk.models import TrainedModel
+from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import check_tensors
 from fedlingua.runs.folder import json_text, replace_text

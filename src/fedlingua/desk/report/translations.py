@@ -12,7 +12,7 @@ from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.languages import without_spaces, written_sides
 from fedlingua.desk.json_values import json_object, mapping, text, whole
 from fedlingua.desk.report.read import Score
-from fedlingua.desk.site_translations import site_translations
+from fedlingua.desk.translating.site_translations import site_translations
 
 FOLDER = "translations-by-round"
 """Folder of these translations in each site's folder."""

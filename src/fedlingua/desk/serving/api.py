@@ -17,11 +17,11 @@ from starlette.responses import Response
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.languages import language_name, nearest, parse_direction, right_to_left
-from fedlingua.desk.models import TrainedModel
 from fedlingua.desk.serving.batching import Batcher, ClosedError, FullError
 from fedlingua.desk.serving.guard import Limits
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.serving.pages import docs_page, translation_page
+from fedlingua.desk.translating.models import TrainedModel
 
 _HALF = re.compile("[\ud800-\udfff]")
 FAREWELL_S = 10.0

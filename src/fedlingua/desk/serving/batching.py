@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from fedlingua.desk.models import TrainedModel
+from fedlingua.desk.translating.models import TrainedModel
 
 SENTENCES_AT_ONCE = 64
 """Most sentences in a batch of several requests; a longer request is a batch by itself."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from fedlingua.common.errors import ConfigError, FedlinguaError
 from fedlingua.common.languages import Direction, normal_code
-from fedlingua.desk.decoding import Decoding
-from fedlingua.desk.models import RunModels, TrainedModel
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.models import RunModels, TrainedModel
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.exchange.tensors import Tensors
 
 if TYPE_CHECKING:  # errors at the start are reported before torch is imported
-    from fedlingua.desk.terms import Terms
+    from fedlingua.desk.translating.terms import Terms
 
 KEPT_BYTES = 1 << 30
 """Most bytes of recently used tensors in memory: thousands of adapters, or the last full model alone."""
@@ -62,8 +62,8 @@ class Models:
 
     def _read_terms(self, file: Path) -> Iterator[tuple[Direction, "Terms"]]:
         """A glossary, both ways if its languages are the run's."""
-        from fedlingua.desk.glossary import named_direction
-        from fedlingua.desk.terms import Terms
+        from fedlingua.desk.translating.glossary import named_direction
+        from fedlingua.desk.translating.terms import Terms
 
         named = named_direction(file)
         if named is None:

@@ -12,8 +12,8 @@ import tomli_w
 from typer.testing import CliRunner
 
 from fedlingua.desk.cli.app import app
-from fedlingua.desk.models import TrainedModel
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.models import TrainedModel
+from fedlingua.desk.translating.translator import Translator
 from tests.fedlingua.conftest import RunOf
 
 TEXT = "Guten Morgen.\n\nDer Arzt liest ein Buch.\n"

@@ -84,12 +84,12 @@ NOT_RUN = {
     "run": "takes a minute: tests/fedlingua/desk/cli/test_run.py",
     "suite": "takes minutes: tests/fedlingua/desk/cli/test_suite.py",
     "pretrain": "takes an hour: tests/fedlingua/desk/cli/test_pretrain.py",
-    "translate": "needs a trained model: tests/fedlingua/desk/test_translator.py",
+    "translate": "needs a trained model: tests/fedlingua/desk/translating/test_translator.py",
     "export": "needs a trained model: tests/fedlingua/desk/export",
     "serve": "does not end: tests/fedlingua/desk/cli/test_serve.py",
     "track": "needs an extra: tests/fedlingua/desk/cli/test_track.py",
     "doctor": "tells of this machine, which may lack something: tests/fedlingua/desk/cli/test_doctor.py",
-    "memory": "needs a trained model: tests/fedlingua/desk/test_memory.py",
+    "memory": "needs a trained model: tests/fedlingua/desk/translating/test_memory.py",
     "personalize": "needs a trained model: tests/fedlingua/personalization",
     "corpus prepare": "needs downloads: tests/fedlingua/desk/cli/test_corpus.py",
     "finetune ner": "trains: tests/fedlingua/desk/cli/test_finetune.py",
@@ -99,7 +99,7 @@ NOT_RUN = {
     "site check": "loads a backbone: tests/fedlingua/desk/cli/test_site.py",
     "site start": "does not end: tests/fedlingua/desk/cli/test_site.py",
     "site export": "needs a delivery: tests/fedlingua/desk/cli/test_site.py",
-    "site memory": "needs a delivery: tests/fedlingua/desk/test_memory.py",
+    "site memory": "needs a delivery: tests/fedlingua/desk/translating/test_memory.py",
     "site translate": "needs a delivery: tests/fedlingua/desk/cli/test_site.py",
 }
 """Command -> why its example is only read here, and who runs it."""

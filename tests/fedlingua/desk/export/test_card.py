@@ -13,7 +13,7 @@ from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.desk.export.card import model_card
 from fedlingua.desk.export.facts import facts, licence_of, public_name
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.models import RunModels
+from fedlingua.desk.translating.models import RunModels
 from tests.fedlingua.conftest import RunOf
 
 

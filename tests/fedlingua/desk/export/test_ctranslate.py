@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.models import RunModels
+from fedlingua.desk.translating.models import RunModels
 from tests.fedlingua.conftest import RunOf
 from tests.translated_runs import translator_of_site
 

@@ -16,8 +16,8 @@ from fedlingua.common.languages import Direction
 from fedlingua.desk.export.adapter import load_adapter, read_adapter
 from fedlingua.desk.export.forms import FILE, check_form, check_place
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.models import RunModels
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.models import RunModels
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua_demo import phrasebook
 from tests.fedlingua.conftest import RunOf

@@ -9,8 +9,8 @@ import pytest
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.models import RunModels
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.models import RunModels
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.settings.experiment import default_run_config
 from tests.federations import TWO_SITES
 from tests.in_process import run

@@ -9,12 +9,12 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
-from fedlingua.desk.decoding import Decoding
-from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving.api import application
 from fedlingua.desk.serving.guard import Guard, Limits
 from fedlingua.desk.serving.listening import listen, url_of
 from fedlingua.desk.serving.models import Models
+from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.models import RunModels
 
 LIMITS = Limits(sentences=20, characters=200, waiting=8, timeout_s=30.0)
 

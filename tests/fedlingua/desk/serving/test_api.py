@@ -11,11 +11,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedlingua.common.languages import Direction
-from fedlingua.desk.decoding import Decoding
-from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving import api
 from fedlingua.desk.serving.batching import Batcher
 from fedlingua.desk.serving.models import Models
+from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.models import RunModels
 from tests.in_process import run
 from tests.translated_runs import translator_of_direction, translator_of_site
 

@@ -7,8 +7,8 @@ from concurrent.futures import CancelledError
 import pytest
 
 from fedlingua.common.languages import Direction
-from fedlingua.desk.models import TrainedModel
 from fedlingua.desk.serving.batching import SENTENCES_AT_ONCE, Batcher, ClosedError, FullError
+from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.decoding import Decoding
-from fedlingua.desk.models import TrainedModel, check_translates
+from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.models import TrainedModel, check_translates
 from fedlingua.exchange.tensors import Tensors, check_tensors
 
 if TYPE_CHECKING:  # options are checked without loading torch
-    from fedlingua.desk.memory_store import Memory
+    from fedlingua.desk.translating.memory_store import Memory
 
 
 class Translator:
@@ -39,7 +39,7 @@ class Translator:
         tensors = model.load() if model.load else {}  # missing tensors are reported before the backbone loads
         import torch  # after all that can be refused without it
 
-        from fedlingua.desk.terms import Terms
+        from fedlingua.desk.translating.terms import Terms
 
         if decoding.threads:
             torch.set_num_threads(decoding.threads)
@@ -80,7 +80,7 @@ class Translator:
         if is_new or file != self._memory_file:
             self.memory, self._memory_file = None, file
             if file.name:
-                from fedlingua.desk.memory_store import Memory
+                from fedlingua.desk.translating.memory_store import Memory
 
                 memory = Memory.load(file, self.fingerprint()).to(self.trainable.model.device)
                 self.memory = memory if memory.mixing.weight else None

@@ -9,7 +9,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.models import RunModels
+from fedlingua.desk.translating.models import RunModels
 
 
 def test_sites_and_clusters_answer_under_their_names(finished_run: Path) -> None:

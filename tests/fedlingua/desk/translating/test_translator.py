@@ -6,8 +6,8 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.models import TrainedModel
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating.models import TrainedModel
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from tests.in_process import run
 from tests.translated_runs import translator_of_direction, translator_of_site

@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.glossary import folded, pattern, read_glossary
+from fedlingua.desk.translating.glossary import folded, pattern, read_glossary
 
 DE_EN = Direction("de", "en")
 TBX = """<?xml version="1.0"?>

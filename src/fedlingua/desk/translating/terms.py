@@ -21,7 +21,7 @@ from transformers import LogitsProcessor, PreTrainedModel
 from fedlingua.backbones.codec import Codec
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, without_spaces
-from fedlingua.desk.glossary import Term, folded, pattern, read_glossary
+from fedlingua.desk.translating.glossary import Term, folded, pattern, read_glossary
 
 BONUSES = (3.0, 6.0, 12.0)
 """In nats, tried one after the other."""

@@ -1,4 +1,4 @@
-"""Build a site's memory (`fedlingua.desk.memory_store`) from its text, choose its lambda, and store it beside the model."""
+"""Build a site's memory (`fedlingua.desk.translating.memory_store`) from its text, choose its lambda, and store it beside the model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,11 +7,11 @@ from fedlingua.common.errors import RunError
 from fedlingua.corpora.simulated import all_texts, texts_without_leaks
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import SiteText
-from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.personalization.start import check_text_is_here, texts_of_site
+from fedlingua.desk.translating.models import RunModels, TrainedModel
 
 if TYPE_CHECKING:  # a memory that cannot be built is refused without loading torch
-    from fedlingua.desk.decoding import Search
+    from fedlingua.desk.translating.decoding import Search
 
 DEV_SENTENCES = 150
 """Dev sentences that lambda is chosen on; they are translated once for each lambda."""
@@ -38,10 +38,10 @@ def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int 
     Raises:
         RunError: No train or dev text, or an unsuitable backbone. ConfigError: So many keys need faiss, which is not installed.
     """
-    from fedlingua.desk.decoding import Decoding
-    from fedlingua.desk.memory_making import choose, choose_mixings, make_memory
-    from fedlingua.desk.memory_store import Memory
-    from fedlingua.desk.translator import Translator
+    from fedlingua.desk.translating.decoding import Decoding
+    from fedlingua.desk.translating.memory_making import choose, choose_mixings, make_memory
+    from fedlingua.desk.translating.memory_store import Memory
+    from fedlingua.desk.translating.translator import Translator
     from fedlingua.evaluation.scores import bleu_score, score_sums
     from fedlingua.training.translation import encode_pairs
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.desk.memory_store import FAISS_FROM, Memory, Mixing, agreed, faiss_index, feed_forward_inputs
+from fedlingua.desk.translating.memory_store import FAISS_FROM, Memory, Mixing, agreed, faiss_index, feed_forward_inputs
 from fedlingua.training.batches import IGNORED, by_tokens
 from fedlingua.training.outputs import decoder_output, output_head
 from fedlingua.training.translation import PairExample

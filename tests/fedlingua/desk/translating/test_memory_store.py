@@ -14,10 +14,10 @@ from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.desk import memory_making
-from fedlingua.desk import memory_store as memory_module
-from fedlingua.desk.memory_making import choose, choose_mixings, make_memory, principal_axes, quantized
-from fedlingua.desk.memory_store import Memory, Mixing, feed_forward_inputs, mixed
+from fedlingua.desk.translating import memory_making
+from fedlingua.desk.translating import memory_store as memory_module
+from fedlingua.desk.translating.memory_making import choose, choose_mixings, make_memory, principal_axes, quantized
+from fedlingua.desk.translating.memory_store import Memory, Mixing, feed_forward_inputs, mixed
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import bleu_score, score_sums
 from fedlingua.training.translation import PairExample, encode_pairs

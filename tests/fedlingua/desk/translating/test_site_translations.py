@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import CorpusError, RunError
-from fedlingua.desk.site_translations import read_files, read_site_translations, read_translations
+from fedlingua.desk.translating.site_translations import read_files, read_site_translations, read_translations
 
 HEADER = "source\treference\tbase\thypothesis\n"
 

@@ -9,14 +9,14 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.desk import memory_making
 from fedlingua.desk.cli.app import app
-from fedlingua.desk.decoding import Decoding
-from fedlingua.desk.memory import remember, text_of_run
-from fedlingua.desk.memory_store import Memory
-from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.serving.models import Models
-from fedlingua.desk.translator import Translator
+from fedlingua.desk.translating import memory_making
+from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.memory import remember, text_of_run
+from fedlingua.desk.translating.memory_store import Memory
+from fedlingua.desk.translating.models import RunModels, TrainedModel
+from fedlingua.desk.translating.translator import Translator
 from tests.federations import FOUR_SITES
 from tests.translated_runs import translator_of_site
 

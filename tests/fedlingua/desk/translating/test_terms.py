@@ -9,7 +9,7 @@ import torch
 from fedlingua.backbones.load import Backbone
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.terms import Terms, _begun, _Bonus
+from fedlingua.desk.translating.terms import Terms, _begun, _Bonus
 from fedlingua.evaluation.decode import translate
 
 DE_FR = Direction("de", "fr")
