@@ -30,7 +30,7 @@ from fedlingua.selection.masks import Selection
 from strategies.aggregation.coded import given, stretch
 from strategies.aggregation.mean import State, start_everywhere
 from strategies.aggregation.robust import norm_clip
-from strategies.aggregation.updates import Update, scaled_down
+from strategies.aggregation.updates import Update, moved, scaled_down
 from strategies.checks.contents import Evaluation, Expected, Training, parse_evaluation, parse_training
 from strategies.checks.norms import Change
 from strategies.checks.outliers import MOST_STEPS, Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
@@ -65,8 +65,8 @@ class SiteStrategy(Rounds):
         return {spec.name: own[spec.part][spec.name] for spec in self.tensor_set.specs}
 
     def training_start(self, site: str) -> NamedTensors:
-        """Return the tensors that a site's training starts from in this round, and that its update is measured against."""
-        return self.model_for(self.sent, site)
+        """Return the tensors that a site's training started from, and that its update is measured against."""
+        return self.model_for(self.starts.get(site, self.sent), site)
 
     def averaged_clusters(self) -> Iterator[tuple[Part, str, tuple[str, ...]]]:
         """Yield (part, cluster, its sites) of the parts that have tensors."""
@@ -114,6 +114,7 @@ class SiteStrategy(Rounds):
         """Make a request for each available site: its clusters' part of `arrays`, and `config` if any."""
         self.sent, packed, messages = state_of(arrays, self.state), Packed(), []
         for site in self.phases.available(grid, "train"):
+            self.starts.pop(site, None)
             messages.append(self._request(self.train_message, site, server_round, server_round - 1))
             messages[-1].content[protocol.ARRAYS] = pack(self.model_for(self.sent, site), self.tensor_set, packed)
             if config:
@@ -132,14 +133,15 @@ class SiteStrategy(Rounds):
 
     def checked(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
         """Return the updates to aggregate, in federation order. Updates that no honest site can have sent are left out, too long ones
-        are scaled down, and both are recorded. A site whose update is left out still counts for the quorum and is not set aside.
+        are scaled down, and both are recorded. A site whose update is left out still counts for the quorum and is not set aside. The
+        change of an update that began in an earlier round is added to this round's tensors, scaled down by its age.
 
         Raises:
             RunError, RoundSkippedError: The updates of most sites are left out, and the others are too few for the quorum.
         """
         parsed = {reply.site: reply.parsed for reply in replies}
         updates = {site: training.update for site, training in parsed.items()}
-        judged = self._judged(number, {site: (training.sums, training.change) for site, training in parsed.items()})
+        judged = self._judged({site: (training.sums, training.change) for site, training in parsed.items()})
         for site, verdict in judged.items():
             if verdict.factors is None:
                 failure = Failure(updates.pop(site).site, f"left out: {verdict.reason}")
@@ -153,7 +155,23 @@ class SiteStrategy(Rounds):
                 updates[site] = self._scaled(updates[site], np.full(len(self.tensor_set.specs), factor))
         if 2 * len(updates) < len(parsed):
             self.phases.need_quorum(updates, self.update_phase)
-        return updates
+        return {site: self._current(number, update) for site, update in updates.items()}
+
+    def _current(self, number: int, update: Update) -> Update:
+        """Return an update as one of this round: w + s(t) (w_i - w'), with w' the tensors that site i got t rounds ago, w this round's
+        and s(t) = (1 + t)^(-1/2) (Nguyen et al. 2022, algorithm 1 and section 5)."""
+        if update.site not in self.starts:
+            return update
+        staleness = number - self.asked_in(update.site)
+        self.phases.record.of(update.site)["staleness"] = staleness
+        now = flat_parts(self.model_for(self.sent, update.site), self.tensor_set)
+        start = flat_parts(self.training_start(update.site), self.tensor_set)
+        return moved(update, start, now, (1 + staleness) ** -0.5)
+
+    def asked_in(self, site: str) -> int:
+        """Return the round in which a site began the training that it has answered."""
+        task, _ = self.phases.asked[site]
+        return task.round
 
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
         """Return the state that `aggregate_train` makes of the accepted updates."""
@@ -167,7 +185,7 @@ class SiteStrategy(Rounds):
         if metrics is not None:
             self.result.train_metrics_clientapp[number] = metrics
         for reply in accepted:
-            self.progress.stages.setdefault(reply.site, {})[number] = self.attempt
+            self.progress.stages.setdefault(reply.site, {})[self.asked_in(reply.site)] = self.attempt
             if self.travels:
                 self.progress.digests[reply.site] = reply.parsed.digest
         return state
@@ -209,6 +227,8 @@ class SiteStrategy(Rounds):
     def measured(self, number: int, replies: Sequence[tuple[Message, str, Sums]]) -> None:
         """Record the sites' dev losses after a round, and pass them to `aggregate_evaluate`."""
         losses = {site: sums for _, site, sums in replies}
+        if self.settings.async_buffer:  # a site that trains meanwhile counts with what it measured last
+            losses = {**self.progress.dev_losses.get(max(self.progress.dev_losses, default=0), {}), **losses}
         self.progress.dev_losses[number], self.progress.pending = losses, None
         messages = []
         for message, _, sums in replies:
@@ -238,24 +258,25 @@ class SiteStrategy(Rounds):
         about, earlier = self.registry.about[site], self.progress.digests.get(site)
         most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
         dev = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
-        measures, seconds = self.progress.pending is not None, self.phases.most_seconds
+        measures, seconds = self.progress.pending is not None, self.phases.most_seconds(site)
         return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, seconds, measures, dev)
 
     def _probed(self, site: str) -> Sums | None:
         """Return the sums of a site's probe if the run has probes, since a later reply does not repeat them; else None."""
         return None
 
-    def _judged(self, number: int, changes: Mapping[str, tuple[Sums, Change]]) -> dict[str, Verdict]:
+    def _judged(self, changes: Mapping[str, tuple[Sums, Change]]) -> dict[str, Verdict]:
         """Return site -> verdict for updates to leave out or scale down; store the lengths of the others for later rounds."""
         settings, names, distances = self.settings, self.tensor_set.names, dict[str, Distance]()
         verdicts, furthest = dict[str, Verdict](), 1.0
         for site, (sums, change) in changes.items() if self.travels and settings.max_update_ratio else ():
             steps = int(min(sums["steps"], sums.get("num_examples", math.inf)))  # a step has at least one example
-            rates = learning_rates(settings, number, max(1, steps))
+            began = self.asked_in(site)
+            rates = learning_rates(settings, began, max(1, steps))
             # An averaged Adam may have more steps behind it than this site's own.
-            before = {"fresh": 0, "kept": (number - 1) * len(rates), "averaged": MOST_STEPS}[settings.optimizer_state]
-            fall = highest_rate_before(settings, number, len(rates)) / float(rates.mean())
-            furthest = max(furthest, further := stretch(settings.code_up, number, fall))
+            before = {"fresh": 0, "kept": (began - 1) * len(rates), "averaged": MOST_STEPS}[settings.optimizer_state]
+            fall = highest_rate_before(settings, began, len(rates)) / float(rates.mean())
+            furthest = max(furthest, further := stretch(settings.code_up, began, fall))
             if reason := out_of_reach(change, further * rates, settings, names, before):
                 verdicts[site] = Verdict(reason)
             elif change.sent.any():

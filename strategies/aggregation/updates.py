@@ -143,6 +143,30 @@ def scaled_down(update: Update, start: Mapping[str, Flat], factors: Numbers) -> 
     return replace(update, tensors=Joined(parts, tensors.chosen))
 
 
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """onto + factor x (numbers - start) in float32."""
+
+    numbers: Flat
+    start: Flat
+    onto: Flat
+    factor: float
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, chosen: slice) -> Numbers:
+        return self.onto[chosen] + np.float32(self.factor) * (self.numbers[chosen] - self.start[chosen])
+
+
+def moved(update: Update, start: Mapping[str, Flat], onto: Mapping[str, Flat], factor: float) -> Update:
+    """Return the update with its change since `start` scaled and added to `onto` instead. start, onto: Part -> numbers."""
+    tensors = update.tensors
+    assert isinstance(tensors, Joined), "as updates come off the wire"
+    parts = {part: Moved(numbers, start[part], onto[part], factor) for part, numbers in tensors.parts.items()}
+    return replace(update, tensors=Joined(parts, tensors.chosen))
+
+
 # --- Files -------------------------------------------------------------------------------------------------------------------
 
 

@@ -81,6 +81,8 @@ class Rounds(Strategy):
         self.run_id, self.attempt = str(run.get("id", "")), int(run.get("attempt", 1))
         self.state = self.sent = State({})
         """`sent`: the state that the current round's requests carry, like `current_arrays` of Flower's FedAdam."""
+        self.starts: dict[str, State] = {}
+        """Site -> the state of an earlier round that it trains from, under `async.buffer`."""
         self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
         self.scores: dict[str, Scores] = {}
         everybody, self._drawn = of.registry.expected, list[set[str]]()
@@ -172,6 +174,7 @@ class Rounds(Strategy):
                     self.evaluate(state, number, grid)
                 self.progress.pending = None
         finally:
+            self.starts = {site: self.starts.get(site, self.sent) for site in self.phases.busy}
             self.sent = State({})
             self.update_files.clear()
         self._store(replace(state, round=number), num_rounds, time.monotonic() - started)
@@ -189,7 +192,7 @@ class Rounds(Strategy):
 
     def is_measured_now(self, number: int) -> bool:
         """Return whether separate messages measure it, because no later request is sure to carry the same tensors."""
-        all_are_asked = self.evaluates_with_training and self._draws is None
+        all_are_asked = self.evaluates_with_training and self._draws is None and not self.settings.async_buffer
         no_other = number == self.phases.num_rounds or not all_are_asked or self.progress.may_end(number, *self._patience)
         return self.is_measured(number) and no_other
 

@@ -22,7 +22,7 @@ from strategies.rounds.flower_records import site_of
 from strategies.rounds.holdings import Holdings
 from strategies.rounds.record import RoundRecord
 from strategies.rounds.registration import Registry, sites_json
-from strategies.rounds.replies import Failure, Reply, Unreadable, bad_reply, in_order, pull_one, replies_to
+from strategies.rounds.replies import Asked, Failure, Reply, Unreadable, bad_reply, in_order, pull_one, replies_to
 from strategies.rounds.traffic import FILE as TRAFFIC
 from strategies.rounds.traffic import FP32, Counts, kind_of
 
@@ -47,7 +47,12 @@ class _Unanswered:
 
 
 class Phases:
-    """The phases of a run, round after round. `record` is that of the current round. Remembers which sites have not answered yet."""
+    """The phases of a run, round after round. `record` is that of the current round. Remembers which sites have not answered yet.
+
+    Attributes:
+        training: Under `async.buffer`, message -> the site that trains on it while rounds go on.
+        asked: Site -> its last request, and when it was sent, by the monotonic clock.
+    """
 
     def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, progress: Progress, holdings: Holdings) -> None:
         self.settings, self.registry, self.folder = settings, registry, folder
@@ -57,6 +62,8 @@ class Phases:
         """Sites whose last reply was bad."""
         self._unanswered: dict[str, _Unanswered] = {}
         self._pauses: dict[str, float] = {}
+        self.training: dict[str, Asked] = {}
+        self.asked: dict[str, tuple[Task, float]] = {}
         self._last_reply: float | None = None
 
     def begin_round(self, number: int, num_rounds: int, drawn: Collection[str] | None = None) -> None:
@@ -69,10 +76,15 @@ class Phases:
         self._before: Counts = self.registry.traffic.counts.copy()
         self._round_began = time.monotonic()
 
+    def most_seconds(self, site: str) -> float:
+        """Return the most seconds that a site can have worked for this round so far, with a margin for clocks that differ."""
+        _, asked = self.asked.get(site, (None, self._round_began))
+        return 1.1 * (time.monotonic() - min(asked, self._round_began)) + 5.0
+
     @property
-    def most_seconds(self) -> float:
-        """The most seconds that a site can have worked in this round so far, with a margin for clocks that differ."""
-        return 1.1 * (time.monotonic() - self._round_began) + 5.0
+    def busy(self) -> set[str]:
+        """The sites that train while rounds go on."""
+        return {each.site for each in self.training.values()}
 
     def note(self, text: str) -> None:
         self.folder.event("note", text=text)
@@ -94,7 +106,8 @@ class Phases:
             self.note(f"site {site} has joined")
             self.folder.write("sites.json", sites_json(self.registry))
         self._pull_late_replies(grid)
-        available = []
+        self.training = {number: each for number, each in self.training.items() if each.site in connected}
+        available, busy = [], self.busy if phase != "finish" else set[str]()  # the last message may wait behind a training
         for site in self.wanted(phase):
             if self._is_aside(site):
                 count = self.progress.bad_replies[site]
@@ -104,7 +117,7 @@ class Phases:
                 self.record.fail(Failure(site, "its node is not connected", "away"), phase)
             elif site in self._unanswered:  # it would begin the next message only after its current one
                 self.record.fail(Failure(site, "still owes the reply to an earlier message, so it is not asked", "late"), phase)
-            else:
+            elif site not in busy:
                 available.append(site)
         return available
 
@@ -150,7 +163,7 @@ class Phases:
         gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
             asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
-            needed = 0 if waits_for_all else quorum - len(good)
+            needed = 0 if waits_for_all and not self._is_buffered(phase) else quorum - len(good)
             answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
             good |= answered
             if lost:  # these sites lost tensors that their request named by hash, and are sent the tensors
@@ -186,24 +199,28 @@ class Phases:
         failures: list[Failure] = []
         self._refused.clear()
         self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=len(sites))
-        tasks = {site: Task.of(message.content.config_records[protocol.TASK]) for site, message in messages.items()}
+        for site, message in messages.items():
+            self.asked[site] = Task.of(message.content.config_records[protocol.TASK]), time.monotonic()
         whole, types = self.holdings.name(messages), {site: kind_of(message) for site, message in messages.items()}
-        for site in tasks:
+        for site in sites:
             self.record.of(site)["downlink_bytes"] += message_bytes(messages[site])
             self.registry.traffic.counts[site, types[site], FP32] += whole[site]
-        measures = any(task.measure is not None for task in tasks.values())
+        measures = any(self.asked[site][0].measure is not None for site in sites)
         started, deadline_s = time.monotonic(), self.settings.deadline_of(phase, measures)
 
         def on_sent() -> None:
             if self._last_reply is not None:
                 self.record.pause_s[phase] = round(time.monotonic() - self._last_reply, 3)
 
-        def is_hopeless(waiting: int) -> bool:
+        def is_over(waiting: int) -> bool:
+            if self._is_buffered(phase):
+                return len(good) >= needed
             # Sites that reported a failure may be asked again, so they still count as possible good replies.
             hopeful = sum(failure.kind in _MAY_BE_ASKED_AGAIN for failure in failures) if asks_again else 0
             return len(good) + waiting + hopeful < needed
 
-        for site, reply in replies_to(grid, messages, deadline_s, lambda _: most_bytes, on_sent, is_hopeless):
+        outstanding = self.training if self._is_buffered(phase) else None
+        for site, reply in replies_to(grid, messages, deadline_s, lambda _: most_bytes, on_sent, is_over, outstanding):
             if isinstance(reply, Failure):
                 failures.append(reply)
                 continue
@@ -211,7 +228,7 @@ class Phases:
             size = message_bytes(reply)
             self.record.of(site)["uplink_bytes"] += size
             try:
-                check_task(reply, tasks[site])
+                check_task(reply, self.asked[site][0])
                 good[site] = Reply(site, reply, parsed := parse(site, reply, size))
                 self.holdings.confirm(site)
             except (RunError, OSError):
@@ -232,7 +249,7 @@ class Phases:
         for site in good:
             self._pauses.pop(site, None)
         lost: set[str] = set()
-        for failure in in_order(failures, sites):
+        for failure in in_order(failures, self.registry.expected):
             if failure.kind == "not held" and self.holdings.forget(failure.site):
                 lost.add(failure.site)
                 self.note(f"site {failure.site} is sent everything: {failure.reason}")
@@ -257,8 +274,14 @@ class Phases:
         if self._is_aside(failure.site):
             self.note(f"site {failure.site} is set aside: {count} of its replies were refused")
 
+    def _is_buffered(self, phase: Phase) -> bool:
+        """Whether a phase ends with a number of updates, and sites work on."""
+        return phase == "train" and self.settings.async_buffer > 0
+
     def quorum(self, phase: Phase) -> int:
-        """Return the number of good replies that a phase needs."""
+        """Return the number of good replies that a phase needs. A site that is busy while rounds go on cannot measure."""
+        if self.settings.async_buffer and phase != "finish":
+            return min(self.settings.async_buffer, len(self.wanted(phase))) if phase == "train" else 1
         return max(1, math.ceil(self.settings.quorum * len(self.wanted(phase)) - 1e-9))
 
     def need_quorum(self, good: Collection[str], phase: Phase) -> None:
@@ -273,7 +296,8 @@ class Phases:
         reasons = "; ".join(f"{site}: {reason}" for site, reason in last.items())
         short = (
             f"round {self.record.number}, {phase}: {len(good)} of {len(self.wanted(phase))} sites answered well, "
-            f"quorum = {self.settings.quorum:g} needs {quorum}; missing: {reasons}"
+            f"{f'quorum = {self.settings.quorum:g}' if not self._is_buffered(phase) else 'async.buffer'} needs {quorum}; "
+            f"missing: {reasons}"
         )
         way_on = "bring them back and continue with --resume, or start with a lower quorum"
         if self.settings.below_quorum == "go-on" and phase != "finish":

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast
 
@@ -81,32 +81,47 @@ class Reply(Generic[T]):
     parsed: T
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A message that a site has not answered yet. ends: when it is late, by the monotonic clock."""
+
+    site: str
+    node: int
+    ends: float
+
+
 def replies_to(
     grid: Grid,
     messages: dict[str, Message],
     deadline_s: float,
     most_bytes: Callable[[str], int],
     on_sent: Callable[[], None] = lambda: None,
-    is_hopeless: Callable[[int], bool] = lambda waiting: False,
+    is_over: Callable[[int], bool] = lambda waiting: False,
+    outstanding: dict[str, Asked] | None = None,
 ) -> Iterator[tuple[str, Message | Failure]]:
     """Send `messages` (site -> message) at once, call `on_sent`, and yield replies as they arrive: (site, reply or error).
 
-    Each site is yielded once, and once more for every duplicate. most_bytes: Site -> the upper bound of its reply's size, checked before
-    anything is decoded. is_hopeless: Called with the number of missing replies; if it returns true, waiting ends. Flower names the node of
-    a lost client wrongly, and a node may write anything into a reply, so a reply belongs to the site whose message it was pulled for.
-    `messages` is emptied once they are sent, so that their tensors take no memory while the sites work.
+    Each site is yielded once, and once more for every duplicate. Flower names the node of a lost client wrongly, and a node may write
+    anything into a reply, so a reply belongs to the site whose message it was pulled for. `messages` is emptied once they are sent, so
+    that their tensors take no memory while the sites work.
+
+    Args:
+        most_bytes: Site -> the upper bound of its reply's size, checked before anything is decoded.
+        is_over: Called with the number of missing replies; if it returns true, waiting ends.
+        outstanding: Message -> who was asked earlier and is waited for as well. Messages that are still unanswered when waiting ends
+            before their deadline are left in it, instead of being yielded as failures.
     """
-    if not messages:
-        return
-    nodes = {site: message.metadata.dst_node_id for site, message in messages.items()}
-    # Flower needs a list: a generator would end the run. Arrays that several sites get go to the SuperLink once for the list.
-    ids = list(grid.push_messages(list(messages.values())))
-    messages.clear()
-    on_sent()
-    site_of = {str(number): site for number, site in zip(ids, nodes, strict=True)}
-    ends = time.monotonic() + deadline_s
-    waiting = set(site_of)
-    while waiting and time.monotonic() < ends:
+    waiting: dict[str, Asked] = {} if outstanding is None else outstanding
+    if messages:
+        asked_now = [(site, message.metadata.dst_node_id) for site, message in messages.items()]
+        # Flower needs a list: a generator would end the run. Arrays that several sites get go to the SuperLink once for the list.
+        ids = list(grid.push_messages(list(messages.values())))
+        messages.clear()
+        on_sent()
+        ends = time.monotonic() + deadline_s
+        waiting |= {str(number): Asked(site, node, ends) for number, (site, node) in zip(ids, asked_now, strict=True)}
+    site_of = {number: each.site for number, each in waiting.items()}
+    while waiting:
         for asked in sorted(waiting):
             site = site_of[asked]
             most = most_bytes(site)
@@ -118,14 +133,20 @@ def replies_to(
                     why = why if about else "a reply to a message that was never sent"
                     yield about or "", Failure(about or "unknown", why, "duplicate")
                     continue
-                waiting.discard(asked)
+                del waiting[asked]
                 yield site, _fault(site, reply, asked, most) or cast(Message, reply)
-        if is_hopeless(len(waiting)):
+        for number in [number for number, each in waiting.items() if time.monotonic() >= each.ends]:
+            late = waiting.pop(number)
+            is_here = late.node in set(grid.get_node_ids())
+            where = "though its node is connected" if is_here else "and its node is not connected any more"
+            why = f"no reply within {deadline_s:g} s, {where}"
+            yield late.site, Failure(late.site, why, "late" if is_here else "dead", number)
+        if is_over(len(waiting)):
             break
         if waiting:
-            time.sleep(min(POLL_S, max(0.0, ends - time.monotonic())))
-    for number in waiting:
-        yield site_of[number], _silent(site_of[number], grid, nodes, deadline_s, time.monotonic() >= ends, number)
+            time.sleep(max(0.0, min(POLL_S, min(each.ends for each in waiting.values()) - time.monotonic())))
+    for number, each in waiting.items() if outstanding is None else ():
+        yield each.site, Failure(each.site, "not waited for, since the quorum is out of reach", "not waited for", number)
 
 
 def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message | Unreadable]:
@@ -168,14 +189,6 @@ def bad_reply(site: str, error: Exception) -> Failure:
     """Return the failure of a reply that could not be read, in our own words or by the type of the exception."""
     said = str(error) if isinstance(error, ExchangeError) else f"its records are not those of a reply ({type(error).__name__})"
     return Failure(site, f"bad reply: {said}")
-
-
-def _silent(site: str, grid: Grid, nodes: Mapping[str, int], deadline_s: float, past_deadline: bool, number: str) -> Failure:
-    if not past_deadline:
-        return Failure(site, "not waited for, since the quorum is out of reach", "not waited for", number)
-    if nodes[site] not in set(grid.get_node_ids()):
-        return Failure(site, f"no reply within {deadline_s:g} s, and its node is not connected any more", "dead", number)
-    return Failure(site, f"no reply within {deadline_s:g} s, though its node is connected", "late", number)
 
 
 def first_line(reason: str | None) -> str:

@@ -36,11 +36,19 @@ def sites_needed(settings: Settings) -> int:
 def check_enough(settings: Settings, clusters: Clusters) -> None:
     """Raise ConfigError, which names the first, for clusters with fewer sites in a round than the run's aggregation needs, and for rounds
     of more sites than there are."""
+    buffer = settings.async_buffer
     wanted, everybody = sites_needed(settings), sum(map(len, next(iter(clusters.values())).values()))
     if (drawn := settings.sites_drawn(everybody)) > everybody:
         raise ConfigError(
             f"sites-per-round = {drawn}, and the federation has {everybody} sites; give 0 for all of them, or fewer"
         )
+    if buffer > everybody or 0 < buffer < wanted:
+        few = (
+            f"aggregation = {settings.aggregation!r} needs {wanted} updates"
+            if buffer < wanted
+            else f"there are {everybody} sites"
+        )
+        raise ConfigError(f"async.buffer = {buffer}, and {few}; give a number from {wanted} to {everybody}, or 0 to wait for all")
     for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
         if wanted > 1 and drawn < everybody and (fewest := len(sites) * drawn // everybody) < wanted <= len(sites):
             raise ConfigError(

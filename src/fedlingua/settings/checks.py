@@ -259,10 +259,31 @@ NOT_PRIVATE: dict[str, tuple[Callable[[Settings], bool], str]] = {
 gradients alone, as SCAFFOLD's controls, any Adam's state, selections, codes and a model of one's own by mr-mtl, tells no more."""
 
 
+NOT_BUFFERED: dict[str, tuple[Callable[[Settings], bool], str]] = {
+    "privacy.sum": (lambda s: s.sums_securely, "has masks that cancel in the sum of all its sites only; give 'plain'"),
+    "sites-per-round": (lambda s: s.sites_per_round > 0, "draws whom a round asks, not who answers first; give 0"),
+    "send.rule": (lambda s: s.selected_by != "all", "selects tensors by one round's updates; give 'all'"),
+    "own-model": (lambda s: s.own_model != "none", "keeps a model in step with the rounds; give 'none'"),
+    "private-layers": (lambda s: bool(s.private_layers), "keeps layers in step with the rounds; leave it empty"),
+    "optimizer-state": (
+        lambda s: s.optimizer_state == "averaged",
+        "averages Adam's state of one round; give 'fresh' or 'kept'",
+    ),
+    "scaffold": (lambda s: s.scaffold, "corrects by the gradients of all sites; leave it out"),
+    "sample.replacement": (
+        lambda s: s.draws and not s.sample_replacement,
+        "has a site train on the next examples in every round; give true",
+    ),
+}
+"""Key -> whether its value needs all sites in every round, and why."""
+
+
 def _of_protection(settings: Settings) -> Iterator[str]:
+    """Yield conflicts with secure sums, differential privacy, and rounds that do not wait for all sites."""
     chosen = (
         ("privacy.sum", settings.privacy_sum == "secure", settings.sums_securely, UNSOUND, "'plain'"),
         ("dp.epsilon", settings.dp_epsilon > 0, settings.trains_privately, NOT_PRIVATE, "0"),
+        ("async.buffer", settings.async_buffer > 0, settings.async_buffer > 0 and settings.how.travels, NOT_BUFFERED, "0"),
     )
     for key, is_asked, holds, unsound, none in chosen:
         asked = f"{key} = {getattr(settings, OPTIONS[key].attribute)!r}"

@@ -1,0 +1,112 @@
+"""What rounds that do not wait (`async.buffer`) are worth where one site is ten times slower than the others: BLEU and time.
+
+    PYTHONPATH=. python benchmarks/asynchronous.py [--seeds 2022 2023 2024] [--to experiments/results/benchmarks/kept.jsonl:asynchronous]
+
+Four of the demo's sites train for real, in one process. Time is counted, not waited for: a site's training takes one unit, the slow site's
+ten, the server and the network none, so the figures are those of any machine. Both ways end after the same number of rounds' worth of
+time that dev loss and patience allow; test BLEU is macro over sites, of the federation's best round, before any site chooses.
+"""
+
+import argparse
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Message
+from kept import keep
+
+from fedlingua.exchange import protocol
+from fedlingua.settings.experiment import default_run_config, flat_keys
+from tests.in_process import InProcessGrid, rounds, run_on
+
+ROOT = Path(__file__).parents[1]
+SITES = ("hospital-de", "hospital-pl", "court-de", "court-pl")
+SLOW, TIMES = "court-pl", 10
+
+
+class Clocked(InProcessGrid):
+    """Replies to a training come in after the time that it takes; the clock moves when the server finds nothing."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config, len(SITES))
+        self.now = 0.0
+        self.ready: dict[str, float] = {}
+        self.missed: set[str] = set()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        messages = list(messages)
+        numbers = list(super().push_messages(messages))
+        for number, message in zip(numbers, messages, strict=True):
+            if message.metadata.message_type == protocol.TRAIN:
+                site = message.content.config_records[protocol.TASK]["site"]
+                self.ready[number] = self.now + (TIMES if site == SLOW else 1)
+        return numbers
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        (number,) = message_ids  # as `pull_one` asks
+        if self.ready.get(number, 0) > self.now:
+            if number in self.missed:  # a whole sweep found nothing
+                self.now = min(at for waiting, at in self.ready.items() if waiting in self.replies)
+                self.missed.clear()
+            self.missed.add(number)
+        if self.ready.get(number, 0) > self.now:
+            return []
+        self.missed.clear()
+        return super().pull_messages([number])
+
+
+def federation(folder: Path) -> Path:
+    """Write the four sites' federation file and return its path."""
+    text = (ROOT / "experiments" / "federations" / "phrasebook_trades.toml").read_text(encoding="utf-8")
+    head, *sites = text.split("[[site]]")
+    chosen = [site for site in sites if any(f'"{name}"' in site for name in SITES)]
+    (folder / "four.toml").write_text("[[site]]".join([head, *chosen]), encoding="utf-8")
+    return folder / "four.toml"
+
+
+def played(seed: int, buffer: int, num_rounds: int, to: Path) -> dict[str, float]:
+    """Run one federation and return its figures."""
+    demo = flat_keys(tomllib.loads((ROOT / "experiments" / "demo.toml").read_text(encoding="utf-8")))
+    own = {"federation": str(federation(to)), "seed": seed, "rounds": num_rounds, "async.buffer": buffer, "keep.choose": False}
+    how = {"sample.replacement": True, "evaluate-every": 8 if buffer else 4, "patience": 24 if buffer else 12}
+    config = {**default_run_config(), **demo, **own, **how, "run-dir": str(to / f"{seed}-{buffer}")}
+    grid = Clocked(config)
+    folder = run_on(grid, config)
+    scores, lines = folder.read("scores.json") or {}, rounds(folder)
+    trained = [site for line in lines for site, figures in line["sites"].items() if "train_loss" in figures]
+    sites = {site: about["bleu"] for site, about in scores["sites"].items()}
+    return {
+        "bleu": scores["macro_bleu"],
+        "slow_bleu": sites[SLOW],
+        "dev_loss": min(line["dev_loss"] for line in lines if line["dev_loss"] is not None),
+        "time": grid.now,
+        "rounds": len(lines) - 1,
+        "updates": len(trained),
+        "slow_updates": trained.count(SLOW),
+        "bytes_up": scores["total_bytes"]["up"],
+    }
+
+
+def main() -> None:
+    """Print the figures, and keep them where `--to` says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[2022, 2023, 2024])
+    parser.add_argument("--rounds", type=int, nargs=2, default=[48, 144], metavar=("WAITING", "BUFFERED"))
+    parser.add_argument("--buffer", type=int, default=2)
+    parser.add_argument("--to", type=Path)
+    given = parser.parse_args()
+    ways = {"waiting": (0, given.rounds[0]), "buffered": (given.buffer, given.rounds[1])}
+    with tempfile.TemporaryDirectory() as place:
+        runs = {
+            way: {str(seed): played(seed, buffer, number, Path(place)) for seed in given.seeds}
+            for way, (buffer, number) in ways.items()
+        }
+    mean = {way: {key: sum(run[key] for run in of.values()) / len(of) for key in next(iter(of.values()))} for way, of in runs.items()}
+    ratio = {"time": mean["buffered"]["time"] / mean["waiting"]["time"], "bleu": mean["buffered"]["bleu"] - mean["waiting"]["bleu"]}
+    keep({"buffer": given.buffer, "slow_site_times": TIMES, "mean": mean, "ratio": ratio, "runs": runs}, given.to, "torch", "flwr")
+
+
+if __name__ == "__main__":
+    main()
