@@ -198,7 +198,9 @@ class Phases:
         good: dict[str, Reply[T]] = {}
         failures: list[Failure] = []
         self._refused.clear()
-        self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=len(sites))
+        outstanding = self.training if self._is_buffered(phase) else None
+        awaited = len(sites) + len(outstanding or ())
+        self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=awaited)
         for site, message in messages.items():
             self.asked[site] = Task.of(message.content.config_records[protocol.TASK]), time.monotonic()
         whole, types = self.holdings.name(messages), {site: kind_of(message) for site, message in messages.items()}
@@ -219,7 +221,6 @@ class Phases:
             hopeful = sum(failure.kind in _MAY_BE_ASKED_AGAIN for failure in failures) if asks_again else 0
             return len(good) + waiting + hopeful < needed
 
-        outstanding = self.training if self._is_buffered(phase) else None
         for site, reply in replies_to(grid, messages, deadline_s, lambda _: most_bytes, on_sent, is_over, outstanding):
             if isinstance(reply, Failure):
                 failures.append(reply)
