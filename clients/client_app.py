@@ -194,7 +194,7 @@ def digests(message: Message, node: Node) -> RecordDict:
 @app.query("leaks")
 @_answered
 def leaks(message: Message, node: Node) -> RecordDict:
-    """Count the pairs that contain a sentence on which another site trains; store them if the run leaves them out."""
+    """Count the pairs that contain a sentence on which another site trains; store which, if the run leaves these pairs out."""
     task, key = _compared(message.content.config_records, node)
     leaking = from_record(message.content.array_records[protocol.ARRAYS])[protocol.LEAKING]
     texts = node.texts(task.site, rules_of(message.content.config_records))

@@ -118,7 +118,7 @@ class SecureSite:
         return {**arrays, COUNTERS_PART: masked(counters, secrets, roster, self.site, roster.names, number, bound)}
 
     def shares_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return this site's share from every site for a round: of a survivor's seed or of a lost site's private key, never of both.
+        """Return the shares that this site holds for a round: of each survivor's seed, of each lost site's private key, never of both.
 
         Raises:
             ExchangeError: The survivors are not in the roster's order, lack this site, are too few in total or in a cluster, or differ

@@ -21,7 +21,8 @@ class Grouping:
     """Clusters of sites by their signatures.
 
     Attributes:
-        labels: (sites,), each site's cluster. distances: (sites, sites).
+        labels: (sites,), each site's cluster.
+        distances: (sites, sites).
         merges: (sites - 1, 4), the average-linkage tree as scipy's linkage matrix.
         silhouettes: Number of clusters -> mean silhouette, -1 to 1, for every number tried.
     """

@@ -33,7 +33,8 @@ class Trained:
     Attributes:
         tensors: The tensors after pass `best`, the one with the lowest dev loss; pass 0 stands for the start.
         losses: The dev loss before the first pass and after each pass, in nats per token.
-        rates: The rate of each pass. diverged: The rates at which training diverged.
+        rates: The rate of each pass.
+        diverged: The rates at which training diverged.
     """
 
     tensors: Tensors

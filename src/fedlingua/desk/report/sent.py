@@ -45,11 +45,10 @@ class Spread:
 class Sent:
     """What sites sent, as shares of an update, 0-1. Every mapping is by round and contains only known values.
 
-    Attributes:
-        sites: All sites that sent, in the order of the run's other plots. tensors, numbers: The shares sent.
-        thresholds: Learned, one for all sites. own_thresholds: Fixed or random, one per site. medians: Each site's median deviation.
-        deviations_note: Why deviations are missing, or "".
-        tensor_saving, number_saving: The share not sent, mean over sites and all rounds so far."""
+    sites: All sites that sent, in the order of the run's other plots. tensors, numbers: The shares sent. thresholds: Learned, one for all
+    sites. own_thresholds: Fixed or random, one per site. medians: Each site's median deviation. deviations_note: Why deviations are
+    missing, or "". tensor_saving, number_saving: The share not sent, as a mean over sites and the rounds so far.
+    """
 
     sites: list[str]
     tensors: dict[int, Spread]

@@ -54,7 +54,6 @@ class Figure:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Figure":
-        """Compute the mean and the sample standard deviation."""
         return cls(fmean(values), stdev(values) if len(values) > 1 else 0.0)
 
     @property
