@@ -1,7 +1,7 @@
-"""The ClientApp: turns messages into calls of a site's client, and its results into messages.
+"""The ClientApp: turn messages into calls of a site's client, and their results into messages.
 
-A deployed node handles each message in a process of its own, so heavy modules (torch, transformers and all that import them)
-are imported where they are used: requests about text need none of them.
+A deployed node handles each message in its own process. Heavy modules (torch, transformers and all that import them) are therefore
+imported where they are used, because requests about text need none of them.
 """
 
 import logging
@@ -47,17 +47,17 @@ CLIENTS = {
     "translation": "clients.translation:TranslationClient",
     "masked-language": "clients.masked_language:MaskedLanguageClient",
 }
-"""`task` -> the class of its client; one line for each task. A run's option `client` may name another class."""
+"""`task` -> its client class. A run's option `client` may name another class."""
 SITE_FAILED = 100
-"""Code of an error reply; its reason is a message worded by the site."""
+"""Code of an error reply whose reason the site has written."""
 Records = Mapping[str, ConfigRecord]
 
 
 def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Message, Context], Message]:
     """Turn an exception into an error reply.
 
-    Only our own messages leave the site. Of any other exception only the type does, because its text may quote a sentence; the site's
-    log then has the type and the place in the code. A deployed site replies once its audit log has the message.
+    Only the messages of our own exceptions leave the site. Of any other exception only the type does, because its text may quote a
+    sentence; the site's log then has the type and the place in the code. A deployed site replies only after writing its audit log.
     """
 
     def answer(message: Message, context: Context) -> Message:
@@ -73,7 +73,7 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
             _log.info("%s: done", about)
         except FedlinguaError as error:
             _log.error("%s: %s", about, error)
-            # Our own messages quote no text, but they may name a file: a deployed site sends only an ExchangeError's.
+            # Our own messages quote no text, but they may name a file, so a deployed site sends only those of an ExchangeError.
             leaves = isinstance(error, ExchangeError) or not is_deployed(context)
             words = f": {error}" if leaves else "; the site's log has the rest"
             code = protocol.NOT_HELD if isinstance(error, NotHeldError) else SITE_FAILED
@@ -100,7 +100,7 @@ def _logged(message: Message, context: Context, reply: Message, note: Mapping[st
 
 
 def _num_tensors(node: Node, content: RecordDict) -> int:
-    """Count the tensors in a reply; of an update, those of which any number is sent."""
+    """Count the tensors in a reply; a tensor of an update counts if any of its numbers is sent."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if not record or protocol.METRICS not in content:
         return len(record)
@@ -115,7 +115,7 @@ def _about(records: Records, kind: str) -> str:
 
 @lru_cache(maxsize=1)
 def _trainable(settings: Settings) -> "Trainable":
-    """Build the run's model, once for each process; every message then overwrites all tensors that an earlier one trained."""
+    """Build the run's model once per process; every message overwrites all tensors that an earlier one trained."""
     from fedlingua.exchange.trainable import build_trainable
 
     return build_trainable(settings)
@@ -149,7 +149,7 @@ def describe(message: Message, node: Node) -> RecordDict:
 
 
 def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
-    """Return a site's directions and its totals over all texts: sentences read, used, dropped and by split, hook failures."""
+    """Return a site's directions and its totals over all texts: sentences read, kept, dropped and in each split; hook failures."""
     account = reduce(add, (text.account for text in texts))
     about = ConfigRecord({"directions": [str(text.direction) for text in texts], "read": account.read, "kept": account.kept})
     about["reasons"], about["dropped"] = list(account.dropped), list(account.dropped.values())
@@ -164,7 +164,7 @@ def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
 @app.query("signature")
 @_answered
 def signature(message: Message, node: Node) -> RecordDict:
-    """Return this site's signatures, from which clusters are made: gradients of one adapter a part, or their private form."""
+    """Return this site's signatures for clustering: the gradient of one adapter per part, or its private form."""
     from clients.signature import signature as signature_of
 
     task, client = _client(message.content.config_records, node)
@@ -178,7 +178,7 @@ def signature(message: Message, node: Node) -> RecordDict:
 @app.query("digests")
 @_answered
 def digests(message: Message, node: Node) -> RecordDict:
-    """Return keyed hashes of this site's sentences, to be compared with those of other sites."""
+    """Return keyed hashes of this site's sentences, for comparison with other sites'."""
     task, key = _compared(message.content.config_records, node)
     texts = node.texts(task.site, rules_of(message.content.config_records))
     _check_text(node, texts)
@@ -194,7 +194,7 @@ def digests(message: Message, node: Node) -> RecordDict:
 @app.query("leaks")
 @_answered
 def leaks(message: Message, node: Node) -> RecordDict:
-    """Count the pairs with a sentence that another site trains on; store which, if the run leaves them out."""
+    """Count the pairs that contain a sentence on which another site trains; store which, if the run leaves these pairs out."""
     task, key = _compared(message.content.config_records, node)
     leaking = from_record(message.content.array_records[protocol.ARRAYS])[protocol.LEAKING]
     texts = node.texts(task.site, rules_of(message.content.config_records))
@@ -207,11 +207,7 @@ def leaks(message: Message, node: Node) -> RecordDict:
 
 
 def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
-    """Return the task of a request that compares sites' text, and the key of the hashes.
-
-    Raises:
-        ExchangeError: The run does not compare text, the node does not host the site, or the site has no key.
-    """
+    """Return the task of a request that compares sites' text, and the hash key; raise ExchangeError if the run compares none."""
     if node.settings.overlap == "off":
         raise ExchangeError("asked for hashes of this site's sentences, but overlap = 'off' in this run")
     return _hosted_task(records, node), node.overlap_key()
@@ -223,7 +219,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 @app.query("keys")
 @_answered
 def keys(message: Message, node: Node) -> RecordDict:
-    """Return this site's public keys for the secure sums of an attempt, one for each round."""
+    """Return this site's public keys for an attempt's secure sums, one per round."""
     task = _hosted_task(message.content.config_records, node)
     return _secured(task, _secure(task, node).keys(node.settings.rounds))
 
@@ -231,7 +227,7 @@ def keys(message: Message, node: Node) -> RecordDict:
 @app.query("shares")
 @_answered
 def shares(message: Message, node: Node) -> RecordDict:
-    """Accept the roster of the secure sums and return shares of this site's secrets, sealed for the sites that hold them."""
+    """Accept the roster of the secure sums and return the shares of this site's secrets, each sealed for its holder."""
     task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
     return _secured(task, _secure(task, node).shares(dict(record)))
 
@@ -239,13 +235,13 @@ def shares(message: Message, node: Node) -> RecordDict:
 @app.train("unmask")
 @_answered
 def unmask(message: Message, node: Node) -> RecordDict:
-    """Return this site's shares, with which the server takes the masks off a round's sums."""
+    """Return the shares from which the server removes the masks of a round's sums."""
     task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
     return _secured(task, _secure(task, node).shares_of(dict(record)))
 
 
 def _secure(task: Task, node: Node) -> "SecureSite":
-    """Return a site's side of the secure sums; raise ExchangeError if the run has none."""
+    """Return the site's side of the secure sums; raise ExchangeError if the run has none."""
     from clients.secure_sum import SecureSite
 
     if not node.settings.sums_securely:
@@ -266,7 +262,7 @@ def _secured(task: Task, record: Mapping[str, Any]) -> RecordDict:
 @app.train()
 @_answered
 def train(message: Message, node: Node) -> RecordDict:
-    """Train one round for one site and send its update or the selected part; measure an earlier round first if asked."""
+    """Train one round for one site and return its update or the selected part of it; first measure an earlier round if asked."""
     task, client = _client_to_train(message.content.config_records, node)
     received = client.received.receive(message.content)
     reply = _reply(task)
@@ -294,7 +290,7 @@ def train(message: Message, node: Node) -> RecordDict:
 @app.train("probe")
 @_answered
 def probe(message: Message, node: Node) -> RecordDict:
-    """Train one round; the update is stored here until the server has computed the threshold from all sites' losses."""
+    """Train one round and store the update until the server has computed the threshold from all sites' losses."""
     from clients.selection import SiteSelection
 
     task, client = _client_to_train(message.content.config_records, node)
@@ -318,7 +314,7 @@ def send(message: Message, node: Node) -> RecordDict:
 @app.evaluate()
 @_answered
 def evaluate(message: Message, node: Node) -> RecordDict:
-    """Measure the dev loss of the model that one site would use now; if asked, also the threshold's slope."""
+    """Measure the dev loss of the model that the site would use now; if asked, also the loss's slope with respect to the threshold."""
     task, client = _client(message.content.config_records, node)
     received = client.received.receive(message.content)
     reply = _reply(task, client.measure(received, task))
@@ -339,7 +335,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
 @app.evaluate("finish")
 @_answered
 def finish(message: Message, node: Node) -> RecordDict:
-    """Choose the model that the site keeps, given the best round's tensors, and score it: the run's last request to a site."""
+    """Given the best round's tensors, choose the model that the site keeps, and score it. This is the run's last request to a site."""
     from fedlingua.personalization.choice import CANDIDATES
 
     task, client = _client(message.content.config_records, node)
@@ -367,7 +363,7 @@ def finish(message: Message, node: Node) -> RecordDict:
     return records
 
 
-# --- What requests and replies have in common -----------------------------------------------------------------------------
+# --- Shared by several requests -------------------------------------------------------------------------------------------
 
 
 def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":

@@ -1,6 +1,6 @@
-"""The guard of a deployed site: approval, limits, one reply to each request, a time limit, the audit log.
+"""The guard of a deployed site: approval, limits, one reply per request, a time limit, the audit log.
 
-Without stored replies a server could average noise away, ask about many models instead of one, or go back to earlier rounds.
+Replies are stored, so that a server cannot average noise away, ask about many models instead of one, or return to earlier rounds.
 """
 
 import json
@@ -35,11 +35,11 @@ from fedlingua.exchange.records import message_bytes
 from fedlingua.settings.config import Settings
 
 NODE = "-node"
-"""Used as the site's name if a message is about no site; site names begin with a letter or a digit."""
+"""Stands for the site's name in messages about no single site; site names begin with a letter or a digit."""
 MOST_WORDS = 200
-"""At most this many characters of a value that the server sent are copied into a log line."""
+"""The most characters of a value from the server that are copied into a log line."""
 AGAIN_S = 10.0
-"""Seconds between further attempts to stop a message that continues past its time."""
+"""Seconds between repeated attempts to stop a message that has exceeded its time limit."""
 
 
 Answer = tuple[RecordDict, dict[str, Any]]
@@ -47,7 +47,7 @@ Answer = tuple[RecordDict, dict[str, Any]]
 
 
 class Guard:
-    """The checks of one message. asked: The settings as the server gave them. settings: As they take effect at this site."""
+    """The checks of one message. asked: The settings that the server sent. settings: The settings as they take effect at this site."""
 
     def __init__(self, file: SiteFile, asked: Settings, settings: Settings) -> None:
         self.file, self.asked, self.settings = file, asked, settings
@@ -56,11 +56,11 @@ class Guard:
     def answer(
         self, message: Message, flower_run: int, handle: Callable[[], RecordDict], num_tensors: Callable[[RecordDict], int]
     ) -> Answer:
-        """Check a message before any work is done for it, then return its stored reply, or a new one made by `handle`.
+        """Check a message before doing any work for it, then return its stored reply or a new one made by `handle`.
 
         Raises:
-            ExchangeError: The run is not approved, the request is beyond the site's limits, or it comes out of order; names
-                the key, what was asked and what is allowed.
+            ExchangeError: The run is not approved, or the request exceeds the site's limits or is out of order; the message names the
+                key, the requested value and the allowed one.
         """
         limits, kind = self.file.limits, message.metadata.message_type
         run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules_of(message.content.config_records))
@@ -88,7 +88,7 @@ class Guard:
             note = {"sentences": on, "tensors": num_tensors(content)}
             if site != NODE and (spent := self.file.ledger(site).spent):
                 note["epsilon"] = spent
-        if before and before[0].object_id != content.object_id:  # a node that comes back must describe itself as before
+        if before and before[0].object_id != content.object_id:  # a node that rejoins must describe itself as before
             raise ExchangeError(
                 "this site's text or backbone has changed since the run began; resume the run, or start a new one"
             )
@@ -96,7 +96,7 @@ class Guard:
         return content, note
 
     def _check_task(self, task: Task, kind: str) -> None:
-        """Raise ExchangeError for a site that is not hosted here, or a task that a run with these settings does not have."""
+        """Raise ExchangeError if the site is not hosted here or a run with these settings has no such task."""
         if task.site not in (names := [hosted.name for hosted in self.file.sites]):
             raise ExchangeError(f"got a message for site {task.site[:MOST_WORDS]!r}; this node hosts {', '.join(names)}")
         self.file.run_directory(task.run, task.site)  # raises for a run id that could lead out of the state
@@ -109,26 +109,27 @@ class Guard:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
-        """Raise ExchangeError if a text is too small for an answer; count its sentences for the log. texts: As they are used."""
+        """Raise ExchangeError if a text is too small for a reply; count its sentences for the log. texts: The texts as used by the run."""
         self.file.limits.check_text({name: text.splits for name, text in texts.items()}, self.settings)
         for split in SPLITS:
             self._used[split] += sum(len(text.splits[split]) for text in texts.values())
 
     def check_update(self, step_sizes: Callable[[], Sequence[int]]) -> None:
-        """Raise ExchangeError if the update would reveal too much, which noise of `dp.epsilon` prevents however few the steps.
+        """Raise ExchangeError if an update from these steps would reveal too much; under `dp.epsilon` noise prevents that.
 
-        step_sizes: counts the examples of each optimiser step.
+        Args:
+            step_sizes: Counts the examples of each optimiser step.
         """
         if self.settings.how.travels and not self.settings.trains_privately:
             self.file.limits.check_update(step_sizes())
 
 
 class StoredReplies:
-    """The replies of one Flower run: a repeated request gets the same bytes, and no request has two replies.
+    """The replies of one Flower run: a repeated request gets the same bytes, so no request has two replies.
 
-    Every attempt is a Flower run of its own, bound to the approval, run and attempt that it names first. There are at most `max_runs`
-    folders, and the newest three hold their replies. A folder has one file, written once, for each bound value (`run`) and each
-    request (`hospital/0003.train`), and a request's reply lies beside it.
+    Every attempt is its own Flower run, bound to the approval, run and attempt that its first message names. At most `max_runs` folders
+    exist, and only the newest three still hold their replies. A folder has one write-once file for each bound value (`run`) and for each
+    request (`hospital/0003.train`), with the request's reply beside it.
     """
 
     def __init__(self, folder: Path, max_runs: int) -> None:
@@ -139,18 +140,19 @@ class StoredReplies:
     ) -> Answer | None:
         """Record a request; return its stored reply, or None if it has none.
 
-        A request that failed may be repeated, but a different one may not replace it.
+        A failed request may be repeated, but not replaced by a different one.
 
         Args:
             site: The site's name, or NODE.
-            bound: Name -> value, which has to be the same in all requests of the run.
+            bound: Name -> value that must be the same in all requests of the run.
             kind: The message type.
-            stage: The round; one past the last round for the run's end.
+            stage: The round; the last round plus one for the run's end.
             asked: The request's hash.
-            measure: The earlier round whose dev loss the request asks for as well.
+            measure: The earlier round whose dev loss the request also asks for.
 
         Raises:
-            ExchangeError: Too many runs, a changed bound value, a past stage, a different request, or one dev loss too many.
+            ExchangeError: There are too many runs, a bound value changed, the stage is past, another request of this kind was recorded
+                for the stage, or the dev loss of this or a later round was already asked for.
         """
         if not self.folder.is_dir():
             self._begin()
@@ -174,7 +176,7 @@ class StoredReplies:
         return cast(RecordDict, inflate_object_from_contents(about["root"], objects)), json.loads(about["note"])
 
     def store(self, site: str, kind: str, stage: int, answer: Answer) -> None:
-        """Store a reply before it is sent, as the Flower objects that it consists of, by their ids; whole or not at all."""
+        """Store a reply before it is sent, as its Flower objects by id. The file is written completely or not at all."""
         objects = {name: np.frombuffer(each.deflate(), np.uint8) for name, each in get_all_nested_objects(answer[0]).items()}
         aside = self._file(site, stage, f"{kind}.aside")
         save_file(objects, aside, {"root": answer[0].object_id, "note": json.dumps(answer[1])})
@@ -212,17 +214,14 @@ def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note:
 
 
 class _TimeIsUpError(BaseException):
-    """The time limit is reached. A BaseException, so that no `except Exception` on its way catches it."""
+    """The time limit is exceeded. It is a BaseException, so that no `except Exception` in between catches it."""
 
 
 @contextmanager
 def stopped_after(minutes: float) -> Iterator[None]:
-    """Stop the code in the context after this many minutes, between two steps of the Python interpreter.
+    """Stop the code in the context with an ExchangeError after this many minutes, between two instructions of the interpreter.
 
-    Every file of a site's state is written aside and renamed, so none is left half-written.
-
-    Raises:
-        ExchangeError: The code took longer.
+    Every file of a site's state is written under another name and then renamed, so none is left half-written.
     """
 
     def stop(*_: object) -> None:

@@ -1,7 +1,7 @@
 """The client of a pre-training site: perplexity and accuracy on masked pieces, as sums.
 
-Manoel et al. 2022, §2.1: training continues with masked-language modelling alone, even of XLM-K, which was pre-trained on
-knowledge tasks as well (Jiang et al. 2022, public). The round of training is in clients/site_client.py.
+Training uses masked-language modelling alone (Manoel et al. 2022, §2.1), even for XLM-K, which was also pre-trained on knowledge
+tasks (Jiang et al. 2022, public). The round of training is in clients/site_client.py.
 """
 
 import numpy as np
@@ -23,10 +23,10 @@ from fedlingua.training.site_examples import sequences_of
 
 
 class MaskedLanguageClient(SiteClient):
-    """A client that trains, evaluates and scores for one site that pre-trains on text in one language."""
+    """A client that trains, evaluates and scores for one site, which pre-trains on text in one language."""
 
     def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, Scores]:
-        """Return the sums behind perplexity and accuracy, in four parts of the text, with every piece masked once."""
+        """Return the sums for perplexity and accuracy over four parts of each text, with every piece masked once."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         base = {name: self._of_base(text, split) for name, text in self.own_texts.items()}
         if not (self.settings.how.trains and number > 0):
@@ -51,7 +51,7 @@ class MaskedLanguageClient(SiteClient):
         return sums, self._nll_of_each(split) if self.chooses else {}
 
     def _nll_of_each(self, split: Split) -> dict[str, tuple[Numbers, Numbers]]:
-        """Measure (nll, masked pieces) of each sequence of each text with the current model, every piece masked once."""
+        """Measure (nll, masked pieces) of every sequence of each text with the current model; every piece is masked once."""
         codec, of_texts = self.trainable.backbone.codec, {}
         for name, text in self.own_texts.items():
             parts = [each.fixed(MASKS_KEY, len(each.ids)) for each in sequences_of(text, split, codec, self.settings)]
@@ -72,6 +72,6 @@ class MaskedLanguageClient(SiteClient):
 
 
 def _samples(nll: Numbers, tokens: Numbers) -> Numbers:
-    """Return minus the perplexity of each bootstrap sample of sequences, (samples,)."""
+    """Return the negative perplexity of each bootstrap sample of sequences, (samples,)."""
     drawn = draws(len(nll))
     return -np.exp((drawn @ nll) / (drawn @ tokens))

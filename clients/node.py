@@ -1,8 +1,8 @@
 """A node: the sites that it hosts, their text and folders, and the run's settings as they take effect here.
 
-In a simulation one machine hosts all sites, so the federation file describes everything, components of equal sentences are
-computed across all sites, and text can be mixed; a centralized method has one pseudo-site that holds the text of all. A
-deployed node has a site file of its own (`site-file` in its node config); paths in the server's settings have no meaning there.
+In a simulation one machine hosts all sites. The federation file then describes everything, components of equal sentences span all
+sites, text can be mixed, and a centralized method has one pseudo-site with the text of all. A deployed node has its own site file
+(`site-file` in its node config); paths in the server's settings have no meaning there.
 """
 
 import logging
@@ -38,7 +38,7 @@ _log = logging.getLogger("fedlingua.client")
 class Consent:
     """What a site permits.
 
-    raw: Whether raw gradients may leave it. noise: Source of its signatures' noise. ledger: What its noised replies may cost together.
+    raw: Whether raw gradients may leave it. noise: Generator of its signatures' noise. ledger: The privacy budget of its noised replies.
     """
 
     raw: bool
@@ -47,7 +47,7 @@ class Consent:
 
 
 def node_of(context: Context, settings: Settings) -> "Node":
-    """Create the node: deployed if its config names a site file, else a partition of a simulation."""
+    """Create the node: a deployed one if its config names a site file, else a partition of a simulation."""
     if not is_deployed(context):
         return SimulatedNode(settings, context)
     if settings.how.pooled:
@@ -58,7 +58,6 @@ def node_of(context: Context, settings: Settings) -> "Node":
 
 
 def site_file_of(context: Context) -> SiteFile:
-    """Read the site file of a deployed node."""
     return read_site_file(Path(str(context.node_config[SITE_FILE])))
 
 
@@ -68,10 +67,10 @@ def is_deployed(context: Context) -> bool:
 
 
 class SimulatedNode:
-    """Partition p of n of a simulation: hosts sites p, p+n, ... or the pooled one; their folders lie inside the run folder.
+    """Partition p of n of a simulation. It hosts sites p, p+n, ... or the pooled site; their folders are inside the run folder.
 
-    guard: The checks of messages that a deployed node has. trust: The sites that a deployed node trusts in secure sums. base_results:
-    Folder of the untrained backbone's results on the sites' text, for all runs.
+    guard, trust: A deployed node's message checks, and the sites that it trusts in secure sums; None in a simulation.
+    base_results: Folder of the untrained backbone's results on the sites' text, shared by all runs.
     """
 
     guard, trust = None, None  # nothing leaves the machine
@@ -88,11 +87,11 @@ class SimulatedNode:
         return hosted[self._partition :: self._partitions]
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
-        """Read a site's texts, cleaned and split: name of the site that a text is from -> text; several if pooled or mixed."""
+        """Read a site's texts, cleaned and split: name of the site of origin -> text; several texts if pooled or mixed."""
         where = (self.settings.federation_path, self.settings.data_dir)
         if self.settings.how.pooled:
             federation = read_federation(where[0], Path(where[1]).expanduser())
-            # The pseudo-site is compared with no other, but has to be scored on the same sentences as the sites.
+            # The pseudo-site is not compared with other sites, but it must be scored on the same sentences as they are.
             texts = texts_without_leaks(*where) if self.settings.overlap == "remove" else all_texts(*where)
             return pooled_texts(texts, federation, self.settings.how.pools)
         return texts_by_site(*where)[site]
@@ -109,21 +108,21 @@ class SimulatedNode:
 
     def consent(self, site: str, run: str) -> Consent:
         """Return what the site permits."""
-        # Nothing leaves the machine, and the same seed gives the same bytes.
+        # The noise is seeded: nothing leaves the machine, and the same seed has to give the same bytes.
         ledger = Ledger(self.directory(site, run) / "ledger.json")
         return Consent(True, Random(f"{self.settings.seed}/{site}/noise"), ledger)
 
     def overlap_key(self) -> bytes:
-        """Return the key under which sentences are hashed, to be compared with other sites'."""
+        """Return the key for hashing sentences that are compared with other sites'."""
         return OVERLAP_KEY
 
     def signatures(self, site: str, run: str) -> Path:
-        """Return the folder of the signatures that the site has sent."""
+        """Return the folder of the signatures that the site sent."""
         return self.directory(site, run) / "signatures"
 
 
 class DeployedNode:
-    """A node that hosts the sites of a site file; only it reads their text, by the rules in the message."""
+    """A node that hosts the sites of a site file. Only the node reads their text, following the text rules in the message."""
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
         self._file, self.settings, self.base_results = file, file.here(settings), file.state / "base-results"
@@ -171,7 +170,7 @@ class DeployedNode:
         return read_overlap_key(self._file.overlap_key)
 
     def signatures(self, site: str, run: str) -> Path:
-        # Not one folder a run, whose name the server chooses: signatures and budget are those of all runs.
+        # Shared by all runs, as the privacy budget is; the server chooses the names of run folders, so those would not do.
         return self._file.state / "signatures" / site
 
 

@@ -1,4 +1,4 @@
-"""A round under differential privacy, seen from a site: train with noise, and enter the cost in the ledger before anything can leave."""
+"""A site's round under differential privacy: train with noise, and enter the cost in the ledger before any result leaves the site."""
 
 import logging
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _log = logging.getLogger("fedlingua.client")
 
 @dataclass(frozen=True)
 class PrivateTraining:
-    """A site's training with noise. folder: the site's private one; ledger: what private training costs it."""
+    """A site's training with noise. folder: The site's private folder. ledger: The record of its privacy costs."""
 
     site: str
     trainable: Trainable
@@ -43,14 +43,14 @@ class PrivateTraining:
         optimizer: dict[str, Numbers] | None,
         controls: Controls | None,
     ) -> LocalResult:
-        """Train the current model with noise, and enter what this costs in the ledger.
+        """Train the current model with noise and enter the cost in the ledger.
 
-        The result is stored first. A request that comes again, as in a resumed run, gets it once more, which costs nothing.
+        The result is stored first. A repeated request, as in a resumed run, gets the stored result again at no further cost.
 
         Args:
             train: Trains the model for a round; takes the steps' clipping and noise as `private`.
-            optimizer: Adam's state, if the site keeps it; changed in place.
-            controls: SCAFFOLD's, if the run has them; changed in place.
+            optimizer: Adam's state, if the site keeps it; updated in place.
+            controls: SCAFFOLD's control variates, if the run has them; updated in place.
 
         Raises:
             ExchangeError: The round would cost more than the run or the site allows.
@@ -74,19 +74,19 @@ class PrivateTraining:
             results = {"model/": read_tensors(model, self.trainable.trained), "optimizer/": optimizer or {}, "control/": own}
             save_tensors({f"{kind}{name}": each for kind, named in results.items() for name, each in named.items()}, file)
             _remove_before(task.round - 1, file.parent)
-        entry = replace(entry, key=sha256(file))  # by what is sent: trained anew, it is something else
+        entry = replace(entry, key=sha256(file))  # keyed by the result that is sent: training again gives another result
         self.ledger.enter(entry, partial(self.ledger.check_round, settings=settings))
         _log.info("site %s: %s: epsilon %.3g is spent in all", self.site, entry.what, self.ledger.spent)
         return result
 
 
 def _remove_before(number: int, folder: Path) -> None:
-    """Remove the results of rounds that no server can ask for again."""
+    """Remove the results of rounds that the server cannot request again."""
     for file in folder.glob("*.safetensors"):
         if int(file.name[:4]) < number:
             file.unlink()
 
 
 def _under(prefix: str, tensors: NamedTensors) -> Tensors:
-    """Return the tensors whose names begin with the prefix, without it."""
+    """Return the tensors whose names begin with the prefix, and remove it from the names."""
     return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""The tensors that a site received, stored by round, so that a part that a later request names by hash is not sent again."""
+"""The tensors that a site received, stored by round, so that a later request can name a part by its hash instead of sending it again."""
 
 from pathlib import Path
 from typing import cast
@@ -19,12 +19,12 @@ from fedlingua.settings.codes import EXACT, Code
 
 
 class ReceivedFiles:
-    """A folder with one file a round: each part's tensors end to end, and the parts' hashes.
+    """A folder with one file per round: each part's tensors end to end, and the parts' hashes.
 
     Args:
-        initial: The tensors that every site starts from; round 0 needs no file.
-        code: How a part's change is coded if it comes instead of the tensors.
-        last: How many of the last rounds are stored, besides the one that may be delivered.
+        initial: The tensors from which every site starts; round 0 needs no file.
+        code: The code of a part that is sent as a change instead of as tensors.
+        last: How many of the last rounds are stored, besides the round that may be delivered.
     """
 
     def __init__(self, directory: Path, chosen: TensorSet, initial: NamedTensors, code: Code = EXACT, last: int = 1) -> None:
@@ -32,11 +32,11 @@ class ReceivedFiles:
         self.code, self.last = code, last
 
     def receive(self, content: RecordDict) -> NamedTensors:
-        """Check and return a request's tensors, those sent and those named by hash, and store them for later rounds. May be empty.
+        """Check, store and return a request's tensors, both those sent and those named by hash. A request may have none.
 
         Raises:
-            NotHeldError: A part is named by hash and is not stored here.
-            ExchangeError: A part is missing, unknown, of another size or dtype, not finite, or does not match its hash.
+            NotHeldError: A part is named by hash but is not stored here.
+            ExchangeError: A part is missing, unknown, of a wrong size or dtype, not finite, or does not match its hash.
         """
         record, state = content.array_records.get(protocol.ARRAYS, ArrayRecord()), NamedState.of(content)
         if state is None:
@@ -79,7 +79,7 @@ class ReceivedFiles:
         return initial
 
     def _save(self, parts: dict[str, Numbers], state: NamedState) -> None:
-        """Store the parts, and remove the rounds that the server will not name again."""
+        """Store the parts and remove the rounds that the server will not name again."""
         file = self._file(state.number)
         if state.number and not self._has(state):
             save_tensors({part: np.ascontiguousarray(numbers) for part, numbers in parts.items()}, file, state.digests)

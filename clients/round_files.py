@@ -1,4 +1,4 @@
-"""Tensors that a site stores between rounds: one file for each round and attempt, since a killed round may be trained again."""
+"""Tensors that a site stores between rounds: one file per round and attempt, because an interrupted round may be trained again."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -12,21 +12,17 @@ from fedlingua.exchange.tensors import Tensors, save_tensors
 
 
 class RoundFiles:
-    """A folder with one safetensors file for each round and attempt."""
+    """A folder with one safetensors file per round and attempt."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def save(self, tensors: Mapping[str, Numbers], stage: Stage) -> None:
-        """Store the tensors of a stage in its file, which is written whole or not at all."""
+        """Store the tensors of a stage; the file is written completely or not at all."""
         save_tensors(tensors, self._file(stage))
 
     def load(self, stage: Stage) -> Tensors:
-        """Load the tensors of a stage; the common start of all sites has none.
-
-        Raises:
-            ExchangeError: They are not stored; the message names the stages that are.
-        """
+        """Load the tensors of a stage, none for START; raise ExchangeError, which names the stored stages, if it is not stored."""
         file = self._file(stage)
         if stage == START:
             return {}
@@ -39,7 +35,7 @@ class RoundFiles:
         return load_file(file)
 
     def forget(self, keep: Collection[Stage]) -> None:
-        """Remove the files of all stages but these."""
+        """Remove the files of all stages except `keep`."""
         needed = {self._file(stage) for stage in keep}
         for file in self.directory.glob("*.safetensors"):
             if file not in needed:

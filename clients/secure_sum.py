@@ -1,4 +1,4 @@
-"""One site's side of a secure sum: keys before the first round, masked numbers in each, shares to open the sum (docs/guides/privacy.md)."""
+"""A site's side of secure sums: keys before round 1, masked numbers in each round, shares to open its sum (docs/guides/privacy.md)."""
 
 import json
 import os
@@ -26,20 +26,20 @@ from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, counted
 
 @dataclass(frozen=True)
 class Trust:
-    """Which sites a deployed site trusts. key: File of its own node key. approved: Hashes that its owner approved; None: any sites."""
+    """The sites that a deployed site trusts. key: File of its own node key. approved: Hashes that its owner approved; None: any sites."""
 
     key: Path
     approved: Set[str] | None
 
 
 class SecureSite:
-    """A site's secrets and what it refuses, in one run and attempt.
+    """A site's secrets and its refusals, for one run and attempt.
 
     Args:
         folder: The site's private folder for the run.
         task: The request's task.
-        least: The fewest sites of a cluster that this site takes part in.
-        trust: None in a simulation, where sites sign nothing.
+        least: The smallest cluster, in sites, in which this site takes part.
+        trust: The sites that this site trusts; None in a simulation, where sites sign nothing.
     """
 
     def __init__(self, folder: Path, task: Task, least: int, trust: Trust | None = None) -> None:
@@ -47,7 +47,7 @@ class SecureSite:
         self.trust = trust
 
     def keys(self, num_rounds: int) -> dict[str, Any]:
-        """Return this site's public keys, as a reply's ConfigRecord has them."""
+        """Return this site's public keys as the content of a reply's ConfigRecord."""
         secrets = self._secrets()
         channel, keys = secrets.channel.public_key().public_bytes_raw(), secrets.public_keys(num_rounds)
         if self.trust is None:
@@ -59,8 +59,8 @@ class SecureSite:
         """Accept a roster and return the sealed shares of this site's secrets.
 
         Raises:
-            ExchangeError: The roster lacks this site with its own keys, one of the site's clusters is too small, the attempt had
-                another roster, the owner has not approved the sites and their node keys, or a site's keys are not signed.
+            ExchangeError: The roster lacks this site with its own keys, one of the site's clusters is too small, another roster was
+                accepted in this attempt, the owner has not approved the sites and their node keys, or a site's keys are not signed.
         """
         roster, secrets = Roster.of(record), self._secrets()
         own = {name: keys for name, *keys in zip(roster.names, roster.channels, roster.keys, strict=True)}.get(self.site)
@@ -88,15 +88,15 @@ class SecureSite:
         asked: Mapping[str, Any],
         seed: int,
     ) -> dict[str, Numbers]:
-        """Return the update and its sums as a reply's arrays: whole numbers under masks.
+        """Return the update and its sums as a reply's arrays of masked integers.
 
         Args:
-            sums: The sums of the training.
+            sums: The sums of training.
             asked: Part -> the exponents of its tensors' scales.
-            seed: The run's seed, which decides how numbers are rounded at random.
+            seed: The run's seed, which determines the random rounding.
 
         Raises:
-            ExchangeError: No roster was accepted, the round has no keys, or the scales are invalid.
+            ExchangeError: No roster was accepted, the roster has no keys for the round, or the scales are invalid.
         """
         roster, secrets, number = self._roster(), self._secrets(), self.task.round
         if not 1 <= number <= roster.num_rounds:
@@ -118,11 +118,11 @@ class SecureSite:
         return {**arrays, COUNTERS_PART: masked(counters, secrets, roster, self.site, roster.names, number, bound)}
 
     def shares_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return this site's shares for one round's sum: of each survivor's seed and of every other site's private key, never of both.
+        """Return the shares that this site holds for a round: of each survivor's seed, of each lost site's private key, never of both.
 
         Raises:
-            ExchangeError: The survivors are not in the roster's order, lack this site, are too few in all or in a cluster, or are others
-                than before in this round; or a share was not sealed for this site.
+            ExchangeError: The survivors are not in the roster's order, lack this site, are too few in total or in a cluster, or differ
+                from an earlier request of this round; or a share was not sealed for this site.
         """
         roster, secrets, number = self._roster(), self._secrets(), self.task.round
         try:
@@ -173,7 +173,7 @@ class SecureSite:
         return context(roster, self.task.run, self.task.attempt, self.task.round, part, cluster, exponents, received)
 
     def _secrets(self) -> Secrets:
-        """Return the attempt's secrets; the first call makes them from the system's random numbers."""
+        """Return the attempt's secrets; the first call draws them from the system's random generator."""
         return Secrets(bytes.fromhex(written_once(self.folder / f"secret-{self.task.attempt}", os.urandom(32).hex())))
 
     def _roster(self) -> Roster:
@@ -185,12 +185,12 @@ class SecureSite:
 
 
 def enter(folder: Path, round_number: int, survivors: Sequence[str]) -> None:
-    """Write a round's survivors to the site's ledger, on disk before this returns: in all attempts a round is opened for one list only.
+    """Record a round's survivors on disk, before its sum is opened. Over all attempts, a round is opened for one list of survivors only.
 
-    A round that is trained again has the same update, so the sums over S and over S without one site would reveal that site's.
+    A round that is trained again gives the same update, so the sums over S and over S without one site would reveal that site's update.
 
     Raises:
-        ExchangeError: The round was opened for another list before; the message names both.
+        ExchangeError: The round was already opened for another list; the message names both lists.
     """
     before = json.loads(written_once(folder / f"{round_number:04d}.json", json.dumps(list(survivors))))
     if before != list(survivors):

@@ -1,7 +1,7 @@
-"""Selects what a site sends of its update, and stores what the selection needs in the next round.
+"""Select which part of its update a site sends, and store what the selection needs in the next round.
 
-The rules are in fedlingua.selection. Each is given the tensors after this round's training, those that the site received, and
-its own after its last good round. The site's part in learning MetaSend's threshold is in clients/threshold_slope.py.
+The rules are in fedlingua.selection. They may use the tensors after this round's training, the received ones, and the site's own after
+its last good round. The site's part in learning MetaSend's threshold is in clients/threshold_slope.py.
 """
 
 from collections.abc import Mapping
@@ -25,15 +25,15 @@ from fedlingua.selection.meta_gradient import projections
 from fedlingua.selection.second_filter import keep_probability
 
 DEVIATIONS, RECEIVED = "deviations", "received."
-"""Names in the file of an update that waits for its threshold: its deviations; and the prefix of the tensors that were received."""
+"""Names in the file of an update that waits for its threshold: its deviations, and the prefix of received tensors."""
 
 
 @dataclass(frozen=True)
 class Sent:
     """The part of an update that a site sends.
 
-    arrays: name -> array, as they travel. deviations: of every tensor (eq. 2 of Chu et al. 2024), and theta: the threshold on
-    them, under a rule that has one. projections: of every tensor's change, with the estimator `cross`.
+    arrays: Name -> array as it travels. deviations: Those of all tensors (Chu et al. 2024, eq. 2); theta: The threshold on them; both
+    only under a rule with a threshold. projections: Those of all tensors' changes, with the estimator `cross`.
     """
 
     arrays: Mapping[str, Numbers]
@@ -43,7 +43,7 @@ class Sent:
 
 
 class SiteSelection:
-    """The run's selection rule at one site. update: as `SiteClient.train` returned it; received: the tensors it began with."""
+    """The run's selection rule at one site. Its methods take an update of `SiteClient.train` and the tensors that training received."""
 
     def __init__(self, client: SiteClient) -> None:
         self.client, self.settings, self.chosen = client, client.settings, client.trainable.tensor_set
@@ -52,7 +52,7 @@ class SiteSelection:
     # --- Rules that a site applies by itself ---------------------------------------------------------------------------
 
     def select(self, update: NamedTensors, received: NamedTensors, task: Task) -> tuple[Sent, dict[str, float]]:
-        """Select what the run's rule sends of an update; return it, and the seconds it took."""
+        """Select the part of an update that the run's rule sends; return it and the seconds that this took."""
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
             previous = self.client.own_tensors(task.own) if self.settings.compares_rounds else {}
@@ -65,7 +65,7 @@ class SiteSelection:
             return Sent(self._packed(update, received, task, selection), measured, theta), seconds
 
     def _packed(self, update: NamedTensors, received: NamedTensors, task: Task, selection: Selection) -> Tensors:
-        """Pack the selected part of an update; if the run has a code, pack its coded change instead."""
+        """Pack the selected part of an update, or its coded change if the run has a code."""
         arrays, code = pack_selected(update, selection), self.settings.code_up
         started = pack_selected(received, selection) if code.method != "none" else {}
         for part in part_sizes(self.chosen).keys() & started.keys():
@@ -100,19 +100,20 @@ class SiteSelection:
         return selection
 
     def _random(self, number: int) -> np.random.Generator:
-        """Return the random generator of one round; a repeated round draws the same numbers."""
+        """Return a round's random generator; a repeated round draws the same numbers."""
         seed = f"{self.settings.seed}/{self.client.site}/{number}/send"
         return np.random.default_rng(np.frombuffer(seed.encode(), np.uint8))
 
     # --- The server's threshold: probe, then send ----------------------------------------------------------------------
 
     def probe(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, float]:
-        """Measure and store the deviations of an update that waits here for the round's threshold; store also the tensors that training
-        began with, if a later request needs them.
+        """Measure and store the deviations of an update that waits for the round's threshold.
+
+        If a later request needs the tensors from which training started, they are stored too.
 
         Returns:
-            The median deviation, from which the server sets the scale of its threshold, without tensors that were 0 or did not move; and
-            the seconds that this took.
+            The seconds that this took and the median deviation, by which the server scales its threshold. The median leaves out tensors
+            that were 0 or did not change.
         """
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
@@ -123,7 +124,7 @@ class SiteSelection:
         return {"deviation": float(np.median(moved)) if len(moved) else 0.0, **seconds}
 
     def send(self, task: Task, theta: float, network: Numbers | None) -> tuple[Sent, dict[str, float]]:
-        """Select what the threshold and the second filter pass of the waiting update; return it, and the seconds it took."""
+        """Select the part of the waiting update that passes threshold and second filter; return it and the seconds that this took."""
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
             (measured, start), update = self.waiting(task), self.client.own_rounds.load(stage_of(task))
@@ -138,16 +139,16 @@ class SiteSelection:
         return sent, seconds
 
     def waiting(self, task: Task) -> tuple[Numbers, Tensors]:
-        """Load what `probe` stored: the deviations, and the tensors that training began with, if it stored them."""
+        """Load what `probe` stored: the deviations and, if stored, the tensors from which training started."""
         stored = self._files.load(stage_of(task))
         return stored.pop(DEVIATIONS), {name.removeprefix(RECEIVED): tensor for name, tensor in stored.items()}
 
     def by_threshold(self, measured: Numbers, theta: float) -> Selection:
-        """Select by eq. 3 of Chu et al. 2024, without the second filter. measured: the deviations, (tensors,)."""
+        """Select by eq. 3 of Chu et al. 2024, without the second filter. measured: The deviations, (tensors,)."""
         return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, self.settings.zero_norm)
 
     def passes_filter(self, update: NamedTensors, network: Numbers | None) -> set[str]:
-        """Return the names of the tensors that the second filter passes, whatever theta is; all, if there is no filter."""
+        """Return the names of the tensors that pass the second filter, whatever theta is; all names if there is no filter."""
         if network is None:
             return set(self.chosen.names)
         passes = keep_probability(network, magnitudes(update, self.chosen)) >= rules.KEPT_FROM
@@ -155,5 +156,5 @@ class SiteSelection:
 
 
 def stage_of(task: Task) -> Stage:
-    """Return the stage of the tensors that the task's round trains."""
+    """Return the stage of the tensors that a task trains."""
     return task.round, task.attempt

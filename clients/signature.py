@@ -1,7 +1,7 @@
-"""A site's signatures, from which clusters are made: computed once, stored, and charged to the site's privacy budget.
+"""A site's signatures for clustering: computed once, stored, and charged to the site's privacy budget.
 
-A server that could ask for the same signature with new noise again and again would average the noise away. So a reply is stored under
-a hash of all that determines it and is returned unchanged. Each private reply that is made is an entry of the site's ledger.
+A server that could repeatedly request the same signature with new noise could average the noise away. A reply is therefore stored under
+a hash of everything that determines it and is returned unchanged. Each new private reply is an entry in the site's ledger.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def signature(
     """Return the run's signatures by name, each (dimensions,) float32: from `folder`, or computed now and stored there.
 
     Raises:
-        ExchangeError: The method has no signatures, the site allows no raw gradients, or its privacy budget does not suffice.
+        ExchangeError: The method has no signatures, the site does not allow raw gradients, or its privacy budget does not suffice.
     """
     if settings.how.clustering != "gradients":
         raise ExchangeError(f"asked for a signature, and method {settings.method} has none; only adapter-gradients asks for it")
@@ -50,15 +50,15 @@ def signature(
     file = folder / f"{_key(site, examples, trainable, settings)}.safetensors"
     if settings.signature_form == "raw" and not consent.raw:
         raise ExchangeError(
-            "this site sends no raw gradients, since text can be read out of them; use signature.form = 'private', "
-            "or the site's file allow them: [node] raw-gradients = true"
+            "this site sends no raw gradients, because text can be read from them; use signature.form = 'private', "
+            "or allow them in the site's file: [node] raw-gradients = true"
         )
     if not file.is_file():
         if settings.signature_form == "private":
             number = len(settings.signature_adapters)
             what = f"{number} private signature{'s' * (number > 1)} under signature.noise = {settings.signature_noise:g}"
-            # Before it is made, so an interrupted request counts as answered. The clip counts twice, since its guarantee is for a sentence
-            # that is replaced, and that of k signatures grows with sqrt(k): see clustering.privacy.
+            # Entered before the signature is made, so an interrupted request counts as answered. Half the noise counts, because a sentence
+            # is replaced, and sensitivity grows with sqrt(k) for k signatures: see clustering.privacy.
             consent.ledger.enter(Entry(token_hex(), what, "", settings.signature_noise / 2 / number**0.5))
         arrays = _made(examples, trainable, settings, consent.noise)
         save_tensors(arrays, file)
@@ -80,9 +80,9 @@ def _made(examples: Sequence[Example], trainable: Trainable, settings: Settings,
 
 
 def _key(site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings) -> str:
-    """Hash everything that determines a reply except its noise."""
+    """Hash everything that determines a reply, except its noise."""
     flat = {name: value for name, value in settings.by_first_names().items() if name.startswith("signature-")}
     decided = [site, flat, settings.seed, trainable.fingerprint, examples]
     if "," in settings.signature_adapter:
-        decided.append(list(settings.signature_adapters))  # cluster.parts may leave one of them out
+        decided.append(list(settings.signature_adapters))  # cluster.parts may exclude one of them
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]

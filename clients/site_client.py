@@ -1,9 +1,9 @@
-"""One round of local training at a site; the same for every task.
+"""One round of local training at a site, the same for every task.
 
 `SiteClient.train` is the round: load the received tensors into the frozen backbone, train them on the site's own text, read the
-update. The optimiser is new in every round unless `optimizer-state` says otherwise. Messages carry named tensors both ways
-(clients/client_app.py), so `fit` and `evaluate`, Flower's interface of lists of arrays, are thin wrappers for use without a
-server. A task's own client defines how a model is scored (clients/translation.py, clients/masked_language.py).
+update. Every round starts with a new optimiser unless `optimizer-state` says otherwise. Messages carry named tensors both ways
+(clients/client_app.py); `fit` and `evaluate`, Flower's interface with lists of arrays, are thin wrappers for use without a server.
+The client of each task defines how a model is scored (clients/translation.py, clients/masked_language.py).
 """
 
 import dataclasses
@@ -63,12 +63,12 @@ class SiteClient(NumPyClient):
 
     Args:
         site: The site's name.
-        texts: Name of a site -> text from it: the site's own and, if text is mixed, its share of other sites' texts; or the
-            texts of all sites that are pooled in it.
+        texts: Site of origin -> text: the site's own and, if text is mixed, its share of other sites' texts; for a pooled site the
+            texts of all its sites.
         trainable: The backbone with its tensor sets. Every call overwrites the tensors that an earlier one trained.
         settings: The run's settings as they take effect at this site.
-        folder: The site's private folder, for tensors that train and do not travel, and those that a selection compares with.
-        base_results: The machine's folder of the untrained backbone's results on a text, for all runs.
+        folder: The site's private folder, for tensors that train without travelling and tensors with which a selection compares.
+        base_results: The machine's folder of the untrained backbone's results on texts, shared by all runs.
         shares: The weight of the site's last update in the mean of each part, if the method sends it; else empty.
     """
 
@@ -90,10 +90,10 @@ class SiteClient(NumPyClient):
             folder / "received", trainable.tensor_set, trainable.sent_first, settings.code_down, settings.rounds_at_sites
         )
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
-        """Called with a line of progress after the last round, and whether the line begins or ends a step."""
+        """Called after the last round with a line of progress and whether the line begins or ends a step."""
         self.controls = RoundFiles(folder / "controls")
         self.ledger = Ledger(folder / "ledger.json")
-        """What private training costs; a deployed site's is of all runs."""
+        """The record of private training's cost; a deployed site has one for all runs."""
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------
@@ -102,11 +102,11 @@ class SiteClient(NumPyClient):
         """Train one round from the received tensors.
 
         Args:
-            received: The tensors that travel, by name; if empty, the site's own of stage `task.own` are used.
-            task: The round, and the stage of the site's own tensors to continue from.
+            received: The travelling tensors by name; if empty, the site's own tensors of stage `task.own` are used.
+            task: The round, and the stage of the site's own tensors from which to continue.
 
         Returns:
-            The update, by name, and the training loss as sums; of private training its steps and seconds alone.
+            The update by name, and the sums of training with its loss; after private training only its steps and seconds.
         """
         self.forget(task.keep)
         self.start_round(task.round)
@@ -130,10 +130,10 @@ class SiteClient(NumPyClient):
         return update, {name: sums[name] for name in ("steps", "seconds")} if private else sums
 
     def coded(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, Numbers]:
-        """Code the change by training. What the code leaves out is added to a later one (Karimireddy et al. 2019, algorithm 2).
+        """Code the change from `received` to `update`, with error feedback (Karimireddy et al. 2019, algorithm 2).
 
         Returns:
-            Part -> the bytes of its payload.
+            Part -> the bytes of its payload. What the code leaves out is added to a later change.
         """
         chosen, code, payloads = self.trainable.tensor_set, self.settings.code_up, dict[str, Numbers]()
         residuals = {} if code.is_exact else self.residuals.load(task.own)
@@ -156,11 +156,11 @@ class SiteClient(NumPyClient):
         return self.trainable.tensor_set if self.settings.how.travels else NOTHING
 
     def _round_of(self, task: Task) -> tuple[Settings, str, tuple[int, int]]:
-        """Return the settings, the seed and (round, number of rounds), as training takes them."""
+        """Return the settings, the seed and (round, number of rounds) for training."""
         return self.settings, f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
 
     def _train_ditto(self, received: NamedTensors, task: Task) -> tuple[LocalResult, NamedTensors]:
-        """Train the update, then the site's own model, which is pulled towards the received tensors (Ditto, Li et al. 2021)."""
+        """Train the update, then the site's own model, pulled towards the received tensors (Ditto, Li et al. 2021)."""
         write_tensors(self.trainable.model, received)
         result = self._train_model(*self._round_of(task))
         update = read_joined(self.trainable.model, self._travels)
@@ -169,7 +169,7 @@ class SiteClient(NumPyClient):
         return dataclasses.replace(result, seconds=result.seconds + beside.seconds), update
 
     def _store(self, stage: Stage, optimizer: dict[str, Numbers] | None, controls: Controls | None) -> None:
-        """Store what later rounds need and does not travel; the model must hold the tensors that the site would use."""
+        """Store what later rounds need but does not travel; the model must hold the tensors that the site would use."""
         if optimizer is not None and self.settings.optimizer_state == "kept":
             self.optimizers.save(optimizer, stage)
         if controls:
@@ -180,7 +180,7 @@ class SiteClient(NumPyClient):
             self.own_rounds.save(read_tensors(self.trainable.model, stays), stage)
 
     def measure(self, received: NamedTensors, task: Task) -> dict[str, Any]:
-        """Measure the dev loss, as sums, of the model that the site would use after a round; round 0: published backbone."""
+        """Measure the dev loss, as sums, of the model that the site would use after a round; in round 0, of the published backbone."""
         started = time.monotonic()
         self.start_round(task.round)
         if task.round > 0:
@@ -193,9 +193,9 @@ class SiteClient(NumPyClient):
         return {**sums, "seconds": time.monotonic() - started}
 
     def load(self, received: NamedTensors, own: Stage) -> None:
-        """Load the model that the site trains on from, and would use: its own tensors of stage `own`, then the received ones.
-        An own model keeps all of its own tensors; under shared-private the rest of the world's tensors are loaded beside them.
-        """
+        """Load the model that the site would use and continue to train: its own tensors of stage `own`, then the received ones.
+
+        An own model keeps all of its own tensors; under shared-private the rest-of-world tensors are loaded beside them."""
         model, own_model = self.trainable.model, self.settings.own_model
         if self.settings.companions:
             received = of_the_model(received)
@@ -207,18 +207,18 @@ class SiteClient(NumPyClient):
             write_tensors(model, rests(received, own_tensors, self.trainable.tensor_set, self.shares))
 
     def own_tensors(self, stage: Stage) -> Tensors:
-        """Load the site's own tensors of a stage, for START those that all sites start from; raise ExchangeError if they are gone."""
+        """Load the site's own tensors of a stage, for START those from which all sites start; raise ExchangeError if they are gone."""
         return self.trainable.initial if stage == START else self.own_rounds.load(stage)
 
     def forget(self, keep: Collection[Stage]) -> None:
-        """Remove the files of all stages except `keep`, the ones that the server may still ask for when it begins a round."""
+        """Remove the files of all stages except `keep`, those for which the server may still ask when it begins a round."""
         for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls, self.residuals):
             files.forget(keep)
 
-    # --- The same by Flower's interface: lists of arrays, in the order of the travelling tensor set ------------------
+    # --- The round by Flower's interface: lists of arrays in the order of the travelling tensor set ------------------
 
     def get_parameters(self, config: dict[str, Scalar]) -> NDArrays:
-        """Return the tensors that every site starts from."""
+        """Return the tensors from which every site starts."""
         return list(self.trainable.sent_first.values())
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
@@ -228,7 +228,7 @@ class SiteClient(NumPyClient):
         return [tensor.copy() for tensor in update.values()], sums.get("num_examples", number), sums
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
-        """Measure the dev text; return nats a token, the number of sentences and the sums."""
+        """Measure the dev loss; return it in nats per token, the number of sentences, and the sums."""
         sums = self.measure(self._named(parameters), self._task(config))
         return sums["nll_sum"] / sums["num_tokens"], sums["num_examples"], sums
 
@@ -244,24 +244,25 @@ class SiteClient(NumPyClient):
 
     @abstractmethod
     def finish(self, received: NamedTensors, number: int, own: Stage) -> Mapping[str, Scores]:
-        """Choose the model that the site keeps, and store it with all that is needed to use it without the server.
+        """Choose the model that the site keeps, and store it with everything needed to use it without the server.
 
-        Returns text -> score sums of the kept model and of the base; if the site chose, also of other models that it chose among.
+        Returns:
+            Text -> score sums of the kept model and of the base; if the site chose, also of other models among which it chose.
         """
 
     def count_chrf(self, base: bool) -> Counts | None:
-        """Count chrF of the dev text, translated by the base or the current model; None if the task does not translate."""
+        """Count chrF of the dev text as translated by the base or the current model; None if the task does not translate."""
         return None
 
     def start_round(self, number: int) -> None:
-        """Discard what an earlier attempt left of this round; called before the round is trained or measured."""
+        """Discard what an earlier attempt at this round left behind; called before the round is trained or measured."""
 
     def after_measuring(self, number: int) -> None:
         """Inspect the model that the site would use after a round; called while the model holds its tensors."""
 
     @property
     def own_texts(self) -> Mapping[str, SiteText]:
-        """The texts to score: the site's own alone, even if text is mixed, or all texts that are pooled in it."""
+        """The texts to score: only the site's own, even if text is mixed, or all texts of a pooled site."""
         return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
 
     def deliver(self, number: int, candidate: str = FEDERATION) -> None:
@@ -271,13 +272,16 @@ class SiteClient(NumPyClient):
 
     @cached_property
     def chooses(self) -> bool:
-        """Whether the site chooses the model that it keeps; without dev text it cannot."""
+        """Whether the site chooses the model that it keeps; it cannot without dev text."""
         return self.settings.chooses and any(text.splits["dev"] for text in self.texts.values())
 
     def choose(self, number: int) -> tuple[Kept, Tensors] | None:
-        """Choose among the site's models and the federation's, which is loaded; store the choice. Return it and the federation's tensors.
+        """Choose among the site's models and the federation's, which is loaded, and store the chosen model.
 
-        The federation's model is stored first, in case the phase is interrupted. Returns None if the site does not choose.
+        The federation's model is stored first, in case the phase is interrupted.
+
+        Returns:
+            The choice and the federation's tensors; None if the site does not choose.
         """
         self.deliver(number)
         if not self.chooses:
@@ -294,10 +298,10 @@ class SiteClient(NumPyClient):
         return result, federated
 
     def score_models(self, number: int, score: Callable[[], T]) -> tuple[dict[str, T], str]:
-        """Score the federation's model, which is loaded; if the site chooses, also the model trained alone and the kept one.
+        """Score the federation's model, which is loaded; if the site chooses, also the model trained alone and the kept model.
 
         Returns:
-            The results of `score` by candidate, without the base's; and the candidate that the site keeps.
+            Candidate -> result of `score`, without the base's; and the candidate that the site keeps.
         """
         chosen = self.choose(number)
         if chosen is None:
@@ -314,12 +318,11 @@ class SiteClient(NumPyClient):
 
     @cached_property
     def training_texts(self) -> list[Sequence[TrainingExample]]:
-        """The training examples, text by text."""
         make, codec = EXAMPLE_MAKERS[self.settings.task].trained, self.trainable.backbone.codec
         return [make(text, "train", codec, self.settings) for text in self.texts.values()]
 
     def examples(self, split: Split) -> list[Example]:
-        """Return the examples of a split of all the site's texts, as they are used to measure the model."""
+        """Return the examples of a split over all of the site's texts, in the form used to measure the model."""
         make, codec = EXAMPLE_MAKERS[self.settings.task].measured, self.trainable.backbone.codec
         return [example for text in self.texts.values() for example in make(text, split, codec, self.settings)]
 
@@ -339,12 +342,12 @@ class SiteClient(NumPyClient):
         controls: Controls | None = None,
         private: PrivateSteps | None = None,
     ) -> LocalResult:
-        """Train the current model for as long as a round, in this process or in several of this machine.
+        """Train the current model for as long as a round, in this process or in several on this machine.
 
         Args:
-            towards: The tensors that `proximal_mu` pulls to; None: those that training begins with.
-            controls: SCAFFOLD's, which correct every step.
-            private: How steps are made private; None where nothing of the result leaves the site.
+            towards: The tensors towards which `proximal_mu` pulls; None: those from which training starts.
+            controls: SCAFFOLD's control variates, which correct every step.
+            private: How steps are made private; None if nothing of the result leaves the site.
         """
         texts, model = self.training_texts, self.trainable.model
         if settings.processes > 1 and (proximal_mu or controls or private):
@@ -361,7 +364,7 @@ class SiteClient(NumPyClient):
     def _beside(
         self, optimizer: dict[str, Numbers] | None, own: Stage, received: NamedTensors
     ) -> tuple[dict[str, Numbers] | None, Controls | None]:
-        """Return the received companions, Adam's state and SCAFFOLD's controls. optimizer: the state if it does not travel."""
+        """Return Adam's state and SCAFFOLD's controls from the received companions. optimizer: Adam's state if it does not travel."""
         companions = {name: received[name] for name in received if is_companion(name)}
         shared = {name.removesuffix(CONTROL): array for name, array in companions.items() if name.endswith(CONTROL)}
         adams = {name: array for name, array in companions.items() if not name.endswith(CONTROL)}
@@ -370,7 +373,7 @@ class SiteClient(NumPyClient):
 
     def _dev_nll(self) -> tuple[float, int]:
         examples, share = self.examples("dev"), self.settings.evaluate_share
-        if share < 1:  # the same ones in every round and under every seed, so that their losses may be compared
+        if share < 1:  # the same examples in every round and for every seed, so that losses can be compared
             examples = Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
         use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
         return examples_nll(self.trainable.model, codec, examples, self.settings.precision, use)

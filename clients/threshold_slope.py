@@ -1,4 +1,4 @@
-"""A site's part in training MetaSend (Chu et al. 2024, eq. 5): slopes of its dev loss by threshold and second filter."""
+"""A site's part in training MetaSend (Chu et al. 2024, eq. 5): slopes of its dev loss with respect to threshold and second filter."""
 
 from collections.abc import Sequence
 from random import Random
@@ -23,7 +23,7 @@ from fedlingua.training.objective import corpus_gradient, corpus_nll
 def threshold_slope(
     selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None
 ) -> tuple[dict[str, Any], Numbers | None]:
-    """Measure the loss on random dev batches, and its slope by the threshold, with the tensors loaded by `SiteClient.measure`.
+    """Measure the loss on random dev batches and its slope with respect to the threshold, for the tensors that `SiteClient.measure` loaded.
 
     Args:
         selection: The site's selection, whose client holds the model.
@@ -32,7 +32,7 @@ def threshold_slope(
         network: The second filter's network, if the run has one.
 
     Returns:
-        The site's sums; and the projections of its gradient with the estimator `cross`, else None.
+        The site's sums; and, with the estimator `cross`, the projections of its gradient, else None.
     """
     client, settings, chosen = selection.client, selection.settings, selection.chosen
     model, codec, seconds = client.trainable.model, client.trainable.backbone.codec, dict[str, float]()
@@ -53,7 +53,7 @@ def threshold_slope(
 
 
 def random_batches(examples: Sequence[Example], settings: Settings, seed: str) -> list[list[Example]]:
-    """Draw `meta.batches` (b) batches of `meta.batch-size` dev sentences without repetition, or all if there are fewer."""
+    """Draw `meta.batches` (b) batches of `meta.batch-size` dev sentences without replacement, or all sentences if there are fewer."""
     size = settings.meta_batch_size
     drawn = Random(seed).sample(list(examples), min(len(examples), settings.meta_batches * size))
     return [drawn[first : first + size] for first in range(0, len(drawn), size)]
@@ -62,9 +62,9 @@ def random_batches(examples: Sequence[Example], settings: Settings, seed: str) -
 def own_terms(
     selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None, gradients: dict[str, Numbers]
 ) -> dict[str, Any]:
-    """Compute the effect of the site's update on its dev loss: the threshold's slope, the second filter's gradient.
+    """Compute how the site's update affects its dev loss: the slope for the threshold and the gradient for the second filter.
 
-    Both are 0 if the round did not count the update. Tensors that the filter leaves out add nothing to the threshold's slope.
+    Both are 0 if the round did not count the update. Tensors that the filter removes do not contribute to the threshold's slope.
     """
     chosen, settings = selection.chosen, selection.settings
     if not any(threshold.weights):

@@ -1,6 +1,6 @@
-"""The client of a translating site: counts BLEU and chrF as sums, and stores translations for people at the site to read.
+"""The client of a translating site: count BLEU and chrF as sums, and store translations for people at the site.
 
-Text, hypotheses and references do not leave the site. The round of training is in clients/site_client.py.
+Source text, hypotheses and references do not leave the site. The round of training is in clients/site_client.py.
 """
 
 import json
@@ -47,13 +47,13 @@ class ScoredText:
     pairs: Sequence[Pair]
 
     def sums(self, hypotheses: Sequence[str], more: Mapping[str, Measured]) -> ScoreSums:
-        """Return the sums of BLEU and chrF counts of the translations and of the further metrics in `more`."""
+        """Return the sums of the translations' BLEU and chrF counts, and those of the further metrics in `more`."""
         sums = score_sums(hypotheses, [pair.target for pair in self.pairs], self.direction.target)
         totals = {name: tuple(map(float, each.counts.sum(axis=0))) for name, each in more.items()}
         return replace(sums, more=totals, comet_checkpoint=max((each.checkpoint for each in more.values()), default=0))
 
     def translated(self, hypotheses: Sequence[str]) -> Translated:
-        """Combine the translations with sources and references, as metrics take them."""
+        """Combine the translations with their sources and references, as input of the metrics."""
         sources, references = [pair.source for pair in self.pairs], [pair.target for pair in self.pairs]
         return Translated(sources, hypotheses, references, self.direction.target)
 
@@ -92,11 +92,11 @@ class TranslationClient(SiteClient):
         """Create a client outside of any run.
 
         Args:
-            pairs: (source, target) of each sentence to train on.
+            pairs: The training sentences as (source, target).
             direction: For example "de-fr".
-            dev: Pairs on which `evaluate` measures the loss.
-            folder: Where the client stores what it needs in the next round; a new temporary folder if not given.
-            **options: A run's options where they differ from the defaults, for example backbone="demo", adapter_dim=16.
+            dev: The pairs on which `evaluate` measures the loss.
+            folder: Where the client stores what it needs in the next round; by default a new temporary folder.
+            **options: The run's options that differ from the defaults, for example backbone="demo", adapter_dim=16.
         """
         settings = replace(settings_from(default_run_config()), **options)
         splits: dict[Split, list[Pair]] = {"train": [Pair(*pair) for pair in pairs], "dev": [Pair(*pair) for pair in dev]}
@@ -104,8 +104,8 @@ class TranslationClient(SiteClient):
         folder = folder or Path(tempfile.mkdtemp(prefix="fedlingua-client-"))
         return cls("notebook", {"notebook": text}, build_trainable(settings), settings, folder, folder / "base-results")
 
-    # --- Every round's translations of the first dev sentences, `keep-translations` of them, for people at the site -----
-    # One file a round, such as `0003.jsonl`, with one line a sentence. A repeated round replaces its own file and removes those
+    # --- Translations of the first `keep-translations` dev sentences in every round, for people at the site --------------
+    # One file per round, such as `0003.jsonl`, with one line per sentence. A repeated round replaces its own file and removes those
     # of later rounds, so a resumed run leaves the same bytes as an uninterrupted one, even if a client outlives its server.
 
     def start_round(self, number: int) -> None:
@@ -129,7 +129,7 @@ class TranslationClient(SiteClient):
     # --- The end ----------------------------------------------------------------------------------------------------
 
     def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, Scores]:
-        """Count BLEU, chrF and the run's other metrics; store translations by the base and by the kept model at the site."""
+        """Count BLEU, chrF and the run's other metrics; store the base's and the kept model's translations at the site."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         scored = {name: ScoredText(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
         base = {name: self._of_base(each) for name, each in scored.items()}
@@ -163,7 +163,7 @@ class TranslationClient(SiteClient):
 
     @staticmethod
     def _with_choice(sums: Scores, scored: ScoredText, by_model: Mapping[str, list[str]], candidate: str) -> Scores:
-        """Add the sums of the model trained alone and of the federation's, and the confidence intervals of the gain in BLEU."""
+        """Add the sums of the model trained alone and of the federation's model, and confidence intervals of the gain in BLEU."""
         bleu, drawn = TEXT_METRICS["bleu"], draws(len(scored.pairs))
         counts = {name: bleu.count(scored.translated(made)) for name, made in by_model.items()}
         samples = {name: resampled(each, bleu.score, drawn) for name, each in counts.items()}
@@ -183,7 +183,7 @@ class TranslationClient(SiteClient):
     def _measured(self, texts: Mapping[str, Translated]) -> dict[str, dict[str, Measured]]:
         """Measure the run's metrics besides BLEU and chrF: text -> metric -> result.
 
-        A metric that fails here does not prevent the others: the site's log says why, and the server sees that it is missing.
+        A metric that fails does not prevent the others: the site's log gives the reason, and the server sees that the metric is missing.
         """
         measured: dict[str, dict[str, Measured]] = {name: {} for name in texts}
         for metric in self.settings.more_metrics:
@@ -205,7 +205,7 @@ class TranslationClient(SiteClient):
 
 
 def round_lines(number: int, text: str, first: ScoredText, translations: Sequence[str]) -> list[str]:
-    """Return one JSON line for each sentence, counted from 1. text: the name of the site that the sentences are from."""
+    """Return one JSON line per sentence, counted from 1. text: The name of the site from which the sentences are."""
     about = {"round": number, "text": text, "direction": str(first.direction)}
     return [
         json.dumps(

@@ -21,17 +21,18 @@ CLUSTERED: tuple[Part, ...] = ("encoder", "decoder")
 
 @dataclass(frozen=True)
 class Relatives:
-    """Which languages are related, and so averaged together.
+    """The language families by which sites are clustered.
 
-    own: Language -> its family in the federation file, which overrides the built-in table. by: Whether to use the table's "group"
-    (Germanic) or "family" (Indo-European). An entry of zh also holds for zh-Hant, unless this has an entry of its own.
+    Attributes:
+        own: Language -> family from the federation file, which overrides the built-in table; zh covers zh-Hant unless that is given too.
+        by: The level of the built-in table to use: "group" (Germanic) or "family" (Indo-European).
     """
 
     own: Mapping[str, str]
     by: str
 
     def of(self, language: str) -> str | None:
-        """Return the family or group in which a language is averaged; None if unknown."""
+        """Return a language's family or group; None if unknown."""
         if own := next((self.own[code] for code in broader(language) if code in self.own), None):
             return own
         known = kinship(language)
@@ -44,14 +45,15 @@ def no_clusters(sites: Sequence[str]) -> Clusters:
 
 
 def alone(sites: Sequence[str]) -> Clusters:
-    """Return a cluster of its own for every site in every part: local-only training."""
+    """Return one cluster per site for every part: local-only training."""
     return {part: {site: (site,) for site in sites} for part in PARTS}
 
 
 def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relatives, least: int = 1) -> Clusters:
-    """Return encoder clusters by related source languages, and decoder clusters by related target languages.
+    """Cluster encoders by related source languages and decoders by related target languages.
 
-    least: Clusters with fewer sites are joined with others.
+    Args:
+        least: The fewest sites of a cluster; smaller ones are merged, see `widened`.
 
     Raises:
         ConfigError: A language has no known family, or a site's directions fall into more than one cluster of a part.
@@ -78,7 +80,7 @@ def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relati
 def widened(
     clusters: Mapping[str, tuple[str, ...]], family_of: Mapping[str, str | None], least: int, order: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Join the smallest cluster with the next smallest while it has fewer than `least` sites: first inside its family, then over all."""
+    """Merge clusters smaller than `least`, smallest first, each with the next smallest: within a family, then across families."""
     joined: dict[tuple[str, ...], tuple[str, ...]] = {(name,): sites for name, sites in clusters.items()}
     for kin in (family_of, dict.fromkeys(clusters, "")):
         for family in dict.fromkeys(kin.values()):
@@ -94,11 +96,7 @@ def widened(
 
 
 def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> Clusters:
-    """Draw random clusters whose sizes differ by one site at most; separately for encoder and decoder, and for each seed.
-
-    Raises:
-        ConfigError: There would be more clusters than sites.
-    """
+    """Draw random clusters of sizes that differ by at most one, for each part and seed; raise ConfigError if they outnumber the sites."""
     clusters: dict[Part, dict[str, tuple[str, ...]]] = {}
     for part in CLUSTERED:
         check_number(numbers[part], sites)
@@ -109,7 +107,7 @@ def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> C
 
 
 def named(prefix: str, labels: Sequence[int | str], sites: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Name clusters `prefix-1`, `prefix-2`, ... in the order of their first sites. labels: Equal ones make a cluster, in no order."""
+    """Name clusters `prefix-1`, `prefix-2`, ... in the order of their first sites; sites with equal `labels` form a cluster."""
     order = list(dict.fromkeys(labels))
     members = {label: tuple(site for site, own in zip(sites, labels, strict=True) if own == label) for label in order}
     return {f"{prefix}-{number}": members[label] for number, label in enumerate(order, start=1)}
@@ -124,12 +122,12 @@ def check_number(number: int, sites: Sequence[str]) -> None:
 
 
 def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> Clusters:
-    """Return the clusters that a federation file gives: [clusters.encoder] and [clusters.decoder], name = ["site", ...].
+    """Check and return the clusters in a federation file: [clusters.encoder] and [clusters.decoder], each with name = ["site", ...].
 
-    A part that is not given is averaged over all sites.
+    A part without a table is averaged over all sites.
 
     Raises:
-        ConfigError: Another part, a name that no file can have, an unknown site, or a site in two clusters of a part or in none.
+        ConfigError: An unknown part, a name that cannot be a file's, an unknown site, or a site in several clusters of a part or in none.
     """
     if not raw:
         raise ConfigError(f"{where}: [clusters] is empty; give [clusters.encoder] or [clusters.decoder], or leave it out")
@@ -172,8 +170,9 @@ def cluster_of(clusters: Clusters, part: Part, site: str) -> str:
 def cluster_for(
     direction: Direction, part: Part, clusters: Clusters, directions: Mapping[str, Sequence[Direction]], relatives: Relatives
 ) -> str:
-    """Return the name of the cluster to translate in a direction, which no site need hold: that of the first site with this direction,
-    else with the same source (encoder) or target (decoder), else with a related one.
+    """Return the name of the cluster that translates a direction, even one that no site holds.
+
+    The first site that matches decides: by direction, else by source (encoder) or target (decoder) language, else by a related language.
 
     Raises:
         ConfigError: No site has this language or a related one.
@@ -202,8 +201,8 @@ def _cluster_name(language: str, relatives: Relatives) -> str:
     if name := relatives.of(language):
         return name
     raise ConfigError(
-        f"language {language!r} ({language_name(language)}): its family is in no table, and clusters are made by families; give it one "
-        f'in the federation file, [families] Name = ["{language}"], or choose a method or cluster.by that asks for none'
+        f"language {language!r} ({language_name(language)}): no table has its family, by which clusters are made; give it a family in "
+        f'the federation file, [families] Name = ["{language}"], or choose a method or cluster.by that needs none'
     )
 
 

@@ -2,13 +2,13 @@
 
 
 def signature_epsilon(noise: float, delta: float, signatures: int = 1) -> float:
-    """Return the epsilon of `signatures` private signatures together. Each is a sum over sentences, which add vectors of norm C at most,
-    plus Gaussian noise of standard deviation noise x C.
+    """Return the epsilon of releasing `signatures` private signatures together.
 
-    Neighbouring texts differ in one sentence, which is replaced by another, so the sum moves by 2 C at most, as with a noise multiplier of
-    noise / 2. For k signatures, each with its own noise, the sensitivity is sqrt(k) times as large. The number of sentences is not secret.
+    A signature is a sum over sentences of vectors with norm at most C, plus Gaussian noise of standard deviation noise x C. Neighbouring
+    texts differ in one sentence, which is replaced, so the sum changes by at most 2 C: the noise multiplier is noise / 2. For k signatures
+    with independent noise, the sensitivity is sqrt(k) times as large. The number of sentences is not secret.
     """
-    # A second of import that only a run with private signatures needs.
+    # Imported here: the import takes a second, and only runs with private signatures need it.
     from dp_accounting import get_epsilon_gaussian
 
     return float(get_epsilon_gaussian(noise / 2 / signatures**0.5, delta))

@@ -1,6 +1,6 @@
 """Clusters from signatures: sites whose gradients point the same way train together (Liu et al. 2023, §2.3, "Gradients").
 
-The paper leaves open which adapter, which distance and which algorithm; the options `signature.*` say what is used here by default.
+The paper does not name the adapter, the distance or the algorithm; the options `signature.*` set them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,11 @@ Array = np.ndarray[Any, Any]
 class Grouping:
     """Clusters of sites by their signatures.
 
-    labels: (sites,). distances: (sites, sites). merges: (sites - 1, 4), the tree of average linkage in scipy's form. silhouettes: Number
-    of clusters -> mean silhouette, -1 to 1, for every number that was tried.
+    Attributes:
+        labels: (sites,), each site's cluster.
+        distances: (sites, sites).
+        merges: (sites - 1, 4), the average-linkage tree as scipy's linkage matrix.
+        silhouettes: Number of clusters -> mean silhouette, -1 to 1, for every number tried.
     """
 
     labels: tuple[int, ...]
@@ -31,9 +34,12 @@ class Grouping:
 
 
 def group(signatures: Sequence[Array], num_clusters: int, distance: str, algorithm: str, seed: int) -> Grouping:
-    """Group sites by their signatures, (dimensions,) each; `num_clusters` -1 takes the number with the highest mean silhouette.
+    """Group sites by their signatures, (dimensions,) each.
 
-    distance: "cosine" or "euclidean". algorithm: "agglomerative" (average linkage) or "k-means" (on unit vectors for "cosine").
+    Args:
+        num_clusters: -1 takes the number with the highest mean silhouette.
+        distance: "cosine" or "euclidean".
+        algorithm: "agglomerative" (average linkage) or "k-means" (on unit vectors for "cosine").
     """
     vectors = np.stack(signatures).astype(np.float64)
     distances = pairwise_distances(vectors, metric=distance)
@@ -48,10 +54,10 @@ def group(signatures: Sequence[Array], num_clusters: int, distance: str, algorit
     silhouettes: dict[int, float] = {}
     if num_clusters == -1:
         tried = {number: divide(number) for number in range(2, len(vectors))}
-        # Equal signatures give fewer clusters than asked for, and a single cluster has no silhouette.
+        # Equal signatures give fewer clusters than requested, and a single cluster has no silhouette.
         tried = {number: labels for number, labels in tried.items() if len(set(labels)) > 1}
         silhouettes = {n: float(silhouette_score(distances, labels, metric="precomputed")) for n, labels in tried.items()}
-        # Among equal silhouettes take the fewest clusters, in which more sites share.
+        # On a tie take the fewest clusters, so that more sites share tensors.
         num_clusters = max(silhouettes, key=lambda number: (silhouettes[number], -number), default=1)
     tree = linkage(squareform(distances, checks=False), "average") if len(vectors) > 1 else np.zeros((0, 4))
     return Grouping(tuple(int(label) for label in divide(num_clusters)), distances, tree, silhouettes)

@@ -1,1 +1,1 @@
-"""A site's own model after a run: local training from a round's model, and mixtures of the two (Manoel et al. 2022, §2.4)."""
+"""A site's own model after a run: further local training of a round's model, and mixtures of both (Manoel et al. 2022, §2.4)."""

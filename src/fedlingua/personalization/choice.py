@@ -1,6 +1,6 @@
-"""Chooses which of several models a site keeps: the best on its dev text, if that shows it to be better than working alone.
+"""Choose which model a site keeps: the best on its dev text, if it is shown to be better than the base and the model trained alone.
 
-Every comparison is paired: both models read the same sentences, and a bootstrap draws sentences (Koehn 2004).
+Every comparison is paired: both models are measured on the same sentences, which a bootstrap resamples (Koehn 2004).
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,16 @@ CANDIDATES = (
     *(BASE, ALONE, FEDERATION, OWN, OWN_FEDERATION, OWN_ALONE),
     *(OWN_FEDERATION + BY_PART, OWN_ALONE + BY_PART, LAST_ROUNDS),
 )
-"""The models that a site chooses among: the published backbone; that trained on the site's text alone; the federation's; own,
-trained on from the federation's or from "last rounds", whichever has less dev loss; interpolations of own with what it was
-trained from and with alone, by one alpha for all tensors or one a part; the mean of what the site received in the last rounds.
-"""
+"""The models that a site chooses among. base: The published backbone. alone: Trained on the site's text alone. own: Trained further
+from "federation" or "last rounds", whichever has the lower dev loss. own+...: Interpolations of own with the model that it started
+from or with alone, by one alpha for all tensors or one per part. last rounds: The mean of the tensors received in the last rounds."""
 LEAST_SENTENCES = 30
-"""Fewest dev sentences (masked text: sequences) with which a choice is made. A 95 % bootstrap interval should lie above 0 for
-2.5 % of equally good models; simulated (test_choice.py) it does for up to 8 % with 5 sentences, 6 % with 10 and 4 % with 30.
-"""
+"""Fewest dev sentences (masked text: sequences) for a choice. Between equally good models a 95 % bootstrap interval should lie above 0
+in 2.5 % of cases; in simulation (test_choice.py) it does in up to 8 % with 5 sentences, 6 % with 10 and 4 % with 30."""
 MOST_TRANSLATED = 2
-"""Under "both", how many candidates translate the dev text, those with the least loss: one takes as long as half a pass."""
+"""Under "both", the most candidates that translate the dev text, by lowest loss: each translation takes as long as half a pass."""
 CRITERIA = {"loss": ("loss",), "chrf": ("chrf",), "both": ("loss", "chrf")}
-"""Value of `keep.by` -> criteria: the first ranks the candidates and must show a gain, the others must not show a loss."""
+"""Value of `keep.by` -> criteria: by the first, candidates are ranked and must show a gain; by the others, they must not show a loss."""
 
 
 _drawn = cache(draws)
@@ -39,8 +37,9 @@ _drawn = cache(draws)
 class DevResult:
     """A model's results on the dev text.
 
-    nll, tokens: nats and predicted tokens of each sentence or sequence, (sentences,). chrf: counts of each translated sentence,
-    (sentences, 18); None if nothing was translated.
+    Attributes:
+        nll, tokens: Nats and predicted tokens of each sentence or sequence, (sentences,).
+        chrf: The chrF counts of each translated sentence, (sentences, 18); None if nothing was translated.
     """
 
     nll: Numbers
@@ -49,17 +48,17 @@ class DevResult:
 
     @property
     def loss(self) -> float:
-        """The dev loss in nats a token."""
+        """The dev loss in nats per token."""
         return float(self.nll.sum() / self.tokens.sum())
 
     def value(self, criterion: str) -> float:
-        """Return the result by a criterion: more is better, -inf if it was not measured."""
+        """Return the result by a criterion: higher is better, -inf if it was not measured."""
         if criterion == "loss":
             return -self.loss
         return -np.inf if self.chrf is None else TEXT_METRICS["chrf"].of(self.chrf)
 
     def samples(self, criterion: str) -> Numbers:
-        """Return the value by a criterion of each bootstrap sample, (samples,)."""
+        """Return the result by a criterion on each bootstrap sample, (samples,)."""
         return self._loss_samples if criterion == "loss" else self._chrf_samples
 
     @cached_property
@@ -75,7 +74,7 @@ class DevResult:
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of one model over another. low, high: bounds of its confidence interval."""
+    """The gain of one model over another. low, high: Bounds of its confidence interval."""
 
     value: float
     low: float
@@ -83,14 +82,14 @@ class Gain:
 
 
 def gain(first: DevResult, second: DevResult, criterion: str, confidence: float) -> Gain:
-    """Return the second's gain over the first on the same sentences, in nats a token or chrF points."""
+    """Return the second model's gain over the first on the same sentences, in nats per token or chrF points."""
     return interval(
         second.value(criterion) - first.value(criterion), second.samples(criterion) - first.samples(criterion), confidence
     )
 
 
 def interval(value: float, differences: Numbers, confidence: float = 0.95) -> Gain:
-    """Return a difference with the interval that holds `confidence` of its bootstrap samples, cut equally at both ends."""
+    """Return a difference with the central interval that holds the share `confidence` of its bootstrap samples."""
     ordered = np.sort(differences)
     cut = round(len(ordered) * (1 - confidence) / 2)
     return Gain(value, float(ordered[cut]), float(ordered[-cut - 1]))
@@ -101,7 +100,7 @@ def gains_on_test(
 ) -> list[tuple[float, float] | None]:
     """Return 95 % intervals of a candidate's gain over the better of base and alone, and over alone (None without it).
 
-    values: candidate -> score on the test text, more is better; samples: candidate -> score of each bootstrap sample.
+    values: Candidate -> score on the test text, higher is better. samples: Candidate -> its scores on the bootstrap samples.
     """
     better = max((name for name in (BASE, ALONE) if name in values), key=values.__getitem__)
     gains = [interval(0.0, samples[candidate] - samples[name]) if name in samples else None for name in (better, ALONE)]
@@ -110,7 +109,7 @@ def gains_on_test(
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice. candidate: the kept one; reference: better of base and alone; gains: candidate -> criterion -> gain over it."""
+    """A choice. reference: The better of base and alone. gains: Candidate -> criterion -> gain over the reference."""
 
     candidate: str
     reference: str
@@ -118,7 +117,7 @@ class Choice:
 
 
 def better_without(dev: Mapping[str, DevResult], by: str) -> str:
-    """Return the better of base and alone, or the only one present; on a tie the base."""
+    """Return the better of base and alone, or the one that is there; on a tie the base."""
     return max((name for name in (BASE, ALONE) if name in dev), key=lambda name: dev[name].value(CRITERIA[by][0]))
 
 
@@ -136,9 +135,9 @@ def worth_translating(dev: Mapping[str, DevResult], by: str, confidence: float) 
 
 
 def next_to_translate(dev: Mapping[str, DevResult], by: str, confidence: float) -> str:
-    """Return the next of these candidates to translate with; "" once no other translation can change the choice.
+    """Return the next candidate that should translate the dev text; "" once no further translation can change the choice.
 
-    Under "both" they are asked in the order of their loss, and the first that chrF does not refute is chosen.
+    Under "both" the candidates translate in order of their loss, and the first that chrF does not refute is chosen.
     """
     if by == "both" and choose(dev, by, confidence).candidate not in (BASE, ALONE):
         return ""
@@ -146,11 +145,11 @@ def next_to_translate(dev: Mapping[str, DevResult], by: str, confidence: float) 
 
 
 def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
-    """Choose the best candidate that is shown to be better than the better of base and alone; without one, keep the latter.
+    """Choose the best candidate that shows a gain over the better of base and alone; if none does, keep the better of these two.
 
-    dev: candidate -> results, including the base's. by: a key of CRITERIA. Under "both" the loss must show the gain, and what
-    chrF shows to be worse is no candidate: a hundred sentences seldom show a gain of two points, but the loss over thousands of
-    tokens does (results/real/grid.md). With fewer than LEAST_SENTENCES the better of base and alone by loss is kept.
+    Under "both" the loss must show the gain, and a candidate that chrF shows to be worse is refused. A hundred sentences seldom show a
+    gain of two chrF points, but the loss over thousands of tokens does (results/real/grid.md). With fewer than LEAST_SENTENCES the better
+    of base and alone by loss is kept. dev: Candidate -> results, including the base's. by: A key of CRITERIA.
     """
     first, *others = CRITERIA[by]
     measured = {name: each for name, each in dev.items() if by == "loss" or each.chrf is not None}

@@ -11,16 +11,16 @@ from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.exchange.tensors import Tensors, TensorSet
 
 ALPHAS = tuple(step / 20 for step in range(21))
-"""The alphas of figure 3: 0 is the federation's model, 1 the site's own."""
+"""The alphas of figure 3: 0 is the federation's model, 1 is the site's own."""
 GRID = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""The alphas that a site chooses among, for all tensors and by part."""
+"""The alphas that a site chooses among, for all tensors together and for each part."""
 
 
 def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors:
-    """Return theta_int = alpha theta_i + (1 - alpha) theta (eq. 3) in float32; at 0 and at 1 an exact copy of one model.
+    """Return theta_int = alpha theta_i + (1 - alpha) theta (eq. 3) in float32; alpha 0 or 1 gives an exact copy of one model.
 
     Raises:
-        ConfigError: alpha is outside [0, 1]. ExchangeError: The two models do not have the same tensors.
+        ConfigError: alpha is outside [0, 1]. ExchangeError: The two models have different tensors.
     """
     check_alpha(alpha)
     check_alike(federated, personal)
@@ -31,7 +31,7 @@ def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors
 
 
 def interpolated_by_part(federated: Tensors, personal: Tensors, alphas: Mapping[Part, float], trained: TensorSet) -> Tensors:
-    """Interpolate with one alpha for the tensors of each part; shared tensors take the mean of these alphas."""
+    """Interpolate with one alpha per part; shared tensors use the mean of the parts' alphas."""
     shared = fmean(alphas.values())
     mixed = {alpha: interpolated(federated, personal, alpha) for alpha in {shared, *alphas.values()}}
     return {spec.name: mixed[alphas.get(spec.part, shared)][spec.name] for spec in trained.specs}
@@ -41,16 +41,15 @@ Alphas = dict[Part, float]
 
 
 def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: tuple[float, float]) -> tuple[Alphas, Alphas]:
-    """Search GRID for the alphas with the least dev loss: (one for all parts, one for each).
+    """Search GRID for the alphas with the lowest dev loss: (one alpha for all parts, one for each part).
 
-    The search is by coordinates: first all parts together; then, if a mixture is better than both models, each part in turn
-    while the others stay. Along a line the dev loss has one valley, so only the neighbours of the best alpha so far are
-    measured.
+    This is a coordinate search: all parts together first; then, if a mixture beats both models, each part in turn with the others fixed.
+    Along a line the dev loss has a single minimum, so only the neighbours of the best alpha so far are measured.
 
     Args:
         parts: The parts that have tensors.
-        loss: Returns the dev loss at some alphas, in nats a token; NaN is never the least.
-        ends: The losses at 0 and at 1, which are known already.
+        loss: Returns the dev loss at the given alphas, in nats per token; NaN is never the lowest.
+        ends: The losses at alpha 0 and at alpha 1, which are already known.
     """
     middle = GRID[len(GRID) // 2]
     known = {GRID[0]: ends[0], middle: loss(dict.fromkeys(parts, middle)), GRID[-1]: ends[1]}
@@ -66,7 +65,7 @@ def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: 
 
 
 def _downhill(losses: dict[float, float], loss: Callable[[float], float]) -> tuple[float, float]:
-    """Return (alpha, loss) of the valley that the least of these losses lies in; of equal losses the earlier one counts."""
+    """Descend from the lowest of these losses to a local minimum and return its (alpha, loss); on a tie the earlier alpha counts."""
     while True:
         best = min(losses, key=lambda alpha: losses[alpha] if losses[alpha] == losses[alpha] else inf)
         place = GRID.index(best)
@@ -77,21 +76,13 @@ def _downhill(losses: dict[float, float], loss: Callable[[float], float]) -> tup
 
 
 def check_alpha(alpha: float) -> None:
-    """Refuse an alpha that is not from 0 to 1.
-
-    Raises:
-        ConfigError: alpha is outside [0, 1], or NaN.
-    """
+    """Raise ConfigError if alpha is outside [0, 1], or NaN."""
     if not 0 <= alpha <= 1:
         raise ConfigError(f"alpha = {alpha}; wanted a share of the site's own model: 0 (none of it) to 1 (nothing else)")
 
 
 def check_alike(federated: Tensors, personal: Tensors) -> None:
-    """Refuse two models that cannot be interpolated.
-
-    Raises:
-        ExchangeError: Names the first tensor that one of them does not have, or has in another shape.
-    """
+    """Raise ExchangeError, naming the first such tensor, if a tensor is missing from one of two models or differs in shape."""
     for name in sorted(set(federated) ^ set(personal)):
         where = "the federation's" if name in federated else "the site's own"
         raise ExchangeError(f"tensor {name!r} is in {where} model alone; wanted two models of one backbone and one tensor set")

@@ -1,4 +1,4 @@
-"""Training at a site after the rounds: passes until the dev loss stops falling, then on from the best pass at the next rate."""
+"""Training at a site after the rounds: passes until the dev loss stops falling, then again from the best pass at the next rate."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,13 +8,17 @@ from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensors import Tensors
 
 DIVERGED = 100.0
-"""Dev loss, in nats a token, from which on training counts as diverged: a blind guess among a million tokens costs 14."""
+"""Dev loss, in nats per token, at and above which training counts as diverged; a uniform guess among a million tokens has 14."""
 
 
 @dataclass(frozen=True)
 class Passes:
-    """A schedule of passes. rates: multiples of the run's learning rate, in order. patience: passes in a row without a lower
-    dev loss after which the next rate is used. most: bound on all passes together.
+    """A schedule of passes.
+
+    Attributes:
+        rates: Multiples of the run's learning rate, in order.
+        patience: The number of successive passes without a lower dev loss after which the next rate is used.
+        most: The most passes at all rates together.
     """
 
     rates: Sequence[float]
@@ -24,8 +28,13 @@ class Passes:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of passes. tensors: of pass `best`, which has the least dev loss; 0 is before the first. losses: dev loss
-    before the first pass and after each, in nats a token. rates: of each pass. diverged: the rates at which training diverged.
+    """The result of passes.
+
+    Attributes:
+        tensors: The tensors after pass `best`, the one with the lowest dev loss; pass 0 stands for the start.
+        losses: The dev loss before the first pass and after each pass, in nats per token.
+        rates: The rate of each pass.
+        diverged: The rates at which training diverged.
     """
 
     tensors: Tensors
@@ -36,12 +45,12 @@ class Trained:
 
     @property
     def passes(self) -> int:
-        """The number of passes made."""
+        """The number of completed passes."""
         return len(self.rates)
 
     @property
     def useless(self) -> str:
-        """Why this is no candidate; "" if it is one."""
+        """Why these tensors cannot be a candidate; "" if they can."""
         if self.diverged and not self.best:
             return f"diverged at {', '.join(f'{rate:g}' for rate in self.diverged)} x the learning rate"
         return ""
@@ -57,14 +66,14 @@ def train_until_dev_stops(
     note: Callable[[str], None],
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Trained:
-    """Train at each rate from the best pass so far until `patience` passes bring no lower dev loss (reduce on plateau).
+    """Train at each rate, from the best pass so far, until `patience` passes do not lower the dev loss (reduce on plateau).
 
     Args:
         start: The tensors before the first pass.
-        train: Trains the current model for pass `number`, from 1, at a multiple of the run's rate; RunError means it diverged.
-        dev_loss: Measures the current model, in nats a token.
-        write, read: Put tensors into the model, and copy them out of it.
-        may_go_on: Asked before each pass; False ends training.
+        train: Trains the current model for one pass, given its number from 1 and its rate; RunError means that training diverged.
+        dev_loss: Measures the current model, in nats per token.
+        write, read: Write tensors into the model; copy them out of it.
+        may_go_on: Called before each pass; False ends training.
     """
     write(start)
     tensors, best, losses, rates, diverged = start, 0, [dev_loss()], list[float](), list[float]()

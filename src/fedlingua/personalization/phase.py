@@ -1,6 +1,6 @@
-"""A run's last phase at a site: train alone and on from the federation's model, interpolate, compare on the dev text, choose.
+"""A run's last phase at a site: train alone and further from the federation's model, interpolate, compare on dev text, choose.
 
-No tensor of it leaves the site. Each trained model is stored once it is done, so an interrupted phase ends with the same bytes.
+None of its tensors leave the site. Each trained model is stored when it is finished, so an interrupted phase ends with the same bytes.
 """
 
 import hashlib
@@ -43,12 +43,12 @@ class SiteModel:
 
     Attributes:
         settings: The run's settings as they take effect at the site.
-        dev: The examples that losses are measured on.
-        train: Trains the current model as a round does; takes settings, seed, (pass, number of passes) and the optimiser's
-            state, which is updated.
-        count_chrf: Translates the dev text with the published backbone (True) or the current model, and counts chrF,
+        dev: The examples on which losses are measured.
+        train: Trains the current model as a round does, given settings, seed, (pass, number of passes) and the optimiser's state, which
+            it updates.
+        count_chrf: Translates the dev text with the published backbone (True) or the current model and returns chrF counts,
             (sentences, 18); returns None if the task does not translate.
-        note: Called with a line of progress, and whether the line begins or ends a step of the phase.
+        note: Called with a line of progress and whether the line begins or ends a step of the phase.
     """
 
     site: str
@@ -76,7 +76,7 @@ class SiteModel:
 
 @dataclass(frozen=True)
 class Kept:
-    """A site's kept model. alone: tensors of the model trained alone, None if it diverged; about: content of choice.json."""
+    """A site's kept model. alone: Tensors of the model trained alone, None if it diverged. about: The content of choice.json."""
 
     name: str
     tensors: Tensors
@@ -85,13 +85,13 @@ class Kept:
 
 
 def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[NamedTensors], number: int, folder: Path) -> Kept:
-    """Make all candidates and choose one; deterministic in seed, text and tensors. Any tensors may be left in the model.
+    """Make all candidates and choose one. The result is determined by seed, text and tensors; the model's tensors afterwards are undefined.
 
     Args:
         federated: The trained tensors of the federation's model.
-        last_rounds: The tensors that the site received in the last rounds; empty where it stored none.
-        number: The round that `federated` is from.
-        folder: The folder that the phase stores its files in.
+        last_rounds: The tensors that the site received in the last rounds; empty if it stored none.
+        number: The round from which `federated` is.
+        folder: The folder for the phase's files.
     """
     phase = _Phase(model, folder, time.monotonic())
     phase.add_base()
@@ -130,18 +130,18 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
 
 
 def of_a_pass(settings: Settings) -> Settings:
-    """Return the settings with which a site trains for one pass: see keep.passes."""
+    """Return the settings for one pass of training at a site; the option keep.passes defines a pass."""
     return replace(settings, local_epochs=1, sample_share=0.0) if settings.draws_in_passes else settings
 
 
 def mean_of(models: Sequence[NamedTensors]) -> Tensors:
-    """Return the plain mean of several models, summed in float32 in the given order, of the tensors that the first has."""
+    """Return the plain mean of models, summed in float32 in the given order, over the tensors of the first."""
     total = {name: np.add.reduce([each[name] for each in models], dtype=np.float32) for name in models[0]}
     return {name: np.asarray(array / np.float32(len(models))) for name, array in total.items()}
 
 
 class _Phase:
-    """The candidates so far. tensors_of: name -> function that makes its tensors, to save memory; dev: name -> results."""
+    """The candidates so far. tensors_of: Name -> function that makes the tensors, to save memory. dev: Name -> dev results."""
 
     def __init__(self, model: SiteModel, folder: Path, started: float) -> None:
         self.model, self.folder, self.started = model, folder, started
@@ -156,13 +156,12 @@ class _Phase:
         write_tensors(self.model.trainable.model, tensors)
 
     def add_base(self) -> None:
-        """Add the published backbone."""
         with self.model.trainable.as_base():
             self.dev[choice.BASE] = self.model.measure()
         self.tensors_of[choice.BASE] = lambda: self.model.trainable.published
 
     def add(self, name: str, tensors_of: Callable[[], Tensors], result: DevResult | None = None) -> None:
-        """Add a candidate, or leave it out if it diverged. tensors_of: makes its tensors; result: dev result, if known."""
+        """Add a candidate, or record it as left out if it diverged. result: The dev result if it is already known."""
         if result is None:
             self.write(tensors_of())
             result = self.model.measure()
@@ -172,11 +171,11 @@ class _Phase:
         self.tensors_of[name], self.dev[name] = tensors_of, result
 
     def better_of(self, *names: str) -> str:
-        """Return which of these candidates has the least dev loss; "" if there is none of them."""
+        """Return the candidate with the lowest dev loss; "" if none of these exists."""
         return min((name for name in names if name in self.dev), key=lambda name: self.dev[name].loss, default="")
 
     def add_trained(self, name: str, start: Tensors, most: int) -> None:
-        """Add a candidate that is trained here from `start`, in at most `most` passes, or was before an interruption."""
+        """Train a candidate from `start` in at most `most` passes and add it; reuse it if it was trained before an interruption."""
         files = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
         settings = self.model.settings
         key = settings.hash_of_alone() if name == choice.ALONE else digest_of(settings.hash(), start)
@@ -210,7 +209,7 @@ class _Phase:
 
         def train(number: int, rate: float) -> None:
             how = of_a_pass(settings)
-            # Alone, the first passes at rate 1 are the rounds of method adapter-local; other models and rates have no schedule.
+            # Trained alone, the first passes at rate 1 equal the rounds of method adapter-local. Other models and rates have no schedule.
             if name != choice.ALONE or rate != 1:
                 how = replace(how, learning_rate=rate * settings.step_learning_rate, schedule="constant", warmup_steps=0)
             seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
@@ -232,7 +231,7 @@ class _Phase:
 
     @staticmethod
     def _stored(files: tuple[Path, Path], key: str) -> dict[str, Any] | None:
-        """Return the record of an earlier training with the same key; None if there is none."""
+        """Return the record of an earlier training with the same key, else None."""
         with suppress(OSError, ValueError):
             about: dict[str, Any] = json.loads(files[1].read_bytes())
             if about["key"] == key and files[0].is_file():
@@ -240,7 +239,7 @@ class _Phase:
         return None
 
     def add_mixed(self, name: str, other: str) -> None:
-        """Add interpolations of the site's own model and another: with one alpha for all tensors, and with one a part."""
+        """Add interpolations of the site's own model and another: with one alpha for all tensors, and with one per part."""
         if choice.OWN not in self.tensors_of or other not in self.tensors_of:
             return
         first, second = self.tensors_of[other](), self.tensors_of[choice.OWN]()
@@ -258,7 +257,7 @@ class _Phase:
         for place, alphas in enumerate(search_alphas(parts, loss, ends)):
             alike = set(alphas.values())
             if len(alike) == 1 and (place or alike & {0.0, 1.0}):
-                continue  # the same as one of the two models, or as the candidate before
+                continue  # equals one of the two models or the previous candidate
             key = name + choice.BY_PART if place else name
             self.alphas[key] = alphas
             self.add(key, partial(self._mixed_again, other, alphas), results.get(tuple(alphas.values())))
@@ -277,12 +276,12 @@ class _Phase:
                     self.write(self.tensors_of[name]())
                 counts = model.count_chrf(name == choice.BASE)
                 if counts is None:
-                    break  # a client of one's own that does not translate
+                    break  # a custom client that does not translate
                 self.dev[name] = replace(self.dev[name], chrf=counts)
         return choice.choose(self.dev, model.by, confidence)
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Return candidate -> its dev results, its alphas, and how it was trained."""
+        """Return candidate -> its dev results, alphas and training record."""
         described: dict[str, dict[str, Any]] = {}
         for name, result in self.dev.items():
             described[name] = {"dev_loss": result.loss}
@@ -296,7 +295,7 @@ class _Phase:
 
 
 def _finite(losses: Sequence[float]) -> list[float | None]:
-    """Return the losses as JSON can hold them: None for NaN and infinity."""
+    """Replace NaN and infinity, which JSON cannot hold, by None."""
     return [loss if math.isfinite(loss) else None for loss in losses]
 
 

@@ -1,7 +1,7 @@
-"""What noised sums cost in privacy, by Google's dp-accounting: privacy loss distributions (Koskela et al. 2020; Doroshenko et al. 2022).
+"""The privacy cost of noised sums, by Google's dp-accounting: privacy loss distributions (Koskela et al. 2020; Doroshenko et al. 2022).
 
-Two texts are neighbours if one has a sentence pair more, where the other has nothing in its place: how many places there are is no secret.
-Imports no torch, and dp-accounting, which takes a second, only for runs that need it.
+Two texts are neighbours if one has a sentence pair in a place that is empty in the other; the number of places is not secret.
+This module does not import torch. It imports dp-accounting, which takes a second, only for runs that need it.
 """
 
 import math
@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 BEYOND = 100.0
-"""An epsilon that protects nothing; distributions of larger ones would take gigabytes."""
+"""An epsilon above this protects nothing, and its privacy loss distribution would take gigabytes of memory."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """So many noised sums over sentences, each of which adds at most one clip. noise: its standard deviation, in clips. share: probability
-    with which a sentence is in a sum."""
+    """A number of noised sums over sentences, to each of which a sentence adds at most one clip.
+
+    noise: Its standard deviation, in clips. share: The probability that a sentence is in a sum. steps: The number of sums.
+    """
 
     noise: float
     share: float = 1.0
@@ -25,9 +27,10 @@ class Release:
 
 
 def epsilon_of(releases: Iterable[Release], delta: float, grid: float = 1e-4) -> float:
-    """Return the epsilon at `delta` of all of them together, whichever depends on the results of others; inf if beyond any use.
+    """Return the joint epsilon at `delta` of releases that may depend on each other's results; inf if it protects nothing.
 
-    grid: of the losses that a distribution is over; on a coarser one it is never less.
+    Args:
+        grid: The discretization interval of privacy losses; a coarser grid never gives a smaller epsilon.
     """
     steps = Counter[tuple[float, float]]()
     for each in releases:
@@ -40,7 +43,7 @@ def _epsilon(steps: tuple[tuple[tuple[float, float], int], ...], delta: float, g
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, get_epsilon_gaussian
     from dp_accounting.pld import PLDAccountant
 
-    # Sums over all sentences are together one Gaussian mechanism.
+    # All sums over the whole text are together one Gaussian mechanism.
     precision = sum(count / noise**2 for (noise, share), count in steps if share >= 1)
     sampled = [(noise, share, count) for (noise, share), count in steps if share < 1]
     whole = float(get_epsilon_gaussian(precision**-0.5, delta)) if precision else 0.0
@@ -58,7 +61,7 @@ def _epsilon(steps: tuple[tuple[tuple[float, float], int], ...], delta: float, g
 
 @lru_cache(maxsize=16)
 def noise_for(epsilon: float, delta: float, share: float, steps: int) -> float:
-    """Return the least noise, to 0.2 % and never less, with which so many sums cost at most `epsilon` at `delta`."""
+    """Return the least noise, rounded up by at most 0.2 %, with which `steps` sums cost at most `epsilon` at `delta`."""
     from dp_accounting import get_sigma_gaussian
 
     of_one = get_sigma_gaussian(epsilon, delta)
@@ -68,7 +71,7 @@ def noise_for(epsilon: float, delta: float, share: float, steps: int) -> float:
     def suffices(noise: float) -> bool:
         return epsilon_of([Release(noise, share, steps)], delta, 1e-3) <= epsilon
 
-    # Where the central limit theorem has it (Bu et al. 2020, theorem 5), or close by.
+    # Start at the central limit theorem's value (Bu et al. 2020, theorem 5); the exact one is close.
     high = math.log1p((of_one * share) ** -2 / steps) ** -0.5
     while not suffices(high):
         high *= 1.05

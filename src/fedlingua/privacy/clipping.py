@@ -1,8 +1,8 @@
-"""Gradients of single sentences, clipped and summed in one backward pass, and noise: DP-SGD (Abadi et al. 2016, algorithm 1).
+"""DP-SGD (Abadi et al. 2016, algorithm 1): clip the gradient of each sentence, sum them in one backward pass, and add noise.
 
-A sentence's gradient by a matrix is the sum over its tokens of slope x input, where the slope is the loss's gradient by a layer's output.
-Book-keeping (Bu et al. 2023, algorithm 1) stores both during one pass. They give the norm of each sentence's gradient without the
-gradient itself, and then the weighted sum of all: no gradient of a single sentence is ever in memory.
+The gradient of a sentence's loss with respect to a matrix is the sum over its tokens of slope x input; the slope is the gradient with
+respect to the layer's output. Book-keeping (Bu et al. 2023, algorithm 1) stores both during one pass. They yield the norm of each
+sentence's gradient and then the weighted sum of all gradients, so no single sentence's gradient is ever in memory.
 """
 
 import math
@@ -23,8 +23,13 @@ from fedlingua.common.errors import ConfigError, RunError
 
 @dataclass(frozen=True)
 class PrivateSteps:
-    """How steps are made private. share: probability with which a sentence is in a step. clip: L2 norm that the gradient of a sentence's
-    mean loss a token is clipped to. noise: standard deviation of the noise on the sum of these gradients, as a multiple of `clip`."""
+    """How steps are made private.
+
+    Attributes:
+        share: The probability that a sentence is in a step.
+        clip: The L2 norm to which the gradient of a sentence's mean loss per token is clipped.
+        noise: Standard deviation of the noise on the sum of these gradients, as a multiple of `clip`.
+    """
 
     share: float
     clip: float
@@ -33,16 +38,16 @@ class PrivateSteps:
 
 @dataclass(frozen=True, eq=False)
 class _Use:
-    """One use of a matrix in a pass. Its gradient of a sentence: the sum over tokens t of rows[t] x columns[t].
+    """One use of a matrix in a pass. The gradient of a sentence is the sum over its tokens t of rows[t] x columns[t].
 
-    rows: (batch, len, height) or, if each has a single 1, its place: (batch, len) int64. columns: (batch, len, width).
+    rows: (batch, len, height) or, for one-hot rows, the index of the 1: (batch, len) int64. columns: (batch, len, width).
     """
 
     rows: Tensor
     columns: Tensor
 
     def products(self, other: "_Use") -> Tensor:
-        """Return the inner product of the two uses' gradients of each sentence: (batch,)."""
+        """Return, for each sentence, the inner product of its gradients in the two uses: (batch,)."""
         left, right = (self.rows, other.rows) if self.rows.dim() >= other.rows.dim() else (other.rows, self.rows)
         if left.dim() == 2:
             of_rows = (self.rows[:, :, None] == other.rows[:, None, :]).to(self.columns)
@@ -63,14 +68,14 @@ class _Use:
 
 
 class Clipping:
-    """The clipped gradients of a step, piece after piece, and its noise.
+    """The clipped gradients of one step, added piece by piece, and its noise.
 
     Args:
         trained: The parameters that train, by name.
-        expected: Sentences that a step has on average, by which the noised sum is divided; the real number stays secret.
+        expected: The expected number of sentences in a step, by which the noised sum is divided; the actual number stays secret.
 
     Raises:
-        ConfigError: Names a trained tensor whose layer is not linear, a norm or an embedding of tokens.
+        ConfigError: A trained tensor belongs to a layer other than a linear one, a norm or a token embedding; names the tensor.
     """
 
     def __init__(self, model: PreTrainedModel, trained: Mapping[str, nn.Parameter], steps: PrivateSteps, expected: float) -> None:
@@ -97,8 +102,8 @@ class Clipping:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record what passes the trained layers. Meanwhile autograd takes the parameters for constants and computes no gradient of them."""
-        # Before hooks that change a layer's output, such as those of adapters.
+        """Record inputs and slopes of the trained layers. Meanwhile the parameters need no gradient, so autograd computes none for them."""
+        # Prepended, to run before hooks that change a layer's output, such as those of adapters.
         hooks = [module.register_forward_hook(self._record, prepend=True) for module in self._layers]
         for parameter in self.trained.values():
             parameter.requires_grad_(False)
@@ -110,21 +115,22 @@ class Clipping:
                 hook.remove()
 
     def clear(self) -> None:
-        """Forget what passed since the last `add`."""
+        """Discard what was recorded since the last `add`."""
         self._passed.clear()
 
     def _record(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if torch.is_grad_enabled():
             given = inputs[0].detach()
             if not output.requires_grad:
-                output.requires_grad_(True)  # below the first trained layer there is nothing to differentiate
+                output.requires_grad_(True)  # nothing below the first trained layer requires a gradient
             output.register_hook(lambda slope: self._passed.append((module, given, slope)))
 
     @torch.no_grad()
     def add(self, predicted: Tensor) -> None:
-        """Add a piece's clipped gradients to those of the parameters, after the backward pass of its summed loss.
+        """Add a piece's clipped gradients to the parameters' gradients, after the backward pass of its summed loss.
 
-        predicted: (batch, len) bool, positions of the predicted tokens, at least one a sentence; a sentence's loss is their mean.
+        Args:
+            predicted: (batch, len) bool, the positions of predicted tokens, at least one per sentence; a sentence's loss is their mean.
         """
         matrices, vectors, tokens = dict[int, list[_Use]](), dict[int, Tensor](), predicted.sum(1)
         for module, given, slope in self._passed:
@@ -156,10 +162,10 @@ class Clipping:
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Turn the step's sum of clipped gradients, of no sentence as well, into its noised mean.
+        """Turn the step's sum of clipped gradients into its noised mean, also for a step without sentences.
 
         Raises:
-            RunError: The loss did not pass a parameter that trains.
+            RunError: The loss does not depend on a parameter that trains.
         """
         for name, parameter in self.trained.items():
             if self._seen and id(parameter) not in self._seen:
@@ -172,7 +178,7 @@ class Clipping:
 
 
 def of_each(values: Tensor, predicted: Tensor, of_tokens: bool = False) -> Tensor:
-    """Return a layer's values sentence by sentence, (batch, len, ...): those of an output head are of predicted tokens, row after row."""
+    """Return a layer's values by sentence, (batch, len, ...). An output head's values have one row per predicted token of the batch."""
     if len(values) == len(predicted) and (of_tokens or values.dim() > 2):
         return values
     if values.dim() != 2 or len(values) != int(predicted.sum()):
@@ -185,9 +191,9 @@ def of_each(values: Tensor, predicted: Tensor, of_tokens: bool = False) -> Tenso
 
 
 def gaussian(number: int) -> Tensor:
-    """Return numbers of the standard normal distribution, (number,) float32, from the system's random numbers (Box & Muller 1958).
+    """Draw (number,) float32 standard normal numbers from the system's random generator (Box & Muller 1958).
 
-    The run's seed has no part in them, since the server knows it.
+    They do not depend on the run's seed, because the server knows it.
     """
     half = (number + 1) // 2
     words = torch.frombuffer(bytearray(os.urandom(16 * half)), dtype=torch.int64).view(2, half)
@@ -200,7 +206,7 @@ def _is_known(module: nn.Module, of_tokens: Tensor) -> bool:
     forward = type(module).forward
     if isinstance(module, nn.Embedding):
         if module.weight is not of_tokens:
-            return False  # positions are those of a batch, not of its sentences
+            return False  # position embeddings are looked up for a batch, not for each sentence
         return forward is nn.Embedding.forward or hasattr(module, "embed_scale")
     if isinstance(module, nn.Linear):
         return forward is nn.Linear.forward
@@ -219,7 +225,7 @@ def _use(module: nn.Module, given: Tensor, slope: Tensor) -> _Use:
 
 
 def _scaled_by(norm: nn.Module, given: Tensor) -> Tensor:
-    """Return what a norm multiplies its weight by: its output changes linearly with the weight, whatever it adds (Gemma's adds 1)."""
+    """Return the factor of a norm's weight in its output, which is linear in the weight, whatever is added to it (Gemma's norm adds 1)."""
     if isinstance(norm, nn.LayerNorm):
         return nn.functional.layer_norm(given, norm.normalized_shape, eps=norm.eps)
     own = dict(norm.named_parameters(recurse=False))

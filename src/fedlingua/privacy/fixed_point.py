@@ -1,4 +1,4 @@
-"""Changes of tensors as whole numbers modulo 2^12 or 2^16, which add up without overflow and under masks: pure functions."""
+"""Tensor changes as integers modulo 2^12 or 2^16, which can be summed without overflow, also under masks. All functions are pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.exchange.joined import Numbers
 
 MOST_SITES = {12: 16, 16: 64}
-"""Bits of a number -> the most sites whose numbers add up in them."""
+"""Bits of a number -> the most sites whose numbers can be summed in them."""
 MOST_EXPONENT = 60
-"""A scale is 2 to the power of -60 to 60."""
+"""Scales are 2^-60 to 2^60."""
 _BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Group:
-    """Whole numbers modulo 2^bits, in which the levels of `sites` sites add up without overflow."""
+    """The integers modulo 2^bits, in which the levels of `sites` sites are summed without overflow."""
 
     bits: int
     sites: int
 
     @classmethod
     def of(cls, sites: int) -> "Group":
-        """Return the smallest group for so many sites; raise ConfigError for more than 64."""
+        """Return the smallest group for this number of sites; raise ConfigError for more than 64."""
         for bits, most in MOST_SITES.items():
             if sites <= most:
                 return cls(bits, sites)
@@ -42,22 +42,22 @@ class Group:
         return 1 << self.bits
 
     def num_bytes(self, count: int) -> int:
-        """Return the bytes of so many packed numbers."""
+        """Return the bytes that `count` packed numbers take."""
         return 2 * count if self.bits == 16 else 3 * ((count + 1) // 2)
 
 
 def encode(
     change: Numbers, exponents: Sequence[int], sizes: Sequence[int], group: Group, generator: np.random.Generator
 ) -> tuple[Numbers, int]:
-    """Round a part's change to levels, each up or down by chance so that its expectation is exact.
+    """Round a part's change to levels, each stochastically up or down so that its expectation is exact.
 
     Args:
-        change: (n,) float32, tensor after tensor.
-        exponents: Of each tensor's scale, a power of two; a number beyond the scale is cut to it.
-        sizes: The tensors' sizes.
+        change: (n,) float32, the tensors end to end.
+        exponents: The exponent of each tensor's scale, a power of two; numbers beyond the scale are clipped to it.
+        sizes: The number of elements of each tensor.
 
     Returns:
-        (n,) uint16 levels modulo 2^bits, and how many numbers were cut.
+        (n,) uint16 levels modulo 2^bits, and how many numbers were clipped.
 
     Raises:
         ExchangeError: A number is not finite.
@@ -77,7 +77,7 @@ def encode(
 
 
 def decode(total: Numbers, exponents: Sequence[int], sizes: Sequence[int], group: Group) -> Numbers:
-    """Return a sum of levels as a sum of changes: (n,) float32. total: (n,) uint16, modulo 2^bits."""
+    """Return the sum of changes, (n,) float32, from `total`, the sum of levels: (n,) uint16, modulo 2^bits."""
     signed = total.astype(np.int32)
     signed[signed >= group.modulus // 2] -= group.modulus
     scales = np.repeat(np.ldexp(1.0 / group.top, np.asarray(exponents, np.int64)), np.asarray(sizes, np.int64))
@@ -86,7 +86,7 @@ def decode(total: Numbers, exponents: Sequence[int], sizes: Sequence[int], group
 
 
 def pack(levels: Numbers, group: Group) -> Numbers:
-    """Return levels as bytes: two bytes a number, or three for two of 12 bits."""
+    """Pack levels into bytes: two bytes for a number of 16 bits, three for two numbers of 12 bits."""
     if group.bits == 16:
         return levels.astype("<u2").view(np.uint8)
     pairs = np.zeros(((len(levels) + 1) // 2, 2), np.uint16)
@@ -96,7 +96,7 @@ def pack(levels: Numbers, group: Group) -> Numbers:
 
 
 def unpack(packed: Numbers, count: int, group: Group) -> Numbers:
-    """Return (count,) uint16 levels; raise ExchangeError for another number of bytes."""
+    """Unpack (count,) uint16 levels; raise ExchangeError if the number of bytes is wrong."""
     if packed.dtype != np.uint8 or packed.shape != (group.num_bytes(count),):
         got = f"{packed.dtype} {packed.shape}"
         raise ExchangeError(
@@ -109,15 +109,16 @@ def unpack(packed: Numbers, count: int, group: Group) -> Numbers:
 
 
 def next_exponents(mean: Numbers, sizes: Sequence[int], before: Sequence[int], most: int, cuts: bool) -> list[int]:
-    """Return the exponents for the next round, which all sites may know since they follow from the aggregate.
+    """Return the next round's exponents. They follow from the aggregate, so all sites may know them.
 
-    A site's change is larger than the mean's: its scale is 4 to 8 times the mean's greatest number. If numbers were cut in this
-    round, no scale falls and all are doubled.
+    A site's change is larger than the mean change, so its scale is 4 to 8 times the mean's largest magnitude. If numbers were clipped
+    in this round, every scale is at least doubled.
 
     Args:
-        mean: (n,) the mean change, tensor after tensor.
+        mean: (n,), the mean change, the tensors end to end.
         before: This round's exponents.
-        most: The exponent of the farthest that a site can get in a round.
+        most: The exponent of the largest change that a site can make in a round.
+        cuts: Whether any number was clipped in this round.
     """
     ends = np.cumsum(sizes)
     pieces = (mean[end - size : end] for end, size in zip(ends, sizes, strict=True))

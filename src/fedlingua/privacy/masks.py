@@ -1,9 +1,9 @@
 """Masks that cancel in a cluster's sum: Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine Learning".
 
-Site i adds to its levels the mask of its own seed b_i and, for every other site j of the cluster, the mask of what the keys of i and
-j have in common: with + if i comes before j in the roster, with - if after. Of a sum over the survivors, the pairs' masks cancel but
-for those with a site that is gone. The server gets from the other sites' shares b_i of a survivor, or the private key of a site that
-is gone, and never both.
+Site i adds to its levels a self mask, made from its own seed b_i, and a pair mask for every other site j of the cluster, made from the
+shared secret of their keys: added if i comes before j in the roster, else subtracted. In a sum over the surviving sites all pair masks
+cancel except those shared with a lost site. From the sites' shares the server recovers either the seed b_i of a survivor or the private
+key of a lost site, never both for one site.
 """
 
 import hashlib
@@ -23,9 +23,10 @@ from fedlingua.privacy.secrets import Secrets, agreed, derived
 def context(
     roster: Roster, run: str, attempt: int, round_number: int, part: str, cluster: str, exponents: Sequence[int], received: str
 ) -> bytes:
-    """Return the hash to which the masks of a part are bound: sites that were told different things have masks that do not cancel.
+    """Return the hash to which a part's masks are bound, so that the masks of sites with different inputs do not cancel.
 
-    received: The hash of the tensors that the round's training began with.
+    Args:
+        received: The hash of the tensors from which the round's training started.
     """
     about = [roster.hash.hex(), run, attempt, round_number, part, cluster, list(exponents), received]
     return hashlib.sha256(json.dumps(about).encode()).digest()
@@ -34,7 +35,7 @@ def context(
 def masked(
     levels: Numbers, secrets: Secrets, roster: Roster, site: str, members: Collection[str], round_number: int, bound: bytes
 ) -> Numbers:
-    """Return a site's numbers under its masks. levels: (n,) unsigned. members: The sites of its cluster. bound: See `context`."""
+    """Add a site's masks to its levels, (n,) unsigned. members: The sites of its cluster. bound: The hash that `context` returns."""
     result = levels + _stream(own_seed(secrets.own_seed(round_number), bound), levels)
     private = secrets.private_key(round_number)
     for other in members:
@@ -52,13 +53,13 @@ def unmasked(
     round_number: int,
     bound: bytes,
 ) -> Numbers:
-    """Take all masks off a sum over a cluster's survivors.
+    """Remove all masks from the sum over a cluster's surviving sites.
 
     Args:
-        total: (n,) the sum of what the survivors sent.
+        total: (n,), the sum of the survivors' masked numbers.
         members: The sites of the cluster.
         seeds: Survivor -> the seed of its self mask.
-        keys: Site that is gone -> its private key of the round.
+        keys: Lost site -> its private key of the round.
     """
     result = total.copy()
     for site in members:
@@ -66,26 +67,26 @@ def unmasked(
             result -= _stream(own_seed(seeds[site], bound), total)
     for gone in members:
         for site in members if gone in keys else ():
-            if site in seeds:  # with the other sign, what this survivor has added
+            if site in seeds:  # the opposite of the mask that this survivor added
                 result = _add_pair(result, keys[gone], roster, gone, site, round_number, bound)
     return result
 
 
 def own_seed(seed: bytes, bound: bytes) -> bytes:
-    """Return the key of a self mask's stream."""
+    """Derive the stream key of a self mask."""
     return derived(seed, "own mask", bound)
 
 
 def _add_pair(
     numbers: Numbers, private: bytes, roster: Roster, site: str, other: str, round_number: int, bound: bytes
 ) -> Numbers:
-    """Add the mask that `site` has in common with another; their masks are each other's opposite."""
+    """Add to `site`'s numbers its pair mask with `other`, whose own pair mask has the opposite sign."""
     secret = agreed(X25519PrivateKey.from_private_bytes(private), roster.public_key(other, round_number))
     mask = _stream(derived(secret, "pair mask", bound), numbers)
     return numbers + mask if roster.names.index(site) < roster.names.index(other) else numbers - mask
 
 
 def _stream(key: bytes, like: Numbers) -> Numbers:
-    """Return as many random numbers as `like` has, of its type: ChaCha20's key stream. A key is used once."""
+    """Return ChaCha20's key stream as numbers of the size and type of `like`. A key is used only once."""
     stream = Cipher(ChaCha20(key, bytes(16)), None).encryptor().update(bytes(like.nbytes))
     return np.frombuffer(stream, like.dtype.newbyteorder("<"))

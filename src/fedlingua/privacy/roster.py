@@ -1,4 +1,4 @@
-"""The roster of a secure sum: who takes part, under which keys, in which clusters. Every mask is bound to its hash."""
+"""The roster of a secure sum: the sites, their keys and their clusters. Every mask is bound to the roster's hash."""
 
 import hashlib
 import json
@@ -21,11 +21,11 @@ class Roster:
 
     Args:
         names: The sites.
-        channels: Each site's public key, under which shares are sealed for it.
-        keys: Each site's public keys for masks, 32 bytes for each round, end to end.
+        channels: Each site's public key for sealing shares.
+        keys: Each site's public keys for masks, 32 bytes per round, end to end.
         clusters: Part -> cluster -> sites; a part without tensors has none.
-        signers: Each site's node key, one line of OpenSSH; "" in a simulation.
-        signatures: Each node key's signature under `signed_message`; empty in a simulation.
+        signers: Each site's public node key, one line of OpenSSH; empty in a simulation.
+        signatures: Each site's signature of `signed_message` by its node key; empty in a simulation.
     """
 
     names: tuple[str, ...]
@@ -37,7 +37,7 @@ class Roster:
 
     @property
     def threshold(self) -> int:
-        """How many sites have to open a round's sum together: more than two thirds, so that no two lists of sites can be opened."""
+        """The fewest sites that can open a round's sum: more than two thirds, so that it cannot be opened for two lists of sites."""
         return 2 * len(self.names) // 3 + 1
 
     @property
@@ -46,7 +46,7 @@ class Roster:
 
     @cached_property
     def hash(self) -> bytes:
-        """SHA-256 over everything here."""
+        """SHA-256 over the whole roster."""
         return hashlib.sha256(json.dumps(self.record(), sort_keys=True, default=bytes.hex).encode()).digest()
 
     def public_key(self, site: str, round_number: int) -> bytes:
@@ -54,7 +54,7 @@ class Roster:
         return self.keys[self.names.index(site)][KEY_BYTES * (round_number - 1) : KEY_BYTES * round_number]
 
     def clusters_of(self, site: str) -> dict[str, tuple[str, tuple[str, ...]]]:
-        """Return part -> the cluster that a site's part is averaged in, and its sites."""
+        """Return part -> (cluster of the site's part, the sites of that cluster)."""
         return {
             part: next((name, sites) for name, sites in self.clusters[part].items() if site in sites)
             for part in PARTS
@@ -62,7 +62,7 @@ class Roster:
         }
 
     def record(self) -> dict[str, Any]:
-        """Return the roster as a request's ConfigRecord has it."""
+        """Return the roster as the content of a request's ConfigRecord."""
         clusters = {part: {name: list(sites) for name, sites in named.items()} for part, named in self.clusters.items()}
         return {
             "names": list(self.names),
@@ -75,10 +75,10 @@ class Roster:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Roster":
-        """Return what `record` gave.
+        """Read a roster from what `record` returned.
 
         Raises:
-            ExchangeError: It lacks something, names a site twice, has keys of another length, or a cluster of strangers.
+            ExchangeError: A field is missing, a site is named twice, a key has a wrong length, or clusters do not match the roster's sites.
         """
         try:
             names = tuple(str(name) for name in record["names"])
@@ -122,11 +122,11 @@ class Roster:
 
 
 def signed_message(run: str, attempt: int, site: str, channel: bytes, keys: bytes) -> bytes:
-    """Return what a site's node key signs: its public keys, and what they are for."""
+    """Return the message that a site's node key signs: its public keys with their purpose, run, attempt and site."""
     return json.dumps(["secure sum", run, attempt, site, channel.hex(), hashlib.sha256(keys).hexdigest()]).encode()
 
 
 def members_hash(signers: Mapping[str, str]) -> str:
-    """Return the hash of sites and node keys that their owners approve. signers: site -> one line of OpenSSH, comments aside."""
+    """Return the hash of sites and node keys that site owners approve. signers: site -> one line of OpenSSH, whose comment is ignored."""
     lines = sorted([site, *line.split()[:2]] for site, line in signers.items())
     return hashlib.sha256(json.dumps(["roster", lines]).encode()).hexdigest()

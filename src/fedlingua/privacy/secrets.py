@@ -1,4 +1,4 @@
-"""A site's secrets of a secure sum, made of one random number, and their shares among all sites (Shamir 1979)."""
+"""A site's secrets in a secure sum, derived from one random number, and their shares among all sites (Shamir 1979)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,21 +14,21 @@ from fedlingua.privacy.roster import Roster
 
 SECRET_BYTES = 32
 SEALED_BYTES = 2 * SECRET_BYTES + 16
-"""Of a sealed share of a round: of the self mask's seed, of the private key, and the seal."""
+"""Size of a round's sealed share: a share of the self mask's seed, a share of the private key, and the 16-byte authentication tag."""
 _HALF = 16
-"""Bytes that pycryptodome's Shamir shares at a time."""
+"""Bytes that pycryptodome's Shamir can share at a time."""
 
 
 def derived(secret: bytes, info: str, salt: bytes | None = None) -> bytes:
-    """Return 32 bytes made of a secret by HKDF-SHA256 (RFC 5869)."""
+    """Derive 32 bytes from a secret by HKDF-SHA256 (RFC 5869)."""
     return HKDF(SHA256(), SECRET_BYTES, salt, info.encode()).derive(secret)
 
 
 def agreed(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Return what two key holders have in common (X25519, RFC 7748).
+    """Return the shared secret of two key holders (X25519, RFC 7748).
 
     Raises:
-        ExchangeError: The public key is none, or one that leads to the same secret with everybody.
+        ExchangeError: The public key is invalid, or of low order, which gives the same secret with every private key.
     """
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
@@ -37,10 +37,10 @@ def agreed(private: X25519PrivateKey, public: bytes) -> bytes:
 
 
 class Secrets:
-    """A site's secrets: a key pair for sealed shares, and for each round a key pair and the seed of its self mask.
+    """A site's secrets: a key pair for sealed shares, and for each round a key pair for masks and the seed of its self mask.
 
     Args:
-        master: 32 random bytes of the system's generator, from which all of them follow.
+        master: 32 bytes from the system's random generator, from which all secrets are derived.
     """
 
     def __init__(self, master: bytes) -> None:
@@ -59,10 +59,10 @@ class Secrets:
         return b"".join(public_of(self.private_key(number)) for number in range(1, num_rounds + 1))
 
     def sealed_shares(self, roster: Roster, site: str) -> bytes:
-        """Share both secrets of each round among all sites, this one included, and seal each share for its holder.
+        """Split both secrets of each round among all sites, including this one, and seal each share for its holder.
 
         Returns:
-            (sites, rounds) sealed shares of 80 bytes, end to end.
+            (sites, rounds) sealed shares of 80 bytes each, end to end.
         """
         sealed: list[list[bytes]] = [[] for _ in roster.names]
         sealers = [
@@ -78,10 +78,10 @@ class Secrets:
         return b"".join(map(b"".join, sealed))
 
     def open_share(self, sealed: bytes, roster: Roster, site: str, sender: str, round_number: int) -> tuple[bytes, bytes]:
-        """Return this site's shares of a sender's seed and private key of a round.
+        """Return this site's shares of a sender's seed and private key for a round.
 
         Raises:
-            ExchangeError: The seal is broken: it is of another sender, holder, round or roster, or was changed.
+            ExchangeError: The share was sealed for another sender, holder, round or roster, or was modified.
         """
         channel = roster.channels[roster.names.index(sender)]
         opener = ChaCha20Poly1305(_channel_key(self.channel, channel, roster, sender, site))
@@ -95,16 +95,11 @@ class Secrets:
 
 
 def public_of(private: bytes) -> bytes:
-    """Return the public key of a private one."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def recovered(shares: Mapping[str, bytes], roster: Roster) -> bytes:
-    """Return a secret from the shares of its holders. shares: holder -> 32 bytes; of more than needed the first are used.
-
-    Raises:
-        ExchangeError: Fewer than the roster's threshold.
-    """
+    """Recover a secret from the first shares in roster order, holder -> 32 bytes; raise ExchangeError below the roster's threshold."""
     if len(shares) < roster.threshold:
         raise ExchangeError(f"{len(shares)} sites gave their share of a secret; wanted {roster.threshold} of {len(roster.names)}")
     holders = [(at, name) for at, name in enumerate(roster.names, start=1) if name in shares][: roster.threshold]
@@ -113,7 +108,7 @@ def recovered(shares: Mapping[str, bytes], roster: Roster) -> bytes:
 
 
 def _split(secret: bytes, roster: Roster) -> Sequence[bytes]:
-    """Return the share of each site of the roster, in its order."""
+    """Return the shares of a secret, one per site in roster order."""
     halves = [
         Shamir.split(roster.threshold, len(roster.names), secret[first : first + _HALF], False)
         for first in range(0, SECRET_BYTES, _HALF)
@@ -122,5 +117,5 @@ def _split(secret: bytes, roster: Roster) -> Sequence[bytes]:
 
 
 def _channel_key(private: X25519PrivateKey, public: bytes, roster: Roster, sender: str, holder: str) -> bytes:
-    """Return the key that seals a sender's shares for a holder; both can make it."""
+    """Derive the key that seals a sender's shares for a holder; both of them can derive it."""
     return derived(agreed(private, public), f"share {sender} -> {holder}", roster.hash)

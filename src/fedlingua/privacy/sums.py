@@ -1,4 +1,4 @@
-"""What both sides of a secure sum know: the counters that are summed beside the tensors, and numbers that show whether masks cancelled."""
+"""Conventions of both sides of a secure sum: the counters summed beside the tensors, and the check that all masks cancelled."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,23 +8,23 @@ import numpy as np
 from fedlingua.exchange.joined import Numbers
 
 COUNTERS_PART = "counters"
-"""Name of the array of counters in a reply: masked over all sites of the run."""
+"""Name of the array of counters in a reply; its masks cancel in the sum over all sites of the run."""
 COUNTERS = ("sites", "steps", "num_examples", "num_tokens", "nll_sum", "cut")
-"""The counters in their order: 1, the sums of training, and how many numbers were beyond their scale."""
+"""The counters in order: 1 for the site itself, the sums of its training, and how many numbers were clipped to their scale."""
 CHECKS = 4
-"""How many ones follow a part's levels; they add up to the number of sites only if all masks have cancelled."""
+"""Number of ones appended to a part's levels; they sum to the number of sites only if all masks cancelled."""
 _LOSS = COUNTERS.index("nll_sum")
 _FRACTION = 2.0**20
 
 
 def counted(sums: Mapping[str, Any]) -> Numbers:
-    """Return a site's counters: (6,) uint64; a loss to 20 bits after the point. What private training does not tell is 0."""
+    """Return a site's counters, (6,) uint64, the loss with 20 fractional bits. Sums that private training does not report are 0."""
     values = [1, *(float(sums.get(name, 0)) for name in COUNTERS[1:])]
     values[_LOSS] *= _FRACTION
     return np.array([round(value) for value in values], np.uint64)
 
 
 def totals(counters: Numbers) -> dict[str, float]:
-    """Return the sums that unmasked counters stand for, by name."""
+    """Decode unmasked counters into sums by name."""
     values = dict(zip(COUNTERS, (float(value) for value in counters), strict=True))
     return {**values, "nll_sum": values["nll_sum"] / _FRACTION}

@@ -1,1 +1,1 @@
-"""Compare runs: what differs, whether by chance, for which sites, and at what cost."""
+"""Compare runs: how they differ, whether by chance, at which sites, and at what cost."""

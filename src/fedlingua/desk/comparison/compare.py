@@ -1,4 +1,4 @@
-"""Compare runs: site by site, over all sites, for the worst of them, over seeds, and by sentence."""
+"""Compare runs by site, over all sites, for the worst site, over seeds, and by sentence."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,15 @@ from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.settings.metrics import METRICS, OF_TEXT, Metric
 
 LOCAL_METHODS = ("adapter-local",)
-"""Methods under which each site trains by itself: the baseline for the gain of joining."""
+"""Methods under which each site trains alone: the baseline for the gain from joining."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """One run compared with the first. sites: site -> difference, without p if its translations are not here. macro: difference
-    of the mean over sites; pooled: of all sentences as one corpus.
-    """
+    """One run compared with the first.
+
+    sites: Site -> difference, without p if its translations are not here. macro: Difference of the mean over sites. pooled: Difference on
+    all sentences as one corpus."""
 
     run: str
     sites: Mapping[str, Difference]
@@ -33,7 +34,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class DifferingSentence:
-    """A test sentence that two runs translate differently. gain: chrF of the second minus chrF of the first."""
+    """A test sentence that two runs translate differently. gain: chrF of the second run minus that of the first."""
 
     site: str
     direction: str
@@ -46,9 +47,9 @@ class DifferingSentence:
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """A method's runs that differ only in their seed, as (mean, sample standard deviation). method: with the settings in which
-    the method's other runs differ.
-    """
+    """A method's runs that differ only in their seed; figures are (mean, sample standard deviation).
+
+    method: Its name, with the settings that distinguish these runs from the method's other runs."""
 
     method: str
     seeds: tuple[int, ...]
@@ -60,9 +61,8 @@ class OverSeeds:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs in the given order, the others compared with the first. scores: site -> one score for each run. samples: number of
-    bootstrap samples. significant: a difference with a smaller p is marked.
-    """
+    """Runs in the given order, each compared with the first. scores: Site -> one score per run. samples: The number of bootstrap samples.
+    significant: Differences with a smaller p are marked as significant."""
 
     metric: Metric
     runs: Sequence[ComparedRun]
@@ -76,12 +76,15 @@ class Comparison:
 
 
 def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentences: int) -> Comparison:
-    """Compare runs by a metric of TEXT_METRICS or, without p, another in their scores.json ("": the first of their task).
+    """Compare runs with the first by a metric.
 
-    samples: number of bootstrap samples. sentences: how many differing sentences of the first two runs to list for each site.
+    Args:
+        metric_name: A metric of TEXT_METRICS or, without p, any other in the runs' scores.json; "": the first metric of their task.
+        samples: The number of bootstrap samples.
+        sentences: How many sentences that differ between the first two runs to list for each site.
 
     Raises:
-        ConfigError: no such metric. RunError: a run has no such scores.
+        ConfigError: There is no such metric. RunError: A run has no scores by it.
     """
     metric = _metric(runs, metric_name)
     sites = common_sites(runs)
@@ -108,7 +111,7 @@ def _metric(runs: Sequence[ComparedRun], name: str) -> Metric:
 
 
 def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequence[str], samples: int) -> Beside:
-    """Compare two runs. A site's bootstrap samples are sacreBLEU's; for the mean over sites each site is drawn by itself."""
+    """Compare two runs. A site's bootstrap samples are sacreBLEU's; for the mean over sites, each site is resampled independently."""
     both = (first, second)
     values = [[float(run.scores["sites"][site][metric.key]) for site in sites] for run in both]
     name = next((name for name, known in OF_TEXT.items() if known == metric and name in TEXT_METRICS), "")
@@ -133,7 +136,7 @@ def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequ
 
 
 def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: Metric) -> list[OverSeeds]:
-    """Summarize each method (with its settings) that several runs have in common."""
+    """Summarize the runs of each method (with its settings) that has several runs."""
     of_method: dict[str, list[tuple[ComparedRun, Fairness]]] = defaultdict(list)
     for variant, run, fairness_of_it in zip(variants(runs), runs, fair, strict=True):
         of_method[variant].append((run, fairness_of_it))
@@ -153,7 +156,7 @@ def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: M
 
 
 def differing_sentences(first: ComparedRun, second: ComparedRun, sites: Sequence[str], most: int) -> list[DifferingSentence]:
-    """Return each site's `most` sentences that differ most in chrF between two runs; none if its translations are not here."""
+    """Return, for each site whose translations are here, the `most` sentences that differ most in chrF between two runs."""
     chrf, sentences = CHRF(), []
     for site in sites if most else ():
         if site not in first.texts or site not in second.texts:

@@ -1,4 +1,4 @@
-"""Compare runs on public text that each translates here, also if a deployment's sites keep their own text."""
+"""Compare runs on public text that is translated here, which also works for deployments, whose own text stays at the sites."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,24 +17,25 @@ from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
 
 AT_ONCE = 256
-"""Sentences between two reports of progress."""
+"""Number of sentences translated between two progress reports."""
 COSTS = ("uplink_bytes_per_round", "downlink_bytes_per_round", "total_bytes")
-"""Keys that are taken from a run's own scores."""
+"""Keys that are copied from a run's own scores."""
 Texts = Mapping[Direction, Sequence[Pair]]
-"""What is translated; in the scores, directions take the place of sites."""
+"""The public text; in the scores, directions take the place of sites."""
 Report = Callable[[str, int, int], None]
-"""Takes what is being translated, how many sentences are done, and how many there are."""
+"""Called with the text being translated, the number of sentences done, and the total."""
 
 
 def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: str, report: Report) -> list[ComparedRun]:
-    """Translate the same text with each run, and score it by BLEU, chrF and `metric` ("" for these two alone); model: COMET's.
+    """Translate the same text with each run and score the translations by BLEU, chrF and `metric` ("": only these two).
 
-    A direction is translated by the site that holds it, if its tensors are here, else by the clusters nearest to its languages.
+    A direction is translated by the model of the site that holds it, if its tensors are here, else by the clusters nearest to its
+    languages. model: COMET's.
 
     Raises:
-        ConfigError: no such metric, one that cannot be measured here, or text without a sentence. RunError: a run is not
-            completed, translates nothing, or leaves nothing at the server. BackboneError: its backbone lacks a language, or is
-            not here.
+        ConfigError: There is no such metric, it cannot be measured here, or a text has no sentence.
+        RunError: A run is not completed, does not translate, or left no tensors at the server.
+        BackboneError: A run's backbone lacks a language or is not here.
     """
     names = metric_names(",".join(["bleu", "chrf", metric]))
     check_measuring(names, model, lambda _: None)
@@ -55,9 +56,9 @@ def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[
             report(f"{run.name}, {direction}", first, len(sources))
             written += translator.translate(sources[first : first + AT_ONCE])
         made[str(direction)] = Translated(sources, written, [pair.target for pair in pairs], direction.target)
-    # Progress is shown by a bar, so the messages of making COMET's environment are dropped.
+    # A bar shows the progress, so messages about building COMET's environment are discarded.
     measured = measure(made, metrics, model, lambda _: None)
-    entries: dict[str, dict[str, Any]] = {}  # like a site's in scores.json
+    entries: dict[str, dict[str, Any]] = {}  # in the form of a site's entry in scores.json
     for name, text in made.items():
         about = {"direction": name, "sentences": len(text.sources), "signature": measured[name]["bleu"].signature}
         entries[name] = about | {OF_TEXT[metric].key: each.corpus for metric, each in measured[name].items()}

@@ -1,4 +1,4 @@
-"""Read the runs to compare, and refuse those that were not scored on the same test text."""
+"""Read runs for a comparison, and refuse runs that were not scored on the same test text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ NO_VARIANT = {"method", "seed", *MAY_CHANGE}
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A completed run. texts: site -> its translations, if they are here; in a deployment they are not. folder: as given."""
+    """A completed run. texts: Site -> its translations, if they are here; a deployment's are not. folder: As given by the caller."""
 
     name: str
     about: Json
@@ -42,7 +42,7 @@ class ComparedRun:
 
     @property
     def metrics(self) -> tuple[Metric, Metric]:
-        """The metrics of its task, first the one that methods are compared by."""
+        """The metrics of its task; methods are compared by the first."""
         return metrics_of(self.scores)
 
     @property
@@ -51,7 +51,7 @@ class ComparedRun:
 
     @property
     def costs(self) -> dict[str, float | None]:
-        """Bytes for each site and round, number of rounds, and seconds of the whole run."""
+        """Bytes per site and round, the number of rounds, and the seconds of the whole run."""
         seconds = self.about.get("seconds")
         return {
             "uplink_bytes_per_round": self.scores.get("uplink_bytes_per_round"),
@@ -62,12 +62,12 @@ class ComparedRun:
 
     @property
     def total_bytes(self) -> float | None:
-        """Bytes of a site up and down in the whole run; None for centralized and silo methods, whose text is in one place."""
+        """A site's bytes in the whole run, up plus down; None for centralized and silo methods, whose text is in one place."""
         if self.method.startswith((CENTRALIZED, SILO)):
             return None
         if counted := self.scores.get("total_bytes"):
             return float(counted["up"] + counted["down"])
-        up, down, rounds, _ = self.costs.values()  # a run from before all messages were counted
+        up, down, rounds, _ = self.costs.values()  # an older run, which did not count all messages
         return None if up is None or down is None or rounds is None else (up + down) * rounds
 
     def values(self, key: str) -> dict[str, float]:
@@ -76,7 +76,7 @@ class ComparedRun:
 
 
 def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Read runs in the given order; raise RunError, with site and reason, if two were scored on different text."""
+    """Read runs in the given order; raise RunError, naming site and reason, if one was scored on other text than the first."""
     runs = read_completed(folders)
     for run in runs[1:]:
         check_same_test(runs[0], run)
@@ -84,7 +84,7 @@ def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Read completed runs with scores, in the given order; a run's name is its folder's, with a number if two are alike."""
+    """Read completed runs with scores, in the given order. A run is named after its folder, with a number appended to repeated names."""
     names: list[str] = []
     for folder in folders:
         name = folder.resolve().name
@@ -93,7 +93,7 @@ def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def _read(folder: Path, name: str) -> ComparedRun:
-    # A run folder, or a run kept in a result: experiments/results/<folder>/<suite>/<method>-<seed>.
+    # The path is a run folder, or names a run kept in a result: experiments/results/<folder>/<suite>/<method>-<seed>.
     line = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
     about, scores = (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
     check_completed(folder, about)
@@ -101,28 +101,28 @@ def _read(folder: Path, name: str) -> ComparedRun:
         raise no_scores(folder)
     try:
         texts = {site: written.hypothesis for site, written in read_site_translations(folder).items()}
-    except RunError:  # the sites keep them, as in a deployment, or the run translates nothing
+    except RunError:  # translations stayed at the sites, as in a deployment, or the run does not translate
         texts = {}
     about["config"] = config_of_run(about.get("config") or {})
     return ComparedRun(name, about, scores, texts, str(folder))
 
 
 def common_sites(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the sites that all runs have scores of, in the first run's order."""
+    """Return the sites for which all runs have scores, in the first run's order."""
     return [site for site in runs[0].scores["sites"] if all(site in run.scores["sites"] for run in runs)]
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
-    """Return setting -> its value in each run (None if it has none), for settings that differ and are not in NO_VARIANT."""
+    """Return setting -> its value in each run (None if it has none), for differing settings that are not in NO_VARIANT."""
     keys = dict.fromkeys(key for run in runs for key in run.config if key not in NO_VARIANT)
     values = {key: [run.config.get(key) for run in runs] for key in keys}
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
 
 
 def variants(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return each run's method and the settings in which runs of that method differ, as suites name their rows: fixed-g+median.
-    Runs that differ only in their seed get the same name.
-    """
+    """Name each run by its method and the settings in which runs of that method differ, as suites name rows: fixed-g+median.
+
+    Runs that differ only in their seed get the same name."""
     names = []
     for run in runs:
         alike = [other for other in runs if other.method == run.method]
@@ -133,7 +133,7 @@ def variants(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
-    """Raise RunError if two runs have no site in common, or were not scored on the same text at those in common."""
+    """Raise RunError if two runs have no site in common or were scored on different text, or by different metrics, at a common site."""
     both = f"{first.name} and {second.name}"
     if first.metrics != second.metrics:
         of_first, of_second = (" and ".join(metric.name for metric in run.metrics) for run in (first, second))
@@ -150,7 +150,7 @@ def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
 
 
 def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
-    """Return why two runs scored different text at a site; empty if no difference can be seen."""
+    """Return in what the text that two runs scored at a site differs; "" if no difference is visible."""
     entries = [run.scores["sites"][site] for run in (first, second)]
     for key in ("direction", "sentences", "masked", "masks", "signature"):
         values = [entry.get(key) for entry in entries]
@@ -166,7 +166,7 @@ def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
 
 @dataclass(frozen=True)
 class Fairness:
-    """How a run's sites fare. gains: site -> how much better the federation is than the site's own model, if known."""
+    """How a run's scores vary over sites. gains: Site -> gain of the federation over the site's own model, if known."""
 
     worst_site: str
     worst: float
@@ -176,19 +176,19 @@ class Fairness:
 
     @property
     def gain(self) -> float | None:
-        """Mean gain over sites; None if no gain is known."""
+        """The mean gain over sites; None if no gain is known."""
         return fmean(self.gains.values()) if self.gains else None
 
     @property
     def left_behind(self) -> list[str]:
-        """Sites that joining makes worse."""
+        """The sites that joining made worse."""
         return [site for site, gain in self.gains.items() if gain < 0]
 
 
 def fairness(run: ComparedRun, alone: ComparedRun | None, metric: Metric) -> Fairness:
-    """Measure how a run's sites fare. alone: the run in which each site trains by itself (adapter-local); None: the models that
-    the run's own sites trained alone, if they did. spread: distance of best and worst, a positive number.
-    """
+    """Measure how a run's scores vary over sites; the spread is the distance between best and worst, a positive number.
+
+    alone: A run in which each site trains alone (adapter-local). None: Use the models that this run's sites trained alone, if any."""
     values = run.values(metric.key)
     best = metric.best(values.values())
     worst_site = min(values, key=lambda site: values[site] if metric.more_is_better else -values[site])

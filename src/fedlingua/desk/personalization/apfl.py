@@ -1,8 +1,8 @@
-"""APFL (Deng et al. 2020): train a site's own model in a mixture with the federation's, and alpha, its weight in the mixture.
+"""APFL (Deng et al. 2020): train a site's own model inside a mixture with the federation's, together with alpha, its weight there.
 
-Both learn at theta_bar = alpha theta_i + (1 - alpha) theta (Algorithm 1), the own model by
-theta_i <- theta_i - eta alpha grad L(theta_bar), alpha by dL/dalpha = <grad L(theta_bar), theta_i - theta>: own model minus the
-federation's, in this order; the other order would increase the loss. theta, the federation's model, does not change.
+Both use the gradient at theta_bar = alpha theta_i + (1 - alpha) theta (Algorithm 1). The own model is updated by
+theta_i <- theta_i - eta alpha grad L(theta_bar), and alpha follows dL/dalpha = <grad L(theta_bar), theta_i - theta>. The difference is
+own minus federation; the opposite order would increase the loss. theta, the federation's model, does not change.
 """
 
 import math
@@ -24,24 +24,23 @@ from fedlingua.training.objective import Gradients
 from fedlingua.training.optimizers import OPTIMIZERS
 
 START = 0.5
-"""Alpha before the first step: both models count the same."""
+"""Alpha before the first step: both models have the same weight."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """APFL's result. personal: the own model. path: alpha before each step and at the end; NaN once the training diverges."""
+    """APFL's result. personal: The own model. path: Alpha before each step and at the end; NaN once training diverges."""
 
     personal: Tensors
     path: Sequence[float]
 
     @property
     def alpha(self) -> float:
-        """Alpha at the end."""
         return self.path[-1]
 
 
 def alpha_slope(gradient: Gradients, federated: Tensors, personal: Tensors) -> float:
-    """Return dL/dalpha = <grad L(theta_bar), theta_i - theta>, summed in float64; a tensor without a gradient adds 0."""
+    """Return dL/dalpha = <grad L(theta_bar), theta_i - theta>, summed in float64; tensors without a gradient contribute 0."""
     return sum(
         float(np.vdot(gradient[name].astype(np.float64), (personal[name] - array).astype(np.float64)))
         for name, array in federated.items()
@@ -50,7 +49,7 @@ def alpha_slope(gradient: Gradients, federated: Tensors, personal: Tensors) -> f
 
 
 def alpha_step(alpha: float, slope: float, rate: float) -> float:
-    """Return clip(alpha - rate x dL/dalpha, 0, 1), the next alpha; NaN if the slope is NaN."""
+    """Return the next alpha, clip(alpha - rate x dL/dalpha, 0, 1); NaN if the slope is NaN."""
     return float(np.clip(alpha - rate * slope, 0.0, 1.0))
 
 
@@ -62,10 +61,10 @@ def learn_in_mixture(
     alpha_rate: float,
     seed: str,
 ) -> Mixture:
-    """Train the own model, from the federation's, and alpha with the run's optimizer; the model keeps a mixture's tensors.
+    """Train the own model, starting from the federation's, with the run's optimizer, and alpha by gradient descent.
 
-    Both use the gradient of the same step at the same point, with dropout if the run has it. how: its `epochs` are made,
-    without a schedule. seed: decides order, masks and dropout.
+    Both use the same step's gradient at the same point, with dropout if the run has it. Afterwards the model holds a mixture's tensors.
+    how: Its `epochs` are run without a learning rate schedule. seed: Determines order, masks and dropout.
     """
     model, rng = trainable.model, random.Random(seed)
     torch.manual_seed(rng.getrandbits(63))

@@ -1,7 +1,7 @@
 """Repeat the last phase of a finished run, with measurements from papers (Manoel et al. 2022, §2.4, §3.3; Deng et al. 2020).
 
-Besides the phase's candidates these are 21 mixtures of the site's own model and the federation's, by dev loss, and that of
-APFL, which learns the share of the own model. The test text is used once, at the end.
+Besides the phase's candidates, the dev loss is measured of 21 mixtures of the site's own model and the federation's, and of the mixture
+of APFL, which learns the own model's share. The test text is used once, at the end.
 """
 
 import math
@@ -41,26 +41,26 @@ from fedlingua.training.site_examples import EXAMPLE_MAKERS
 FOLDER = "personal"
 FILE = "personalization.json"
 MOST_POINTS = 200
-"""Most points of alpha's path to store, besides its end."""
+"""The most points of alpha's path that are stored, besides its end."""
 
 
 def phase_settings(how: Personalizing, settings: Settings) -> Settings:
-    """Return a run's settings, changed for this repetition of its last phase. Seed and site decide order, masks and dropout."""
+    """Return a run's settings, changed for this repetition of its last phase. Seed and site determine order, masks and dropout."""
     rate = settings.step_learning_rate if how.learning_rate is None else how.learning_rate
     seed = settings.seed if how.seed is None else how.seed
     return replace(settings, keep_choose=True, keep_passes=how.epochs or settings.keep_passes, learning_rate=rate, seed=seed)
 
 
 def personalize(start: Start, site: str, trainable: Trainable, how: Personalizing) -> tuple[dict[str, Tensors], dict[str, Any]]:
-    """Repeat the choice, measure 21 mixtures, train APFL, score on test; the seed decides all. The model's tensors change.
+    """Repeat the choice, measure 21 mixtures, train APFL and score on test. The seed determines the result; the model's tensors change.
 
     Returns:
-        Tensors of the site's own model, of the mixture with dev's best alpha ("interpolated"), and of what the phase keeps; and
-        the content of personalization.json: what decided the result, and all of it but the tensors. Losses are in nats a token;
-        test: model -> metric -> value, for federated, personal, apfl, chosen, base, alone and kept.
+        The tensors of the site's own model, of the mixture with the best alpha on dev ("interpolated") and of the kept model; and the
+        content of personalization.json: the inputs and the results, except tensors. Losses are in nats per token; `test` is
+        model -> metric -> value, for federated, personal, apfl, chosen, base, alone and kept.
 
     Raises:
-        RunError: the training diverged.
+        RunError: Training diverged.
     """
     started, settings, texts = time.monotonic(), phase_settings(how, start.settings), start.texts[site]
     federated = start.federated(site, trainable)
@@ -88,7 +88,7 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
         return TEXT_METRICS["chrf"].count(Translated(sources, hypotheses, references, text.direction.target))
 
     with tempfile.TemporaryDirectory(prefix="fedlingua-choice-") as place:
-        # The model that the run's own choice trained alone is used again if it was trained the same way.
+        # The model that the run itself trained alone is reused if it was trained in the same way.
         for file in (start.run.folder.directory / "sites" / site / CHOICE).glob("alone.*"):
             shutil.copy(file, place)
         at_site = SiteModel(site, trainable, settings, dev, train, count_chrf, lambda line, step: None)
@@ -111,7 +111,7 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
         raise diverged
     learned = interpolated(federated, apfl.personal, apfl.alpha)
     apfl_dev_loss = dev_loss(learned)
-    if not all(loss < DIVERGED for loss in (*sweep.values(), apfl_dev_loss)):  # true of NaN, too
+    if not all(loss < DIVERGED for loss in (*sweep.values(), apfl_dev_loss)):  # also if a loss is NaN
         raise diverged
     best_alpha = chosen_alpha(sweep)
     mixed = interpolated(federated, personal, best_alpha)
@@ -152,21 +152,21 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
 
 
 def chosen_alpha(sweep: Mapping[float, float]) -> float:
-    """Return the alpha with the least dev loss; of equal ones the smallest, which is nearest to what all sites share."""
+    """Return the alpha with the lowest dev loss; on a tie the smallest, which is closest to the shared model."""
     return min(sweep, key=lambda alpha: (sweep[alpha], alpha))
 
 
 def store(folder: Path, tensors: Mapping[str, Tensors], about: Mapping[str, Any]) -> None:
-    """Write what `personalize` returns, personalization.json last, so that where it is, all files are."""
+    """Write the result of `personalize`; personalization.json comes last, so where it exists, all files do."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).unlink(missing_ok=True)  # an earlier one, whose tensors are replaced next
+    (folder / FILE).unlink(missing_ok=True)  # an earlier result's, whose tensors are replaced next
     for name, model in tensors.items():
         save_tensors(model, folder / f"{name}.safetensors")
     replace_text(folder / FILE, json_text(about))
 
 
 def thinned(path: Sequence[float]) -> list[list[float]]:
-    """Return [step, alpha] pairs of a path: all of a short path, evenly spaced ones of a long one, and always the last."""
+    """Return a path's [step, alpha] pairs: all of a short path, evenly spaced ones of a long path, and always the last."""
     last = len(path) - 1
     stride = max(1, math.ceil(last / MOST_POINTS))
     return [[step, path[step]] for step in dict.fromkeys([*range(0, last, stride), last])]

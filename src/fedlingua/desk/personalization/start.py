@@ -1,4 +1,4 @@
-"""What personalization starts from: its options, a run, its sites' text and a round's tensors; checked before a model loads."""
+"""The inputs of personalization: its options, a run, its sites' text and a round's tensors, all checked before a model is loaded."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
 
-if TYPE_CHECKING:  # errors are reported without torch
+if TYPE_CHECKING:  # so that errors are reported without importing torch
     from fedlingua.exchange.trainable import Trainable
 
 
 @dataclass(frozen=True)
 class Personalizing:
-    """How a site continues training; options of `fedlingua personalize`."""
+    """How a site continues training: the options of `fedlingua personalize`."""
 
     epochs: Annotated[int, typer.Option(help="Most passes of training; 0: as many as in the run's last phase.")] = 0
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the own model; default: the run's.")] = None
@@ -35,7 +35,7 @@ class Personalizing:
     seed: Annotated[int | None, typer.Option(help="Random seed; default: the run's.")] = None
 
     def check(self) -> None:
-        """Raise ConfigError for a value that trains nothing."""
+        """Raise ConfigError for a value out of range."""
         if self.epochs < 0:
             raise ConfigError(f"--epochs {self.epochs}: wanted at least 1 pass over the site's training text, or 0 for the run's")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
@@ -46,7 +46,7 @@ class Personalizing:
 
 @dataclass(frozen=True)
 class Start:
-    """A round of a run, and the sites that continue training from it. texts: each site's, as it was in the run."""
+    """A round of a run, and the sites that continue training from it. texts: Each site's texts, as they were in the run."""
 
     run: CompletedRun
     settings: Settings
@@ -58,11 +58,12 @@ class Start:
 
     @classmethod
     def of(cls, run_dir: Path, sites: Sequence[str] = (), number: int | None = None, data_dir: str = "") -> Self:
-        """Choose sites of a run, all by default, and a round, the best by default. data_dir: the text's folder, if moved.
+        """Read a run for some of its sites, by default all, and one round, by default the best. data_dir: The text's folder, if it moved.
 
         Raises:
-            RunError: the run is not completed or nothing left its sites, a site is unknown or its text is not here, or the
-                round's checkpoint is gone or damaged. ConfigError, CorpusError: what is wrong with its federation file or text.
+            RunError: The run is not completed or no tensors left its sites, a site is unknown or its text is not here, or the
+                round's checkpoint is missing or damaged.
+            ConfigError, CorpusError: The run's federation file or text is invalid.
         """
         run = CompletedRun.of(run_dir)
         settings = replace(run.settings, data_dir=data_dir or run.settings.data_dir)
@@ -87,20 +88,19 @@ class Start:
         return cls(run, settings, chosen, number, clusters, tensors, texts)
 
     def federated(self, site: str, trainable: "Trainable") -> Tensors:
-        """Return the tensors that a site got in the round: those of its encoder and decoder clusters and the shared part."""
+        """Return the tensors that a site received in the round: those of its encoder and decoder clusters and the shared part."""
         parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
         return check_tensors(of_the_model({name: array for part in parts for name, array in part.items()}), trainable.trained)
 
 
 def texts_of_site(run: CompletedRun, site: str, data_dir: str) -> Mapping[str, SiteText]:
-    """Return the texts that a site held in a run, by the site they came from, without what the run left out as overlap."""
+    """Return a site's texts in a run, by site of origin, without the pairs that the run left out because of overlap."""
     held = texts_by_site(run.settings.federation_path, data_dir)[site]
     removes, folder = run.settings.overlap == "remove", run.folder.directory / "sites" / site
     return load_without_leaks(held, folder, OVERLAP_KEY) if removes else held
 
 
 def _check_method(settings: Settings) -> None:
-    """Refuse a run without a federated model."""
     if not settings.how.travels:
         raise RunError(
             f"method {settings.method}: nothing that was trained left a site, so there is no federated model to start from; "
@@ -114,7 +114,7 @@ def _check_method(settings: Settings) -> None:
 
 
 def check_text_is_here(federation: Federation, sites: Sequence[str], run_dir: Path) -> None:
-    """Refuse sites that the federation file no longer has, and those of a deployment, whose text is not here."""
+    """Refuse sites that the federation file no longer has, and sites of a deployment, whose text is not here."""
     held = {site.name: site for site in federation.sites}
     if gone := [site for site in sites if site not in held]:
         raise RunError(

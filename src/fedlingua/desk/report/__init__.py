@@ -1,4 +1,4 @@
-"""The reports of runs and suites: an HTML page each, and the before/after table of scores, made from their files alone."""
+"""Reports of runs and suites, made only from their files: an HTML page each, and the table of scores before and after training."""
 
 from fedlingua.desk.report.keep import keep_run
 from fedlingua.desk.report.run_page import write_report

@@ -1,4 +1,4 @@
-"""Building blocks of the report's plots: colours legible on light and dark ground, axes, panels, lines, marks and bars."""
+"""Building blocks of the report's plots: axes, panels, lines, marks and bars, in colours legible on light and dark backgrounds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -7,28 +7,28 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-# Okabe and Ito's colours, distinct for any colour vision; without black and yellow, each invisible on one of the two grounds.
+# Okabe and Ito's colours, distinct for any colour vision, without black and yellow, which are each invisible on one background.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
 DASHES = ("solid", "dash", "dot", "dashdot")
 UP, DOWN, BEFORE = "#0072B2", "#E69F00", "#8C8C8C"
 WORSE = "#D55E00"
-# The page's style sheet looks for exactly this colour and replaces it by the page's text colour; see style.css.
+# The page's style sheet (style.css) selects exactly this colour and replaces it by the page's text colour.
 INK = "rgb(119, 119, 120)"
 GRID = "rgba(128, 128, 128, 0.25)"
 LONGEST_LABEL = 18
 TWO_PANELS = 600
-"""Least width, in pixels, of two panels side by side."""
+"""The least width, in pixels, of two panels side by side."""
 SHARES = {"range": [-4, 104], "tickvals": [0, 25, 50, 75, 100]}
 """Layout of an axis in per cent."""
 
 Values = Sequence[float | None]
 Look = dict[str, Any]
-"""How a trace looks: plotly's own arguments, plus color, width, dash, size and symbol, which apply to its line or marks."""
+"""The look of a trace: plotly's own arguments, plus color, width, dash, size and symbol, which apply to its line or marks."""
 
 
 def frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") -> None:
-    """Apply the layout that all plots share: transparent background, legend below, automatic margins, no accidental zoom."""
+    """Apply the layout of all plots: transparent background, legend below, automatic margins, no accidental zoom."""
     figure.update_layout(
         template="none",
         height=height,
@@ -47,19 +47,19 @@ def frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") 
 
 
 def stacked(titles: Sequence[str], spacing: float) -> go.Figure:
-    """Return a figure with panels one below the other over the same x-axis."""
+    """Return a figure with vertically stacked panels that share the x-axis."""
     return make_subplots(rows=len(titles), cols=1, shared_xaxes=True, vertical_spacing=spacing, subplot_titles=titles)
 
 
 def beside(titles: Sequence[str], widths: Sequence[float], spacing: float) -> go.Figure:
-    """Return a figure with panels side by side over the same y-axis. widths: their shares of the whole width."""
+    """Return a figure with panels side by side that share the y-axis. widths: Their shares of the whole width."""
     panels = {"cols": len(titles), "column_widths": list(widths), "subplot_titles": titles}
     figure = make_subplots(shared_yaxes=True, horizontal_spacing=spacing, **panels)
     return figure.update_annotations(font={"size": 13, "color": INK})
 
 
 def frame_stacked(figure: go.Figure, height: int, x_title: str) -> None:
-    """Frame panels one below the other: titles left-aligned in the text's colour, and the x title below the lowest panel."""
+    """Frame vertically stacked panels: titles left-aligned in the text's colour, and the x title below the lowest panel."""
     frame(figure, height)
     figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": INK})
     lowest = max(len(figure.layout.annotations), 1)
@@ -67,13 +67,13 @@ def frame_stacked(figure: go.Figure, height: int, x_title: str) -> None:
 
 
 def line(figure: go.Figure, points: Mapping[Any, Any], name: str, hover: str, row: int | None = None, **style: Any) -> None:
-    """Add a line with a mark at each point. points: x -> y. style: the line's color, width, dash; the rest is the trace's."""
+    """Add a line with a mark at each point. points: x -> y. style: The line's color, width and dash; other keys go to the trace."""
     of_line = {key: style.pop(key) for key in ("color", "width", "dash") if key in style}
     marks(figure, list(points), list(points.values()), name, hover, row, **{"mode": "lines+markers", "line": of_line, **style})
 
 
 def marks(figure: go.Figure, x: Values, y: Values, name: str, hover: str, row: int | None = None, **style: Any) -> None:
-    """Add marks. hover: plotly's template of their text. style: the marks' color, size and symbol; the rest is the trace's."""
+    """Add marks. hover: plotly's template of their text. style: The marks' color, size and symbol; other keys go to the trace."""
     marker = {key: style.pop(key) for key in ("color", "size", "symbol") if key in style} | style.pop("marker", {})
     place = {} if row is None else {"row": row, "col": style.pop("col", 1)}
     look = {"mode": "markers"} | ({"marker": marker} if marker else {}) | style
@@ -81,13 +81,13 @@ def marks(figure: go.Figure, x: Values, y: Values, name: str, hover: str, row: i
 
 
 def bars(figure: go.Figure, x: Values, y: Values, name: str, color: str, hover: str, **style: Any) -> None:
-    """Add bars in one colour. hover: plotly's template of their text. style: the trace's."""
+    """Add bars in one colour. hover: plotly's template of their text. style: Arguments of the trace."""
     marker = {"color": color} | style.pop("marker", {})
     figure.add_bar(x=x, y=y, name=name, marker=marker, hovertemplate=f"{hover}<extra></extra>", **style)
 
 
 def heat_map(figure: go.Figure, cells: Sequence[Values], said: Sequence[Sequence[str]], hover: str, **style: Any) -> None:
-    """Add a heat map of `cells`. hover: plotly's template of their text; said: its customdata. style: the trace's."""
+    """Add a heat map of `cells`. hover: plotly's template of their text. said: Its customdata. style: Arguments of the trace."""
     look = {"x": list(range(len(cells[0]) if cells else 0)), "y": list(range(len(cells))), "xgap": 2, "ygap": 2}
     hovertemplate = f"{hover}<extra></extra>"
     figure.add_heatmap(z=cells, customdata=said, hovertemplate=hovertemplate, hoverongaps=False, **look, **style)
@@ -103,33 +103,33 @@ def dotted(figure: go.Figure, x: float | None = None, y: float | None = None, **
 
 
 def colour(index: int) -> str:
-    """Return the colour of the index-th of several things; the colours repeat after the last."""
+    """Return the index-th colour; after the last colour the first follows."""
     return PALETTE[index % len(PALETTE)]
 
 
 def look_of_line(index: int) -> dict[str, str]:
-    """Return the colour and dash of the index-th line; the dash changes where the colours repeat, so that 24 lines differ."""
+    """Return the colour and dash of the index-th line; the dash changes when the colours repeat, so 24 lines are distinct."""
     return {"color": colour(index), "dash": DASHES[index // len(PALETTE) % len(DASHES)]}
 
 
 def keep_wide(figure: go.Figure, pixels: int) -> None:
-    """Keep this width on a narrow screen, where numbers would overlap; the plot scrolls in its own box."""
+    """Keep this width on a narrow screen, where numbers would otherwise overlap; the plot then scrolls in its own box."""
     figure.update_layout(meta={"least_width": pixels})
 
 
 def short(label: str, longest: int = LONGEST_LABEL) -> str:
-    """Return the label as a tick shows it: cut to `longest` characters, with HTML escaped."""
+    """Return a label for a tick: cut to `longest` characters, with HTML escaped."""
     return escape(label if len(label) <= longest else f"{label[: longest - 1]}…")
 
 
 def row_axis(figure: go.Figure, labels: Sequence[str], longest: int = LONGEST_LABEL) -> None:
-    """Label the rows of a plot, by position and not by name, since two names may be equal once shortened."""
+    """Label the rows of a plot. Rows are identified by position, because two shortened names may be equal."""
     ticks = {"tickvals": list(range(len(labels))), "ticktext": [short(label, longest) for label in labels]}
     figure.update_yaxes(tickmode="array", range=[len(labels) - 0.4, -0.6], ticksuffix=" ", **ticks)
 
 
 def round_axis(figure: go.Figure, rounds: Iterable[int]) -> None:
-    """Put ticks at whole rounds, about eight at most."""
+    """Put ticks at whole rounds, at most about eight."""
     figure.update_xaxes(tickformat="d", dtick=max(1, -(-max(rounds, default=1) // 8)))
 
 

@@ -1,4 +1,4 @@
-"""The cost of transfer: seconds of a round, and their share of the round. Liu et al. 2023, §2.4 and figure 1."""
+"""The cost of transfer: its seconds in a round and its share of the round's time (Liu et al. 2023, §2.4 and figure 1)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from fedlingua.desk.report.read import RunFolder
 BANDWIDTH_MBPS = 1000.0
 """Bandwidth of the paper's server in Mbit/s, shared by all sites."""
 BYTES_PER_PARAMETER = 4
-"""Size in fp32, the format in which a full model would travel."""
+"""Bytes of a number in fp32, the format in which a full model would travel."""
 COLOURS = (canvas.UP, canvas.DOWN, *canvas.PALETTE[1:4])
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one site exchanges in one round: parameters one way, bytes each way; means over sites and rounds."""
+    """What one site exchanges in one round, as means over sites and rounds: parameters one way, bytes each way."""
 
     parameters: float | None
     uplink_bytes: float
@@ -32,7 +32,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Cost:
-    """The seconds that one round of all sites takes: transfer each way, and training where known."""
+    """The seconds of one round of all sites: transfer each way, and training if known."""
 
     up_s: float
     down_s: float
@@ -44,20 +44,20 @@ class Cost:
 
     @property
     def share(self) -> float | None:
-        """Transfer time / (transfer time + training time), 0 to 1; None if the training time is unknown or both are 0."""
+        """Transfer time / (transfer time + training time), 0 to 1; None if training time is unknown or both times are 0."""
         whole = self.transfer_s + self.training_s if self.training_s is not None else 0.0
         return self.transfer_s / whole if whole else None
 
     @property
     def in_words(self) -> str:
-        """Both transfer times as text, and their share of the round where it is known."""
+        """Both transfer times as text, with their share of the round if it is known."""
         both = f"up {units.transfer(self.up_s)}, down {units.transfer(self.down_s)}"
         return both if self.share is None else f"{both}<br>{units.share(self.share)} of the round"
 
 
 @dataclass(frozen=True)
 class RunCommunication:
-    """What a run and the full model exchange, and three bandwidths in Mbit/s; `training_s`: see `training_seconds`."""
+    """What a run and the full model exchange, and three bandwidths in Mbit/s. training_s: See `training_seconds`."""
 
     num_sites: int
     training_s: float | None
@@ -70,36 +70,36 @@ class RunCommunication:
 
 
 def transfer_seconds(site_bytes: float, num_sites: int, bandwidth_mbps: float) -> float:
-    """Return the seconds until every site has moved its bytes one way over the server's line: Liu et al. 2023, §2.4.
+    """Return the seconds in which all sites transfer their bytes one way over the server's connection: Liu et al. 2023, §2.4.
 
-    `site_bytes`: one site, one round, one way. `bandwidth_mbps`: 10^6 bits a second, shared by all sites.
+    site_bytes: One site, one round, one way. bandwidth_mbps: In 10^6 bits per second, shared by all sites.
     """
     return num_sites * site_bytes * 8 / (bandwidth_mbps * 1e6)
 
 
 def round_cost(traffic: Traffic, num_sites: int, bandwidth_mbps: float, training_s: float | None = None) -> Cost:
-    """Return the cost of one round of `num_sites` sites with equal traffic."""
+    """Return the cost of a round of `num_sites` sites with equal traffic."""
     up, down = (transfer_seconds(each, num_sites, bandwidth_mbps) for each in (traffic.uplink_bytes, traffic.downlink_bytes))
     return Cost(up, down, training_s)
 
 
 def full_model(parameters: float) -> Traffic:
-    """Return the traffic if the whole model were exchanged in fp32."""
+    """Return the traffic of exchanging the whole model in fp32."""
     size = parameters * BYTES_PER_PARAMETER
     return Traffic(parameters, size, size)
 
 
 def training_seconds(rounds: Sequence[Mapping[str, float]]) -> float | None:
-    """Return the slowest site's seconds of training, mean over the rounds; None without any.
+    """Return the training seconds of a round's slowest site, as a mean over rounds; None if there are none.
 
-    The slowest site counts, since a round lasts until it has trained. `rounds`: for each round, site -> seconds.
+    The slowest site counts, because a round lasts until it has finished training. rounds: For each round, site -> seconds.
     """
     longest = [max(sites.values()) for sites in rounds if sites]
     return fmean(longest) if longest else None
 
 
 def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float]:
-    """Return a tenth of a bandwidth, itself, and ten times it, in Mbit/s; raise ConfigError unless it is a positive number."""
+    """Return a tenth of a bandwidth, the bandwidth and ten times it, in Mbit/s; raise ConfigError unless it is positive."""
     if not 0 < middle_mbps < math.inf:
         raise ConfigError(
             f"bandwidth = {middle_mbps:g} is not a positive number; give the server's bandwidth in Mbit/s, such as 1000"
@@ -108,7 +108,7 @@ def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float
 
 
 def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> RunCommunication | None:
-    """Return the communication of a run and of the full model; None as long as the bytes of no round are known."""
+    """Return the communication of a run and of the full model; None until the bytes of a round are known."""
     lines = bandwidths(bandwidth_mbps)
     uplink, downlink = mean_bytes(folder, "uplink"), mean_bytes(folder, "downlink")
     if uplink is None or downlink is None:
@@ -122,7 +122,7 @@ def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS)
 
 
 def mean_bytes(folder: RunFolder, way: str) -> float | None:
-    """Return a site's mean bytes in a round, from the scores or else from the rounds so far. way: "uplink" or "downlink"."""
+    """Return a site's mean bytes per round, from the scores or else from the rounds so far. way: "uplink" or "downlink"."""
     of_scores = number(folder.summary.get(f"{way}_bytes_per_round"))
     trained = [each for each in folder.rounds if each.number > 0]
     moved = [getattr(site, f"{way}_bytes") for each in trained for site in each.sites.values()]
@@ -130,7 +130,7 @@ def mean_bytes(folder: RunFolder, way: str) -> float | None:
 
 
 def communication_plot(communication: RunCommunication) -> go.Figure:
-    """Plot transfer time and share at each bandwidth, for the run and for the full model."""
+    """Plot transfer time and its share of the round at each bandwidth, for the run and the full model."""
     rows = [units.bandwidth(each) for each in communication.bandwidths_mbps]
     return cost_plot(rows, {name: communication.costs(name) for name in communication.traffic}, log=True)
 
@@ -138,9 +138,9 @@ def communication_plot(communication: RunCommunication) -> go.Figure:
 def cost_plot(
     rows: Sequence[str], series: Mapping[str, Sequence[Cost | None]], log: bool = False, longest: int = 18
 ) -> go.Figure:
-    """Plot a bar of transfer time for each row and series, and in a panel beside it the share of the round.
+    """Plot a bar of transfer time for each row and series, and its share of the round in a panel beside it.
 
-    `series`: name -> a cost for each row, None where unknown. `log`: logarithmic axis, for rows that lie powers of ten apart.
+    series: Name -> a cost per row, None if unknown. log: Whether the time axis is logarithmic, for rows that are powers of ten apart.
     """
     known = [cost for costs in series.values() for cost in costs if cost is not None]
     panels = 1 + any(cost.share is not None for cost in known)
@@ -176,7 +176,7 @@ def cost_plot(
 
 
 def _time_axis(seconds: Sequence[float], log: bool) -> dict[str, object]:
-    """Return the axis of seconds, with room for the number beside the longest bar."""
+    """Return an axis of seconds with room for the number beside the longest bar."""
     known = [value for value in seconds if value > 0]
     if not (log and known):
         return {"title_text": "seconds", "range": [0, 1.4 * max(known, default=1.0)], "nticks": 6}

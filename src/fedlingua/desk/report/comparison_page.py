@@ -1,4 +1,4 @@
-"""The HTML page of a comparison: runs side by side, by score, cost and site."""
+"""The HTML page of a comparison: runs side by side, by score, by cost and by site."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,11 +24,11 @@ from fedlingua.settings.methods import CENTRALIZED, SILO
 
 LONGEST_RUN = 40
 STEP = 0.6
-"""Share of a row's height over which its marks are spread."""
+"""The share of a row's height over which its marks are spread."""
 
 
 def check_page(target: Path) -> None:
-    """Raise ConfigError, before anything is computed, if a page's path is a folder or ends in neither .html nor .htm."""
+    """Raise ConfigError if a page's path is a folder or has neither .html nor .htm as suffix; call it before any computation."""
     if target.is_dir() or target.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(
             f"--to {target}: a page is one file; give its name, such as {target.with_suffix('') / 'comparison.html'}"
@@ -36,7 +36,7 @@ def check_page(target: Path) -> None:
 
 
 def write_comparison(comparison: Comparison, target: Path) -> Path:
-    """Write the page, with the folders above it, and return its path; raises what `check_page` and `put_page` do."""
+    """Write the page, creating its parent folders, and return its path; raises the errors of `check_page` and `put_page`."""
     check_page(target)
     return put_page(render_comparison(comparison), target)
 
@@ -70,7 +70,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def labelled(comparison: Comparison) -> Comparison:
-    """Name runs by their method and differing settings if that is short and unique; otherwise by their folders."""
+    """Name runs by method and differing settings if these names are short and unique, otherwise by their folders."""
     labels = variants(comparison.runs)
     if len(set(labels)) < len(labels):
         labels = [f"{variant}, seed {run.seed}" for variant, run in zip(labels, comparison.runs, strict=True)]
@@ -106,7 +106,7 @@ def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
 
 
 def _signatures(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return each signature of the metric with the sites it holds for; one entry where all have the same."""
+    """Return each signature of the metric with the sites for which it holds; one entry if all sites have the same."""
     key = comparison.metric.key
     own = "signature" if key == "bleu" else f"{key}_signature"
     entries = {site: mapping(comparison.runs[0].scores["sites"][site]) for site in comparison.scores}
@@ -115,14 +115,14 @@ def _signatures(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def score_plot(comparison: Comparison) -> go.Figure:
-    """Plot every run's score at each site, one mark a run."""
+    """Plot every run's score at each site, one mark per run."""
     scale, by_site = comparison.metric.scale, comparison.scores.values()
     series = [(place, run.name, [scale * of_site[place] for of_site in by_site]) for place, run in enumerate(comparison.runs)]
     return _site_marks(comparison, series, comparison.metric.name)
 
 
 def gain_plot(comparison: Comparison) -> go.Figure:
-    """Plot each site's gain over its own model, for runs that have such a model to compare with."""
+    """Plot each site's gain over its own model, for runs with such a model to compare with."""
     scale, sites = comparison.metric.scale, comparison.scores
     series = [
         (place, run.name, [scale * fair.gains[site] if site in fair.gains else None for site in sites])
@@ -135,7 +135,7 @@ def gain_plot(comparison: Comparison) -> go.Figure:
 
 
 def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]], x_title: str) -> go.Figure:
-    """Plot a row for each site. series: the run's index, which decides its look in every plot, its name, one value a site."""
+    """Plot a row for each site. series: For each run, its index, which determines its look in every plot, its name, a value per site."""
     figure = go.Figure()
     hover = "%{text}<br>%{fullData.name}: %{x:.2f}"
     for place, (index, name, values) in enumerate(series):
@@ -148,9 +148,9 @@ def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]
 
 
 def difference_plot(comparison: Comparison) -> go.Figure:
-    """Plot each run's score minus the first run's: by site, macro and pooled, with 95 % intervals where known.
+    """Plot each run's score minus the first run's: by site, macro and pooled, with 95 % intervals if known.
 
-    A hollow mark is a difference that is not significant.
+    A hollow mark shows a difference that is not significant.
     """
     rows = [*comparison.scores, "macro", *(["pooled"] if any(beside.pooled for beside in comparison.beside) else [])]
     figure = go.Figure()
@@ -169,7 +169,7 @@ def difference_plot(comparison: Comparison) -> go.Figure:
 def _add_differences(
     figure: go.Figure, name: str, index: int, known: Sequence[tuple[float, str, Difference]], comparison: Comparison
 ) -> None:
-    """Add one run's differences from the first. known: position, row and difference."""
+    """Add one run's differences from the first run. known: Position, row and difference of each."""
     scale, differences = comparison.metric.scale, [each for *_, each in known]
     values = [scale * each.value for each in differences]
     color, mark = colour(index), _mark(index)
@@ -199,7 +199,7 @@ def _in_words(row: str, difference: Difference, scale: float) -> str:
 
 
 def _mark(index: int) -> str:
-    """Return the mark of the index-th run; it changes where the colours repeat, so that 36 runs look different."""
+    """Return the mark of the index-th run; it changes when the colours repeat, so 36 runs are distinct."""
     return MARKS[(index + index // len(PALETTE)) % len(MARKS)]
 
 
@@ -215,17 +215,17 @@ def _frame_rows(figure: go.Figure, rows: Sequence[str], series: int, x_title: st
 
 
 def macro_of(comparison: Comparison, run: ComparedRun) -> float:
-    """Return the run's mean score over the sites that all runs have, in the unit shown."""
+    """Return the run's mean score over the sites common to all runs, in the displayed unit."""
     return comparison.metric.scale * fmean(run.values(comparison.metric.key)[site] for site in comparison.scores)
 
 
 def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
-    """Return run -> bytes that a site sent and received in the whole run, for the runs where they are known."""
+    """Return run -> bytes that a site sent and received in the whole run, for runs where they are known."""
     return {run.name: total for run in runs if (total := run.total_bytes) is not None}
 
 
 def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure | None:
-    """Plot the mean over sites against a cost; None for fewer than two runs. price: run -> cost, for runs where it is known."""
+    """Plot the mean over sites against a cost; None for fewer than two runs. price: Run -> cost, for runs where it is known."""
     if len(price) < 2:
         return None
     scores = {run.name: macro_of(comparison, run) for run in comparison.runs if run.name in price}

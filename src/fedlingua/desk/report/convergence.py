@@ -1,6 +1,6 @@
-"""Dev perplexity by round for the rows of a suite, of all sites' text and of each site's: figure 2 of Manoel et al. 2022.
+"""Dev perplexity by round for the rows of a suite, on all sites' text and on each site's (Manoel et al. 2022, figure 2).
 
-Losses are kept as sums, so that the perplexity of all text is the same whether sites were measured one by one or pooled.
+Losses are stored as sums, so that the perplexity of all text is the same whether sites were measured separately or pooled.
 """
 
 import math
@@ -10,19 +10,19 @@ from statistics import fmean
 from fedlingua.desk.report.read import Round
 
 ALL = "all text"
-"""Name of all sites' text, also in a run that pools it; no site's name holds a space."""
+"""Name of all sites' text together, also in runs that pool it; a site's name has no space."""
 DECIMALS = 3
 MOST_ROUNDS = 64
-"""Most rounds that a line is drawn through, besides the last one."""
+"""The most rounds that a curve shows, besides the last one."""
 
 Losses = dict[int, dict[str, tuple[float, int]]]
-"""round -> text -> (nats, tokens) of its dev text. A text is a site's, or what a run pools: ALL or a part of it."""
+"""round -> text -> (nats, tokens) of its dev split. A text is one site's or the pooled text of a run: ALL or a part of it."""
 Curve = dict[int, float]
 """round -> perplexity"""
 
 
 def dev_losses(rounds: Sequence[Round], pooled: str | None = None) -> Losses:
-    """Return the losses of the measured rounds. pooled: the text on which a run that pools measures its one pseudo-site."""
+    """Return the losses of the measured rounds. pooled: The text on which a pooled run measures its pseudo-site."""
     by_round = {
         each.number: {
             pooled or name: (round(site.dev_loss * site.dev_tokens, DECIMALS), site.dev_tokens)
@@ -35,9 +35,9 @@ def dev_losses(rounds: Sequence[Round], pooled: str | None = None) -> Losses:
 
 
 def thinned(losses: Losses) -> Losses:
-    """Keep every round, every second, every fourth ..., at most MOST_ROUNDS, and the last.
+    """Keep every 2^k-th round, with the least k that leaves at most MOST_ROUNDS, and the last round.
 
-    Apart from the last, a longer run keeps rounds that a shorter one keeps, too.
+    Powers of two make longer runs keep rounds that shorter runs also keep, apart from the last.
     """
     rounds, step = sorted(losses), 1
     while len(rounds) > step * MOST_ROUNDS:
@@ -46,7 +46,7 @@ def thinned(losses: Losses) -> Losses:
 
 
 def perplexities(losses: Losses, text: str, sites: Sequence[str]) -> Curve:
-    """Return a text's perplexity in each round that measured it; ALL is measured as one text or as all sites together."""
+    """Return a text's perplexity in each round that measured it; ALL may be measured as one text or at all sites."""
     curve = {}
     for index, texts in sorted(losses.items()):
         parts = [texts[name] for name in ([text] if text in texts else sites if text == ALL else []) if name in texts]
@@ -56,7 +56,7 @@ def perplexities(losses: Losses, text: str, sites: Sequence[str]) -> Curve:
 
 
 def perplexity(nats: float, tokens: float) -> float | None:
-    """Return exp of the mean loss; None if no float can hold it."""
+    """Return exp of the mean loss; None on overflow."""
     try:
         return math.exp(nats / tokens)
     except OverflowError:
@@ -64,7 +64,7 @@ def perplexity(nats: float, tokens: float) -> float | None:
 
 
 def mean_curve(curves: Sequence[Mapping[int, float]]) -> Curve:
-    """Return the mean over seeds, in the rounds that all non-empty curves have."""
+    """Return the mean over seeds in the rounds common to all non-empty curves."""
     known = [curve for curve in curves if curve]
     common = sorted(set.intersection(*(set(curve) for curve in known))) if known else []
     return {index: fmean(curve[index] for curve in known) for index in common}

@@ -1,6 +1,6 @@
-"""Keep results of runs for committing: one `runs.jsonl` a folder, with a line a run, and each run's table as Markdown.
+"""Keep results of runs in a form to be committed: `runs.jsonl` in each folder, a line per run, and each run's table as Markdown.
 
-A line: {"method", "seed", "run": run.json without paths, "scores": scores.json}; method: the row of a suite.
+A line is {"method", "seed", "run": run.json without paths, "scores": scores.json}; for a suite, method is the name of the row.
 """
 
 import json
@@ -17,11 +17,11 @@ from fedlingua.runs.folder import RunFolder, replace_text
 RUNS_FILE = "runs.jsonl"
 
 NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
-"""Settings of one machine and one call, which do not affect the result -> the value kept instead."""
+"""Setting of one machine or one call, without effect on the result -> the value that is kept instead."""
 
 
 def keep_run(run_dir: Path, to: Path) -> None:
-    """Write the run's line to `runs.jsonl` and its table to `report.md`; the entries of other runs stay."""
+    """Write a run's line to `runs.jsonl` and its table to `report.md`; entries of other runs are kept."""
     line = run_line(run_dir)
     run = line["run"]
     write_kept_runs(to, (read_kept_runs(to) | {run_name(line): line}).values())
@@ -38,18 +38,18 @@ def keep_run(run_dir: Path, to: Path) -> None:
 
 
 def run_line(run_dir: Path, row: str | None = None) -> dict[str, Any]:
-    """Return a run's line of `runs.jsonl`. row: the name of its method in a suite; default: the run's own."""
+    """Return a run's line of `runs.jsonl`. row: The name of its row in a suite; by default the run's method."""
     run, scores = kept_run(run_dir), RunFolder(run_dir).read("scores.json")
     return {"method": row or run["method"], "seed": run["seed"], "run": run, "scores": scores}
 
 
 def run_name(line: Mapping[str, Any]) -> str:
-    """Return `<method>-<seed>`, the name of a run in a result."""
+    """Return a run's name in a result, `<method>-<seed>`."""
     return f"{line['method']}-{line['seed']}"
 
 
 def read_kept_runs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return name -> line of the runs in `runs.jsonl`; empty without such a file; raise RunError if it is broken."""
+    """Return run name -> line of `runs.jsonl`; empty without such a file. Raise RunError if the file is invalid."""
     file = folder / RUNS_FILE
     try:
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
@@ -68,7 +68,7 @@ def write_kept_runs(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 
 
 def kept_run(run_dir: Path) -> dict[str, Any]:
-    """Return a run's run.json for committing: without anything about where files lay on one machine."""
+    """Return the content of a run's run.json in a form to be committed, without paths of one machine."""
     run = dict(read_run(run_dir).run)
     run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
     run["backbone"] = {key: without_place(value) for key, value in (run.get("backbone") or {}).items()}
@@ -76,5 +76,5 @@ def kept_run(run_dir: Path) -> dict[str, Any]:
 
 
 def without_place(value: Any) -> Any:
-    """Return the last component of an absolute path, and anything else unchanged."""
+    """Return the last component of an absolute path; return anything else unchanged."""
     return Path(value).name if isinstance(value, str) and value.startswith("/") else value

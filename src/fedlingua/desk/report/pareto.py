@@ -1,6 +1,6 @@
-"""Plots of quality against a cost, with the Pareto front: MetaSend's figures 4 to 7.
+"""Plots of quality against a cost, with the Pareto front (MetaSend's figures 4 to 7).
 
-The page's script (plots.js) moves each name to the nearest free place around its point, at the width that the plot then has.
+The page's script (plots.js) moves each name to the nearest free place around its point, at the plot's actual width.
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from fedlingua.desk.report.canvas import BEFORE, INK, UP, dotted, frame, marks, 
 from fedlingua.settings.metrics import Metric
 
 AROUND = 110
-"""Height, in pixels, of what lies above and below the plotting area."""
+"""The height, in pixels, of everything above and below the plotting area."""
 LONGEST_NAME = 28
 
 Spot = tuple[float, float]
 Steps = Literal["vh", "hv"]
-"""Steps of the front's line from point to point, along the edge of what the points attain: down and right, or right and up."""
+"""The steps of the front's line between points, along the edge of the attained region: down and right, or right and up."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the plot. x: in the axis's unit. sd: of the score over seeds. hover: text shown on pointing."""
+    """A point of the plot. x: In the axis's unit. sd: The score's standard deviation over seeds. hover: The text shown on hovering."""
 
     name: str
     x: float
@@ -33,9 +33,9 @@ class Point:
 
 
 def pareto_front(points: Sequence[Spot]) -> list[int]:
-    """Return the indices of the points that none beats: at least as good in both values and better in one; more is better.
+    """Return the indices of the points that no other point dominates, in ascending order of the first value; higher values are better.
 
-    Sorted by the first value, rising, so the second falls. Equal points do not beat each other.
+    A point dominates another if it is at least as good in both values and better in one. Equal points do not dominate each other.
     """
 
     def beaten(point: Spot) -> bool:
@@ -47,7 +47,7 @@ def pareto_front(points: Sequence[Spot]) -> list[int]:
 def pareto_plot(
     points: Sequence[Point], metric: Metric, more_is_better: bool, x_title: str, base: float | None = None
 ) -> go.Figure:
-    """Plot macro scores against a cost or saving. base: a score drawn as a line, if the points keep half of the height."""
+    """Plot macro scores against a cost or saving. base: A score drawn as a line if the points then still span half of the height."""
     steps: Steps = "vh" if more_is_better else "hv"
     across, upward = 1 if more_is_better else -1, 1 if metric.more_is_better else -1
     places = pareto_front([(across * point.x, upward * point.score) for point in points])
@@ -76,7 +76,7 @@ def _add_points(figure: go.Figure, points: Sequence[Point], name: str, color: st
 
 
 def _add_names(figure: go.Figure, points: Sequence[Point]) -> None:
-    """Add each point's name beside it, in the order in which the page's script places them."""
+    """Add each point's name beside it, in the order in which the page's script places the names."""
     look: dict[str, Any] = {"ax": 10, "ay": 0, "xanchor": "left", "arrowhead": 0, "arrowwidth": 1, "arrowcolor": "rgba(0,0,0,0)"}
     for point in points:
         text = short(point.name, LONGEST_NAME)
@@ -94,7 +94,7 @@ def heights(points: Sequence[Point], base: float | None) -> tuple[float, float, 
 
 
 def _range(values: Sequence[float]) -> Spot:
-    """Return the least and the greatest value, with room around them for marks and names."""
+    """Return the range of the values, with room around it for marks and names."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     room = 0.08 * (high - low) or 0.5
     return low - room, high + room

@@ -1,4 +1,4 @@
-"""The plot of dev loss by passes over a site's text: trained alone, and joined with further passes at the site."""
+"""The plot of dev loss by passes over a site's text: trained alone, and in the federation with further passes at the site."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -14,14 +14,14 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import config_of_run
 
 Curve = Mapping[float, float]
-"""Passes -> dev loss, nats a token."""
+"""Passes -> dev loss, in nats per token."""
 WAYS = {"alone": "dot", "joined": "solid"}
 """Way of training -> the dash of its curve."""
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10)
 
 
 def passes_plot(folder: RunFolder) -> go.Figure | None:
-    """Plot the curves of each site that has a folder in the run folder, and their means; None without any."""
+    """Plot the curves of each site with a folder in the run folder, and their means; None if there are none."""
     curves = site_curves(folder)
     if not curves:
         return None
@@ -45,10 +45,10 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
 
 
 def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
-    """Return site -> (alone, joined). joined: the rounds up to the best one, then further training from its model."""
+    """Return site -> (alone, joined). joined: The rounds up to the best one, then further training from that round's model."""
     try:
         settings = settings_from(config_of_run(dict(mapping(folder.run.get("config")))))
-    except FedlinguaError:  # of a version that knew other keys
+    except FedlinguaError:  # the run is from a version with other keys
         return {}
     a_round, best = settings.passes_of_rounds / settings.rounds if settings.rounds else 0.0, folder.best_round or 0
     curves: dict[str, tuple[Curve, Curve]] = {}
@@ -66,7 +66,7 @@ def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
 
 
 def mean_of_least(curves: Sequence[Curve]) -> Curve:
-    """Return the mean of the curves' lowest losses so far, by passes, from where all curves have begun."""
+    """Return the mean over curves of the lowest loss so far, by passes, from the point where all curves have begun."""
     begun = max(min(curve) for curve in curves)
     points = sorted({passes for curve in curves for passes in curve if passes >= begun})
     return {upto: mean(min(loss for passes, loss in curve.items() if passes <= upto) for curve in curves) for upto in points}

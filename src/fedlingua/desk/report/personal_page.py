@@ -1,6 +1,6 @@
-"""A site's personalization: the federation's model, its own, and mixtures of both; tables over sites and a page for one site.
+"""Personalization at sites: tables over sites and a page per site, for the federation's model, the site's own and mixtures of both.
 
-Manoel et al. 2022: table 6, and figure 3 with the sweep over alpha.
+They correspond to table 6 of Manoel et al. 2022 and to figure 3, the sweep over alpha.
 """
 
 import csv
@@ -32,25 +32,25 @@ MODELS = {
     "alone": "alone",
     "kept": "kept",
 }
-"""The models evaluated: key in personalization.json -> name shown. Results from before sites chose have the first four."""
+"""Key of a model in personalization.json -> displayed name. Older results, from before sites chose, have only the first four."""
 _BRIEF = {"federated": "fed.", "personal": "own", "apfl": "APFL", "chosen": "dev", "alone": "alone", "kept": "kept"}
 """Shorter names, for a terminal of 80 characters."""
 LEARNED, CHOSEN = UP, DOWN
-"""Colours of the learned alpha and of the one chosen on dev."""
+"""Colours of the learned alpha and of the alpha chosen on dev."""
 DECIMALS = 6
 _SHOWN_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction", "choice"}
 
 
 @dataclass(frozen=True)
 class PersonalLine:
-    """The values of a site, or their mean over sites. alphas: learned, and chosen on dev. values: metric -> model -> value."""
+    """The values of a site, or their means over sites. alphas: (learned, chosen on dev). values: Metric -> model -> value."""
 
     name: str
     alphas: tuple[float, float]
     values: Mapping[str, Mapping[str, float]]
 
     def cells(self, metrics: Sequence[Metric]) -> list[tuple[str, bool]]:
-        """Return the models' values as shown, and whether each is the best of its metric; equal as shown is equally good."""
+        """Return each model's displayed value and whether it is its metric's best; values that are displayed alike are equally good."""
         cells = []
         for metric in metrics:
             values = self.values[metric.key].values()
@@ -65,7 +65,7 @@ class PersonalLine:
 
 
 def personal_lines(results: Sequence[Mapping[str, Any]]) -> list[PersonalLine]:
-    """Return a line for each personalization.json and, for several, one with their plain means."""
+    """Return a line for each personalization.json and, if there are several, one with their plain means."""
     keys = [metric.key for metric in metrics_of_table(results)]
     lines = [
         PersonalLine(
@@ -83,12 +83,12 @@ def personal_lines(results: Sequence[Mapping[str, Any]]) -> list[PersonalLine]:
 
 
 def models_of(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return those of MODELS that all results have."""
+    """Return the entries of MODELS that all results have."""
     return {model: name for model, name in MODELS.items() if all(model in each["test"] for each in results)}
 
 
 def metrics_of_table(results: Sequence[Mapping[str, Any]]) -> tuple[Metric, Metric]:
-    """Return both metrics of the task; for masked text accuracy comes first, as in table 6."""
+    """Return the task's two metrics; for masked text accuracy comes first, as in table 6."""
     first, second = METRICS[results[0]["task"]]
     return (first, second) if first.more_is_better else (second, first)
 
@@ -142,7 +142,7 @@ def _title(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_personal_page(about: Mapping[str, Any], folder: Path) -> Path:
-    """Write personalization.html into the folder of the personalization.json with the content `about`, and return its path."""
+    """Write personalization.html for a personalization.json with the content `about` into `folder`, and return its path."""
     return put_page(render_personal_page(about), folder / PAGE)
 
 
@@ -163,7 +163,7 @@ def render_personal_page(about: Mapping[str, Any]) -> str:
 
 
 def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) -> go.Figure:
-    """Plot dev loss by alpha, and below it the test metric of the first four models; lines at both alphas cross both panels."""
+    """Plot dev loss by alpha and, below it, the test metric of the first four models; lines mark both alphas in both panels."""
     learned, chosen = about["apfl"], about["chosen_alpha"]
     losses = {each["alpha"]: each["dev_loss"] for each in about["sweep"]}
     figure = stacked(["dev loss, nats a token", f"test {metric.name}"], 0.12)
@@ -173,7 +173,7 @@ def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) 
         ("APFL's alpha", learned["alpha"], learned["dev_loss"], LEARNED),
         ("dev's alpha", chosen, losses[chosen], CHOSEN),
     )
-    # The wider line first, so that both can be seen where they coincide.
+    # The wider line is drawn first, so that both are visible where they coincide.
     for (name, alpha, loss, color), width in zip(alphas, (5, 2), strict=True):
         figure.add_vline(x=alpha, line={"color": color, "width": width}, opacity=0.6)
         diamond = {"size": 12, "color": color, "symbol": "diamond"}

@@ -1,4 +1,4 @@
-"""Render a page of the report and write it into its folder, whole or not at all."""
+"""Render a page of the report and write it into its folder, completely or not at all."""
 
 import gzip
 import json
@@ -32,13 +32,13 @@ TEMPLATES.filters |= {
 
 
 LIBRARY = next(PAGES.glob("plotly-*.js.gz")).stem
-"""The plot library: plotly.js with Cartesian axes only, 1.5 MB, one file for all pages of a folder."""
+"""The plot library: plotly.js with only Cartesian axes, 1.5 MB, one file for all pages of a folder."""
 SHARED = "runs"
-"""Pages below a folder of this name share the library there; any other page has a copy beside itself."""
+"""Pages below a folder of this name share the library in it; any other page has a copy beside it."""
 
 
 def render_page(template: str, title: str, figures: Mapping[str, go.Figure | None], **values: Any) -> str:
-    """Return the page as text. template: a file of `pages`. figures: plots by name; None where there is nothing to draw."""
+    """Return the page as text. template: A file in `pages`. figures: Name -> plot; None if there is nothing to draw."""
     drawn = {name: json.loads(figure.to_json()) for name, figure in figures.items() if figure is not None}
     return TEMPLATES.get_template(template).render(
         title=f"{title} – fedlingua report",
@@ -59,10 +59,10 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # control chara
 
 
 def put_page(page: str, target: Path) -> Path:
-    """Write the page to `target`, with the plot library where the page looks for it, and return `target`; or raise RunError.
+    """Write the page to `target` and the plot library to where the page expects it, and return `target`. Parent folders are created.
 
-    Folders above it are made.
-    """
+    Raises:
+        RunError: A file cannot be written."""
     above = [folder for folder in target.resolve().parents[:5] if folder.name == SHARED]
     library = (above[0] if above else target.resolve().parent) / LIBRARY
     source = Path(os.path.relpath(library, target.resolve().parent)).as_posix()
@@ -73,7 +73,7 @@ def put_page(page: str, target: Path) -> Path:
 
 
 def _put(content: str, target: Path) -> Path:
-    # Written to another file and renamed, so that a browser that reloads during a run never sees half a page.
+    # Write to another file and rename it, so that a browser that reloads during a run never sees half a page.
     aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def _put(content: str, target: Path) -> Path:
 
 
 def sites_by_signature(signed: Iterable[tuple[str, Any]], count: int) -> list[tuple[str, str]]:
-    """Return each signature with the sites it holds for, "all" if they are `count`. signed: (site, its signature or None)."""
+    """Return each signature with its sites as text, "all" if there are `count` of them. signed: (site, its signature or None)."""
     sites: dict[str, list[str]] = {}
     for site, signature in signed:
         if signature:

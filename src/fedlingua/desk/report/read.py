@@ -1,4 +1,4 @@
-"""Read a run folder in any state: a missing or truncated file leaves its part empty, with a note."""
+"""Read a run folder in any state. If a file is missing or truncated, its part stays empty and a note says why."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ Line = TypeVar("Line")
 
 @dataclass(frozen=True)
 class Change:
-    """A metric before and after training, in the unit shown."""
+    """A metric before and after training, in the displayed unit."""
 
     metric: Metric
     before: float | None = None
@@ -38,10 +38,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a site chose among, in the first metric: its model trained alone and the federation's; and the candidate it keeps.
+    """A site's choice: the scores, in the first metric, of its model trained alone and of the federation's, and the candidate it keeps.
 
-    over_alone: (gain, low, high) of what it keeps over alone, a 95 % interval; over_better: over the better of base and alone.
-    """
+    over_alone: Gain of the kept model over alone, as (gain, low, high) with a 95 % interval. over_better: The same over the better of base
+    and alone."""
 
     alone: float | None
     federated: float | None
@@ -60,9 +60,9 @@ class Choice:
 
 @read_dataclass(frozen=True)
 class Score:
-    """One line of the score table, in both metrics of the run's task: a site, a direction of a site, or an average.
+    """A line of the score table, in both metrics of the run's task, for a site, one direction of a site, or an average.
 
-    parts: for masked text, (mean, standard deviation) of perplexity over four parts. choice: None where sites did not choose.
+    parts: For masked text, (mean, standard deviation) of perplexity over four parts. choice: None if sites did not choose.
     """
 
     site: Text
@@ -78,7 +78,7 @@ class Score:
 
 @read_dataclass(frozen=True)
 class RoundThreshold:
-    """The learned threshold on deviations in one round. theta: the sites' value; mu: the network's; scale: the initial one."""
+    """The learned threshold on deviations in one round. theta: The sites' value. mu: The network's output. scale: The initial value."""
 
     theta: Number = None
     mu: Number = None
@@ -89,8 +89,8 @@ class RoundThreshold:
 class SiteRound:
     """What one site did in one round.
 
-    `dev_tokens`: tokens that the dev loss is the mean over. `tensors_share`, `numbers_share`: share of its update sent, 0-1;
-    `deviation`: the median over its tensors; `theta`: its own threshold, fixed or random; all None without a selection.
+    dev_tokens: The number of tokens over which the dev loss is the mean. Under a selection rule, else None: tensors_share, numbers_share:
+    The share of its update sent, 0-1; deviation: The median over its tensors; theta: Its own threshold, fixed or random.
     """
 
     train_loss: Number = None
@@ -115,7 +115,7 @@ class Failure:
 
 @read_dataclass(frozen=True)
 class Round:
-    """One round over all sites; round 0 is the base before training. `phase_s`, `server_s`: seconds by phase and server task."""
+    """One round over all sites; round 0 is the base before training. phase_s, server_s: Seconds by phase and by task of the server."""
 
     number: int
     seconds: Number = None
@@ -128,13 +128,13 @@ class Round:
 
     @property
     def train_seconds(self) -> dict[str, float]:
-        """Seconds of training of each site that reported them."""
+        """Site -> its seconds of training, for sites that reported them."""
         return {name: site.seconds["train"] for name, site in self.sites.items() if "train" in site.seconds}
 
 
 @read_dataclass(frozen=True)
 class Account:
-    """What became of the pairs read for one direction of a site. failed_documents: de-identification failures by type."""
+    """An account of the pairs read for one direction of a site. failed_documents: De-identification failures by type."""
 
     direction: Text
     read: Whole = None
@@ -150,8 +150,6 @@ class Account:
 
 @read_dataclass(frozen=True)
 class Site:
-    """A site and its corpora."""
-
     name: Text
     accounts: list[Account]
     node: Text = ""
@@ -163,9 +161,9 @@ class Site:
 
 @read_dataclass(frozen=True)
 class SharedLanguage:
-    """A site's distinct sentences in one language, by split and "all".
+    """The number of a site's distinct sentences in one language, by split and for "all".
 
-    elsewhere: of a split, those that another site trains on; of "all", those that another site has.
+    elsewhere: In a split, those on which another site trains; in "all", those that another site has.
     """
 
     sentences: Integers = field(default_factory=dict)
@@ -174,7 +172,7 @@ class SharedLanguage:
 
 @read_dataclass(frozen=True)
 class SiteOverlap:
-    """The part of a site's text that other sites have. leaks: by split, pairs with a sentence that another site trains on."""
+    """The part of a site's text that other sites also have. leaks: Split -> pairs with a sentence on which another site trains."""
 
     languages: dict[Text, SharedLanguage]
     leaks: Integers = field(default_factory=dict)
@@ -182,7 +180,7 @@ class SiteOverlap:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The content of a run folder; `notes`: name of each incomplete file -> what is wrong with it."""
+    """The content of a run folder. notes: Name of an incomplete file -> what is wrong with it."""
 
     path: Path
     run: dict[str, Any]
@@ -199,17 +197,15 @@ class RunFolder:
 
     @property
     def metrics(self) -> tuple[Metric, Metric]:
-        """The two metrics of the run's task."""
         return METRICS.get(text(mapping(self.run.get("config")).get("task")), metrics_of(self.summary))
 
     @property
     def name(self) -> str:
-        """The name of the run; the folder's where run.json gives none."""
+        """The name of the run; the folder's name if run.json has none."""
         return text(self.run.get("name"), self.path.name)
 
     @property
     def status(self) -> str:
-        """The run's status, in one word."""
         return text(self.run.get("status"), "unknown")
 
     @property
@@ -219,12 +215,12 @@ class RunFolder:
 
     @property
     def best_rounds(self) -> dict[str, int]:
-        """The round each site chose, where each chose its own."""
+        """Site -> the round that it chose, if each site chose its own."""
         return integers(self.run.get("best_round"))
 
     @property
     def exchanged_parameters(self) -> float | None:
-        """Number of parameters that a site sends if it sends its whole update."""
+        """The number of parameters in a site's whole update."""
         known = self.run.get("exchanged_parameters")
         return number(self.summary.get("exchanged_parameters") if known is None else known)
 
@@ -239,7 +235,7 @@ class RunFolder:
 
 
 def read_run(run_dir: Path) -> RunFolder:
-    """Read the folder; only run.json has to exist, or RunError is raised."""
+    """Read a run folder, of which only run.json has to exist; raise RunError if it does not."""
     notes: dict[str, str] = {}
     summary = read_object(run_dir / "scores.json", notes)
     overlap = read_object(run_dir / "overlap.json", notes)
@@ -265,7 +261,7 @@ def read_run(run_dir: Path) -> RunFolder:
 
 
 def read_object(path: Path, notes: dict[str, str]) -> dict[str, Any]:
-    """Return the JSON object in a file that may be missing; what is wrong with the file goes into the notes, under its name."""
+    """Return the JSON object in a file. If the file is missing or invalid, return an empty one and add a note under the file's name."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -281,12 +277,12 @@ def _why_not(path: Path, error: Exception) -> str:
 
 
 def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tuple[list[Line], str]:
-    """Return the lines of a JSON Lines file, converted by `line`, and a note on unreadable ones.
+    """Return the lines of a JSON Lines file, converted by `line`, and a note on unreadable lines.
 
-    The last line may be half-written while the run goes on; the note counts only unreadable lines before it.
+    The last line may be half-written during the run, so the note counts only unreadable lines before it.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: The file cannot be read.
     """
     objects = [json_object(each) for each in path.read_bytes().splitlines() if each.strip()]
     read = [None if each is None else line(mapping(each)) for each in objects]
@@ -296,7 +292,6 @@ def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tup
 
 
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
-    """Return the rounds in order."""
     try:
         lines, note = read_lines(path, lambda line: line)
     except OSError as error:
@@ -342,19 +337,19 @@ def _clusters(content: dict[str, Any]) -> Clusters:
 
 
 def _site_overlap(content: dict[str, Any]) -> SiteOverlap:
-    """Read the overlap of a site; languages that no other site has are left out."""
+    """Read the overlap of a site, without languages that no other site has."""
     shared = {language: each for language, each in objects(content.get("languages")).items() if each.get("at")}
     return read_as(SiteOverlap, content, languages=shared)
 
 
 def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Change:
-    """Return a metric before and after, from scores.json or one of its sites. prefix: of an average, such as "macro_"."""
+    """Return a metric before and after training, from scores.json or an entry of a site. prefix: An average's, such as "macro_"."""
     before, after = number(content.get(f"base_{prefix}{metric.key}")), number(content.get(f"{prefix}{metric.key}"))
     return Change(metric, *(None if value is None else metric.scale * value for value in (before, after)))
 
 
 def choice(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Choice | None:
-    """Return the choice that a site or an average of scores.json records; None if there was none. prefix: as in `change`."""
+    """Return the choice recorded for a site or an average in scores.json; None if there was none. prefix: As in `change`."""
     alone, federated = (number(content.get(f"{prefix}{side}_{metric.key}")) for side in ("alone", "federated"))
     if federated is None:
         return None
@@ -373,7 +368,7 @@ def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) ->
     return read_as(
         Score,
         content,
-        # A site with several directions has one entry for each, "<site>:<direction>".
+        # A site with several directions has one entry per direction, "<site>:<direction>".
         site=key.removesuffix(f":{direction}") if direction else key,
         first=first,
         second=second,

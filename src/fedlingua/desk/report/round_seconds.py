@@ -6,14 +6,14 @@ from statistics import fmean
 from fedlingua.desk.report.read import Round
 
 Seconds = Mapping[str, float]
-"""Part, as named in PHASES and META -> its seconds in a round."""
+"""Part of a round, a name in PHASES or META -> its seconds."""
 
 PHASES = ("train", "select", "send", "aggregate", "meta", "evaluate", "round")
-"""train, send, evaluate: from the first request out to the last reply, as the server sees it. select: comparing with the last
-round and choosing what is sent, at the slowest site. aggregate: at the server. meta: the sum of META. round: the whole round."""
+"""train, send, evaluate: From the server's first request to its last reply. select: At the slowest site, the comparison with the last
+round and the choice of what to send. aggregate: At the server. meta: The sum of META. round: The whole round."""
 META = ("theta", "direction", "batches", "slope", "step")
-"""Parts of learning a threshold. theta, step: the network's output and step, at the server. batches, slope: the pass over the
-meta batches and the slope from it, at the slowest site. direction: only in older runs, whose server made one for the sites."""
+"""Parts of learning a threshold. theta, step: The network's output and step, at the server. batches, slope: The pass over the meta
+batches and the slope from it, at the slowest site. direction: Only in older runs, in which the server computed one for the sites."""
 READING = (
     "Wall time, mean over rounds. train, send, evaluate: from the first message out to the last reply; most rounds are "
     "evaluated within the next one's train; selecting (at the slowest site) is within train, or within train and send where a threshold is "
@@ -22,7 +22,7 @@ READING = (
 
 
 def round_seconds(rounds: Sequence[Round]) -> dict[str, float]:
-    """Return the mean seconds of each part over the rounds with training; empty for runs recorded before phases were timed."""
+    """Return part -> mean seconds over the rounds with training; empty for older runs, whose phases were not timed."""
     by_round = [_seconds(each) for each in rounds if each.number > 0 and each.phase_s]
     parts = [part for part in (*PHASES, *META) if any(part in seconds for seconds in by_round)]
     return {part: fmean(seconds[part] for seconds in by_round if part in seconds) for part in parts}
@@ -46,7 +46,7 @@ def _longest(of_round: Round, part: str) -> float | None:
 
 
 def seconds_rows(by_name: Mapping[str, Seconds], parts: Sequence[str], shown: Callable[[float | None], str]) -> list[list[str]]:
-    """Return a header and a row for each name, with the parts that any of them has; no rows if none has any."""
+    """Return a header and a row per name, with a column for each part that any name has; empty if none has any."""
     columns = [part for part in parts if any(part in seconds for seconds in by_name.values())]
     rows = [[name, *(shown(seconds.get(part)) for part in columns)] for name, seconds in by_name.items()]
     return [["seconds of a round", *columns], *rows] if columns else []

@@ -1,4 +1,4 @@
-"""The HTML page of a run: what each of its parts shows, taken from the run folder."""
+"""The HTML page of a run: the content of each section, taken from the run folder."""
 
 from pathlib import Path
 
@@ -21,10 +21,11 @@ from fedlingua.desk.report.translations import MODELS, SHOWN_SENTENCES, read_exa
 def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
     """Write `report.html` into the run folder and return its path.
 
-    `bandwidth_mbps`: of the server's line, shared by all sites; the page shows a round's cost at it, a tenth and ten times it.
+    Args:
+        bandwidth_mbps: The server's bandwidth, shared by all sites. The page shows a round's cost at a tenth of it, at it and at ten times.
 
     Raises:
-        ConfigError: the bandwidth is not a positive number. RunError: no run there, or the folder cannot be written to.
+        ConfigError: The bandwidth is not a positive number. RunError: The folder has no run or cannot be written to.
     """
     folder = read_run(run_dir)
     return put_page(render(folder, bandwidth_mbps), folder.path / "report.html")
@@ -94,21 +95,21 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
 
 
 def _cluster_members(folder: RunFolder) -> list[str]:
-    """Return the rows of the cluster picture: the sites in their usual order, then any that only the clusters name."""
+    """Return the rows of the cluster table: the sites in their usual order, then sites that only the clusters name."""
     named = [site for clusters in folder.clusters.values() for sites in clusters.values() for site in sites]
     order = [site.name for site in folder.sites] or folder.round_sites
     return [site for site in dict.fromkeys([*order, *named]) if site in set(named)]
 
 
 def _cluster_colours(folder: RunFolder) -> dict[str, str]:
-    """Return a colour for each cluster name, so that a family looks the same in every part."""
+    """Return cluster name -> colour, so that a family has the same colour in every part."""
     names = dict.fromkeys(cluster for clusters in folder.clusters.values() for cluster in clusters)
     names |= dict.fromkeys(cluster for known in folder.site_signatures for cluster in known.clusters.values())
     return {name: colour(index) for index, name in enumerate(names)}
 
 
 def _metric_signatures(scores: list[Score]) -> list[tuple[str, str, str]]:
-    """Return (metric, signature, the sites it holds for); one entry a metric where all sites have the same."""
+    """Return (metric, signature, the sites for which it holds); one entry per metric if all sites have the same."""
     labels = run_plots.score_labels(scores)
     signed = {"BLEU": [line.signature for line in scores], "chrF": [line.chrf_signature for line in scores]}
     return [

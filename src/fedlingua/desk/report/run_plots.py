@@ -1,4 +1,4 @@
-"""The plots of a run's page, each made from the run folder alone."""
+"""The plots of a run's page, made only from the run folder."""
 
 from html import escape
 from itertools import accumulate
@@ -14,7 +14,7 @@ from fedlingua.settings.metrics import PERPLEXITY
 
 
 def score_plot(folder: RunFolder) -> go.Figure:
-    """Plot the first metric of each site before and after, joined by a line that shows the gain."""
+    """Plot each site's first metric before and after training, joined by a line that shows the gain."""
     lines = [score for score in folder.scores if score.first.after is not None or score.first.before is not None]
     labels, rows = score_labels(lines), list(range(len(lines)))
     figure = go.Figure()
@@ -31,13 +31,13 @@ def score_plot(folder: RunFolder) -> go.Figure:
 
 
 def score_labels(scores: list[Score]) -> list[str]:
-    """Return the name of each line: the site, with its direction where the site has more than one."""
+    """Return the label of each line: the site, with its direction if the site has several."""
     names = [score.site for score in scores]
     return [f"{score.site} {score.direction}" if names.count(score.site) > 1 else score.site for score in scores]
 
 
 def _add_joints(figure: go.Figure, scores: list[Score], worse: bool) -> None:
-    """Add the lines from before to after: of the sites that became worse, in a colour of their own, or of the others."""
+    """Add the lines from before to after for the sites that became worse, which have their own colour, or for the others."""
     changes = [(row, score.first) for row, score in enumerate(scores)]
     points = canvas.joined(
         [(each.before, row), (each.after, row)] for row, each in changes if each.gain is not None and (each.gain < 0) == worse
@@ -49,9 +49,9 @@ def _add_joints(figure: go.Figure, scores: list[Score], worse: bool) -> None:
 
 
 def loss_plot(folder: RunFolder) -> go.Figure:
-    """Plot dev loss above train loss, a line for each site, and mark the mean and the best round; perplexity for masked text.
+    """Plot dev loss above train loss, a line per site, with the mean and the best round; for masked text, plot perplexity.
 
-    The lines skip rounds in which nothing was measured.
+    The lines skip rounds without a measurement.
     """
     sites = {
         site: [(each.number, each.sites[site]) for each in folder.rounds if site in each.sites] for site in folder.round_sites
@@ -64,7 +64,7 @@ def loss_plot(folder: RunFolder) -> go.Figure:
         return loss if loss is None or not of_masked else perplexity(loss, 1)
 
     def hover(of: str, kind: str) -> str:
-        # A brace in a site's name would be read as a placeholder.
+        # "%{" in a site's name would be read as a placeholder.
         return f"{of.replace('%{', '% {')}<br>round %{{x}}<br>{kind} {what} %{{y:.4f}}"
 
     figure = canvas.stacked([f"{kind} {what}{unit}" for kind in ("dev", "train")][: 1 + trained], 0.09)
@@ -80,7 +80,7 @@ def loss_plot(folder: RunFolder) -> go.Figure:
     means = {each.number: shown(each.dev_loss) for each in folder.rounds}
     thick = {"connectgaps": True, "width": 4, "color": canvas.INK, "marker": {"size": 7}}
     canvas.line(figure, means, "dev mean", hover("all sites", "dev"), 1, **thick)
-    # A star on the best round: on the mean, or on each site's own line where each chose its own.
+    # A star marks the best round: on the mean or, if each site chose its own, on each site's line.
     best = [(number, loss) for number, loss in means.items() if number == folder.best_round]
     for site, chosen in folder.best_rounds.items():
         best += [(number, shown(each.dev_loss)) for number, each in sites.get(site, []) if number == chosen]
@@ -94,7 +94,7 @@ def loss_plot(folder: RunFolder) -> go.Figure:
 
 
 def bytes_plot(folder: RunFolder) -> go.Figure | None:
-    """Plot the bytes that went up and down in each round, summed over the sites; None if there were none."""
+    """Plot the uplink and downlink bytes of each round, summed over sites; None if there were none."""
     numbers = [each.number for each in folder.rounds]
     uplink = [sum(site.uplink_bytes for site in each.sites.values()) for each in folder.rounds]
     downlink = [sum(site.downlink_bytes for site in each.sites.values()) for each in folder.rounds]
@@ -113,7 +113,7 @@ def bytes_plot(folder: RunFolder) -> go.Figure | None:
 
 
 def time_plot(folder: RunFolder) -> go.Figure:
-    """Plot the seconds each site spent in each phase, summed over the rounds."""
+    """Plot the seconds that each site spent in each phase, summed over rounds."""
     sites = folder.round_sites
     done = [(site, each) for of_round in folder.rounds for site, each in of_round.sites.items()]
     figure = go.Figure()

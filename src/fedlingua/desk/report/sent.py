@@ -1,4 +1,4 @@
-"""What sites sent of their updates in each round, under which threshold, and how far their tensors moved."""
+"""Which shares of their updates sites sent in each round, under which threshold, and how far their tensors moved."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,36 +19,35 @@ from fedlingua.desk.report.read import Round, RoundThreshold, RunFolder, read_li
 FILE = "deviations.jsonl"
 BINS = 40
 DECADES_APART = 20.0
-"""Values whose greatest is more than this many times their least go on a logarithmic axis."""
+"""Values get a logarithmic axis if the greatest is more than this many times the least."""
 FAR = 100.0
-"""A threshold this many times beyond all deviations is named but not drawn: it would leave no room for them."""
+"""A threshold this many times beyond all deviations is named but not drawn, because it would leave no room for them."""
 
 
 Deviations = dict[int, dict[str, list[float | None]]]
-"""round -> site -> how far each tensor of its update moved. None: the tensor was zero before, so it cannot be compared."""
+"""round -> site -> deviation of each tensor of its update; None if the tensor was zero before and cannot be compared."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and range of a figure over the sites of one round."""
+    """The mean and range of a value over the sites of one round."""
 
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        """Return a share as text: the mean, and the range over sites."""
+        """Return a share as text: its mean and its range over sites."""
         return f"{units.share(self.mean)}, by site {units.share(self.low)} to {units.share(self.high)}"
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What sites sent, as shares of an update, 0-1; every mapping is by round and holds only known values.
+    """What sites sent, as shares of an update, 0-1. Every mapping is by round and contains only known values.
 
-    `sites`: all that sent, in the order of the run's other plots, not of their replies. `tensors`, `numbers`: the shares sent.
-    `thresholds`: learned, one for all sites; `own_thresholds`: fixed or random, each site's. `medians`: of a site's deviations.
-    `deviations_note`: why deviations are missing, or empty.
-    `tensor_saving`, `number_saving`: the share not sent, mean over sites and rounds; so far, while the run goes on.
+    sites: All sites that sent, in the order of the run's other plots. tensors, numbers: The shares sent. thresholds: Learned, one for all
+    sites. own_thresholds: Fixed or random, one per site. medians: Each site's median deviation. deviations_note: Why deviations are
+    missing, or "". tensor_saving, number_saving: The share not sent, as a mean over sites and the rounds so far.
     """
 
     sites: list[str]
@@ -68,7 +67,7 @@ class Sent:
         return next((each.scale for each in self.thresholds.values() if each.scale is not None), None)
 
     def theta(self, index: int) -> float | None:
-        """Return the threshold that all sites had in a round; None if theirs differ or none is known."""
+        """Return the threshold that all sites had in a round; None if it differed between sites or is unknown."""
         if index in self.thresholds:
             return self.thresholds[index].theta
         own = self.own_thresholds.get(index)
@@ -76,7 +75,7 @@ class Sent:
 
 
 def what_was_sent(folder: RunFolder) -> Sent | None:
-    """Return what the sites of a run sent; None for a run that sends whole updates."""
+    """Return what the sites of a run sent; None for a run in which they send whole updates."""
     deviations, note = read_deviations(folder.path / FILE)
     thresholds = {each.number: each.threshold for each in folder.rounds if each.threshold and each.threshold.theta is not None}
     tensors, numbers = _by_round(folder, "tensors_share"), _by_round(folder, "numbers_share")
@@ -90,9 +89,9 @@ def what_was_sent(folder: RunFolder) -> Sent | None:
 
 
 def read_deviations(path: Path) -> tuple[Deviations, str]:
-    """Return the deviations by round, and a note on what cannot be read.
+    """Return the deviations by round, and a note on unreadable lines.
 
-    Where a site has two lines for a round, as after a restart, the later one counts.
+    If a site has two lines for a round, as after a restart, the later one counts.
     """
     try:
         lines, note = read_lines(path, _line)
@@ -107,7 +106,7 @@ def read_deviations(path: Path) -> tuple[Deviations, str]:
 
 
 def _line(content: dict[str, Any]) -> tuple[int, str, list[float | None]] | None:
-    """Return (round, site, its deviations); None for an incomplete line."""
+    """Return (round, site, the site's deviations); None for an incomplete line."""
     index, site = whole(content.get("round")), content.get("site")
     if index is None or not isinstance(site, str):
         return None
@@ -132,7 +131,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def share_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
-    """Plot dev loss above the shares of tensors and of numbers that were sent, by round: MetaSend's journal, figure 7."""
+    """Plot dev loss and, below it, the shares of tensors and of numbers sent, by round (MetaSend's journal version, figure 7)."""
     figure = canvas.stacked(["dev loss, nats a token", "sent of an update, %, mean over sites"], 0.14)
     losses = {each.number: each.dev_loss for each in rounds}
     canvas.line(figure, losses, "dev loss", "round %{x}<br>dev loss %{y:.4f}", 1, color=canvas.INK, width=3)
@@ -147,9 +146,9 @@ def share_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
 
 
 def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
-    """Plot the threshold by round, with the median deviation and, if learned, its initial value: MetaSend's journal, figure 9.
+    """Plot the threshold by round with the median deviation and, if learned, its initial value (MetaSend's journal version, figure 9).
 
-    Where every site has its own threshold, plot their mean between the least and the greatest.
+    If every site has its own threshold, plot their mean, least and greatest.
     """
     theta = {index: each.theta for index, each in sent.thresholds.items() if each.theta is not None}
     own = sent.own_thresholds if not theta else {}
@@ -161,7 +160,7 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
         )
     }
     tried = {index: each.mu for index, each in sent.thresholds.items() if each.mu is not None and each.mu != each.theta}
-    if tried:  # theta is then drawn at random around mu
+    if tried:  # theta was drawn at random around mu
         lines["the network's own"] = tried, {"width": 2, "color": canvas.DOWN}
     lines["threshold"] = theta, {"width": 3, "color": canvas.UP}
     if any(each.low < each.high for each in own.values()):
@@ -182,7 +181,7 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
 
 
 def deviation_plot(sent: Sent) -> go.Figure:
-    """Plot histograms of the tensors' deviations, a panel a round, with that round's threshold: MetaSend, figure 1."""
+    """Plot histograms of the tensors' deviations, one panel per round, with that round's threshold (MetaSend, figure 1)."""
     rounds = {index: sent.deviations[index] for index in shown_rounds(sent.deviations)}
     thetas = {index: sent.theta(index) for index in rounds}
     edges = bin_edges([value for sites in rounds.values() for values in sites.values() for value in values if value])
@@ -204,19 +203,19 @@ def deviation_plot(sent: Sent) -> go.Figure:
 
 
 def shown_rounds(deviations: Deviations) -> list[int]:
-    """Return the first, the middle and the last of the rounds in which a tensor moved."""
+    """Return the first, the middle and the last round in which any tensor moved."""
     known = [index for index, sites in deviations.items() if any(value for values in sites.values() for value in values)]
     return sorted({known[0], known[(len(known) - 1) // 2], known[-1]}) if known else []
 
 
 def not_drawn(deviations: Deviations) -> tuple[int, int]:
-    """Count the tensors left out of the rounds drawn: (those that did not move, those that were zero before)."""
+    """Count the tensors that the drawn rounds leave out: (tensors that did not move, tensors that were zero before)."""
     shown = [value for index in shown_rounds(deviations) for values in deviations[index].values() for value in values]
     return shown.count(0.0), shown.count(None)
 
 
 def bin_edges(values: Sequence[float]) -> Sequence[float]:
-    """Return the bin edges that all rounds' histograms share, so that only the deviations differ. values: above 0."""
+    """Return bin edges for the histograms of all rounds, which are comparable because they share them. values: Above 0."""
     low, high = min(values), max(values)
     if low == high:
         return [low / 1.1, low * 1.1]
@@ -225,19 +224,19 @@ def bin_edges(values: Sequence[float]) -> Sequence[float]:
 
 
 def _spans_decades(values: Sequence[float]) -> bool:
-    """Return whether values belong on a logarithmic axis, which has no place for 0."""
+    """Return whether values need a logarithmic axis, on which 0 has no place."""
     return len(values) > 0 and min(values) > 0 and max(values) > DECADES_APART * min(values)
 
 
 def _axis(values: Sequence[float]) -> dict[str, object]:
-    """Return the axis of the values; on a logarithmic one only powers of ten are labelled, if there are enough."""
+    """Return an axis for the values; a logarithmic axis labels only powers of ten, if there are enough of them."""
     if not _spans_decades(values):
         return {"exponentformat": "power"}
     return {"type": "log", "exponentformat": "power"} | ({"dtick": 1} if max(values) > DECADES_APART**2 * min(values) else {})
 
 
 def _counts(of_round: Mapping[str, Sequence[float | None]], sites: Sequence[str], edges: Sequence[float]) -> dict[str, list[int]]:
-    """Return site -> number of tensors in each bin; all sites together if there are more of them than colours."""
+    """Return site -> number of tensors in each bin; all sites are counted together if they outnumber the colours."""
     moved = {site: [value for value in of_round.get(site, ()) if value] for site in sites}
     if len(sites) > len(canvas.PALETTE):
         moved = {"all sites": [value for values in moved.values() for value in values]}
@@ -254,7 +253,7 @@ def _add_histogram(figure: go.Figure, edges: Sequence[float], site: str, counts:
 
 
 def _add_threshold(figure: go.Figure, theta: float, top: float, row: int) -> None:
-    """Add the threshold as a trace and not as a shape, so that it has a legend entry and can be pointed at."""
+    """Add the threshold as a trace rather than a shape, so that it has a legend entry and a hover text."""
     legend = {"legendgroup": "threshold", "legendrank": 2000}
     legend |= {"showlegend": not any(trace.name == "threshold" for trace in figure.data)}
     style = {"mode": "lines", "line": {"color": canvas.INK, "width": 2.5}}

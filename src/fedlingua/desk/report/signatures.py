@@ -1,4 +1,4 @@
-"""Read signatures.json, the distances between the sites' gradient signatures and their clusters, and plot it as a tree."""
+"""Read signatures.json, with the distances between sites' gradient signatures and the clusters, and plot it as a tree."""
 
 import json
 import math
@@ -20,8 +20,8 @@ from fedlingua.desk.report.values import Number, Text, Texts, Whole, read_as
 
 FILE = "signatures.json"
 LEAF_STEP = 10
-"""Distance between leaves in scipy's dendrogram, which puts leaf i at 10 i + 5."""
-# Near is opaque and far is transparent, which works on light and dark ground.
+"""The distance between leaves in scipy's dendrogram, which puts leaf i at 10 i + 5."""
+# Small distances are opaque and large ones transparent, which works on light and dark backgrounds.
 ALIKE = [[0.0, "rgba(0, 114, 178, 0.95)"], [1.0, "rgba(0, 114, 178, 0.04)"]]
 
 
@@ -33,11 +33,10 @@ ClusterOf = Annotated[dict[str, str], PlainValidator(lambda value: {site: text(n
 
 @dataclass(frozen=True)
 class SiteSignatures:
-    """The sites' signatures of one part; part "": of both parts together, as in older runs.
+    """The sites' signatures of one part; part "" stands for both parts together, as in older runs.
 
-    `distances`: n x n over `sites`. `merges`: n - 1 rows of (a, b, height, size) in scipy's linkage form.
-    `clusters`: site -> cluster. `silhouettes`: number of clusters -> mean silhouette.
-    """
+    distances: n x n over `sites`. merges: n - 1 rows of (a, b, height, size), scipy's linkage matrix. clusters: Site -> cluster.
+    silhouettes: Number of clusters -> mean silhouette."""
 
     sites: Texts
     distances: list[list[float]]
@@ -60,13 +59,13 @@ class SiteSignatures:
 
     @property
     def shown_delta(self) -> str:
-        """Delta as text, as a power of ten where it is one."""
+        """Delta as text, as a power of ten if it is one."""
         power = math.log10(self.delta) if self.delta is not None and self.delta > 0 else 0.5
         return f"1e{power:.0f}" if power == round(power) and power < 0 else NOTHING if self.delta is None else f"{self.delta:g}"
 
 
 def read_site_signatures(path: Path) -> list[SiteSignatures]:
-    """Return the signatures of a run, one entry a part; ValueError, which says why, if they cannot be drawn."""
+    """Return the signatures of a run, one entry per part; raise ValueError, with the reason, if they cannot be drawn."""
     content = json.loads(path.read_bytes())
     if not isinstance(content, dict):
         raise ValueError(f"it holds a JSON {type(content).__name__}, not an object")
@@ -89,7 +88,7 @@ def _distances(value: Any, count: int) -> list[list[float]]:
 
 
 def _merges(value: Any, count: int) -> list[list[float]]:
-    """Return the merges; raise ValueError unless they form a whole tree, each joining two nodes that are not yet joined."""
+    """Return the merges; raise ValueError unless they form a complete tree, each joining two nodes that are not joined yet."""
     rows = [[float(cell) for cell in sequence(row) if number(cell) is not None] for row in sequence(value)]
     free = set(range(count))
     for place, row in enumerate(rows):
@@ -102,7 +101,7 @@ def _merges(value: Any, count: int) -> list[list[float]]:
 
 
 def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> go.Figure:
-    """Plot the distances on the left and the tree on the right, over the same rows. `colours`: cluster -> colour."""
+    """Plot the distances on the left and the tree on the right, with common rows. colours: Cluster -> colour."""
     order, branches = _layout(signatures)
     names = [signatures.sites[leaf] for leaf in order]
     figure = canvas.beside(["distance of each two sites", "joined at this mean distance"], [0.52, 0.48], 0.05)
@@ -110,7 +109,7 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     tree = canvas.joined(list(zip(*branch, strict=True)) for branch in branches)
     style = {"color": canvas.INK, "width": 2}
     figure.add_scatter(mode="lines", line=style, hoverinfo="skip", showlegend=False, row=1, col=2, **tree)
-    # A mark at each leaf in the colour of its cluster, under a legend entry for each cluster.
+    # Each leaf has a mark in the colour of its cluster, and each cluster a legend entry.
     for cluster in sorted(set(signatures.clusters.values()), key=lambda name: (len(name), name)):
         rows = [row for row, name in enumerate(names) if signatures.clusters.get(name) == cluster]
         said = [f"{escape(names[row])}<br>{escape(cluster)}" for row in rows]
@@ -134,7 +133,7 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
 
 
 def cut_height(signatures: SiteSignatures) -> float | None:
-    """Return the distance at which a line through the tree separates the clusters; None if none does, and for k-means."""
+    """Return the distance at which a cut through the tree gives the clusters; None if none does, and for k-means."""
     heights = [row[2] for row in signatures.merges]
     count = signatures.num_clusters
     if signatures.algorithm == "k-means" or count is None or not 2 <= count <= len(heights) + 1:
@@ -148,7 +147,7 @@ def _layout(signatures: SiteSignatures) -> tuple[list[int], list[tuple[list[floa
     """Return the order of the leaves from top to bottom, and each merge as the (heights, rows) of its bracket."""
     if not signatures.merges:
         return list(range(len(signatures.sites))), []
-    from scipy.cluster.hierarchy import dendrogram  # takes half a second to import, and most pages do not need it
+    from scipy.cluster.hierarchy import dendrogram  # imported here: it takes half a second, and most pages do not need it
 
     drawn = dendrogram(np.array(signatures.merges, dtype=float), no_plot=True)
     brackets = zip(drawn["dcoord"], drawn["icoord"], strict=True)
@@ -157,7 +156,7 @@ def _layout(signatures: SiteSignatures) -> tuple[list[int], list[tuple[list[floa
 
 
 def _add_distances(figure: go.Figure, signatures: SiteSignatures, order: Sequence[int]) -> None:
-    """Add the distances in the order of the leaves; a site's distance to itself stays empty."""
+    """Add the distances in the order of the leaves, without those of a site to itself."""
     names = [escape(signatures.sites[leaf]) for leaf in order]
     cells = [[None if a == b else signatures.distances[a][b] for b in order] for a in order]
     said = [[f"{a} – {b}" for b in names] for a in names]

@@ -20,18 +20,18 @@ from fedlingua.settings.table import OPTIONS
 FULL = "full model"
 LONGEST_ROW = 26
 FEDERATED = SIDES[1]
-# Zero gain is nearly transparent, and neither end is so strong that the number on it could not be read.
+# Zero gain is nearly transparent, and both ends are weak enough for the number on top to be legible.
 LOST = [[0.0, "rgba(213, 94, 0, 0.75)"], [0.5, "rgba(213, 94, 0, 0.03)"]]
 GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
 
 
 def write_suite_report(result_dir: Path, runs_dir: Path | None = None) -> Path:
-    """Write `report.html` of the suite in `result_dir` to `runs_dir`, `./runs/<suite>` by default, and return its path.
+    """Write `report.html` of the suite in `result_dir` to `runs_dir`, by default `./runs/<suite>`, and return its path.
 
-    The page is several MB, too large for the committed `result_dir`.
+    The page has several MB, which is too large for the committed `result_dir`.
 
     Raises:
-        RunError: no result there, or the page cannot be written.
+        RunError: `result_dir` has no result, or the page cannot be written.
     """
     folder = runs_dir or Path("runs") / result_dir.resolve().name
     return put_page(render_suite(SuiteTable.of(result_dir)), folder / "report.html")
@@ -40,7 +40,7 @@ def write_suite_report(result_dir: Path, runs_dir: Path | None = None) -> Path:
 def render_suite(result: SuiteTable) -> str:
     traffic, paper = row_traffic(result), result.suite.get("paper") or {"rows": {}}
     training = {line.name: line.train_seconds for line in result.lines}
-    # The full model was not trained, so its training time is taken to be the mean of all rows.
+    # The full model was not trained, so the mean training time of all rows stands for its own.
     training[FULL] = known_mean(training.values())
     costs = {row: round_cost(each, result.num_sites, BANDWIDTH_MBPS, training[row]) for row, each in traffic.items()}
     columns = dict.fromkeys(column for scores in paper["rows"].values() for column in scores)
@@ -69,7 +69,7 @@ def render_suite(result: SuiteTable) -> str:
 
 
 def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
-    """Return what each row exchanges; if no row sends the full model, its computed traffic is added."""
+    """Return the traffic of each row and, if no row sends the full model, the computed traffic of the full model."""
     lines = [line for line in result.lines if line.name != BASE and line.costs]
     traffic = {line.name: Traffic(*(line.costs[cost] for cost in COSTS)) for line in lines}
     if result.parameters is not None and "model-fed" not in traffic:
@@ -78,7 +78,6 @@ def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
 
 
 def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure | None]:
-    """Return the plots by name; None where there is nothing to draw."""
     base, own = result.base, result.own_models
     macro, saving, (uplink, unit) = base.get("macro"), saving_points(result), uplink_points(result)
     saved, sent = "numbers of an update not sent, %", f"uplink of a site and round, {unit}"
@@ -98,11 +97,11 @@ def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure 
 
 
 def macro_plot(result: SuiteTable) -> go.Figure:
-    """Plot the macro score of each row: a point for each seed, the mean with its standard deviation, and the paper's score."""
+    """Plot the macro score of each row: a point per seed, the mean with its standard deviation, and the paper's score."""
     lines, places = result.lines, list(range(len(result.lines)))
     names = [escape(line.name) for line in lines]
     figure = go.Figure()
-    # The seeds lie a little above the row of their mean, so that neither hides the other.
+    # The seeds' points lie slightly above their mean, so that neither hides the other.
     seeds = [
         (run[f"macro_{result.metric.key}"], place - 0.3, f"{names[place]}, seed {seed}")
         for place, line in enumerate(lines)
@@ -130,7 +129,7 @@ def macro_plot(result: SuiteTable) -> go.Figure:
 
 
 def gain_plot(result: SuiteTable, base: Mapping[str, float], left_out: str) -> go.Figure:
-    """Plot each row's gain over `base` at each site, as a heat map. left_out: prefix of rows to leave out, being the base."""
+    """Plot each row's gain over `base` at each site as a heat map. left_out: Prefix of the rows that are the base and not shown."""
     rows = [line for line in result.lines if not line.name.startswith(left_out)]
     names, sites = [line.name for line in rows], result.sites
     cells = [[result.metric.gain(line.mean(site), base.get(site)) for site in sites] for line in rows]
@@ -152,14 +151,14 @@ def gain_plot(result: SuiteTable, base: Mapping[str, float], left_out: str) -> g
 
 
 def _longest(names: Sequence[str]) -> int:
-    """Return the length of the longest label as a tick shows it."""
+    """Return the length of the longest name as shortened for a tick."""
     return max((len(canvas.short(name)) for name in names), default=0)
 
 
 def convergence_plot(result: SuiteTable) -> go.Figure | None:
-    """Plot dev perplexity by round, a line a row, on a logarithmic axis; None where none was measured.
+    """Plot dev perplexity by round, one line per row, on a logarithmic axis; None if none was measured.
 
-    A menu chooses between the text of all sites and that of each site, as far as it was measured.
+    A menu selects the text of all sites or of one site, as far as it was measured.
     """
     texts = {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
     if not texts:
@@ -180,7 +179,7 @@ def convergence_plot(result: SuiteTable) -> go.Figure | None:
         {"label": canvas.short(text), "method": "restyle", "args": [{"visible": [of == text for of, *_ in drawn]}]}
         for text in texts
     ]
-    # plotly marks the current choice in a light colour on any ground
+    # plotly marks the current choice in a light colour on any background
     colours = {"bgcolor": "#eeeeee", "bordercolor": canvas.GRID, "font": {"color": "#222222"}}
     menu = {"buttons": choices, "x": 1, "xanchor": "right", "y": 1, "yanchor": "top"} | colours
     figure.update_layout(updatemenus=[menu] if len(choices) > 1 else [], showlegend=True)
@@ -188,23 +187,23 @@ def convergence_plot(result: SuiteTable) -> go.Figure | None:
 
 
 def saving_points(result: SuiteTable) -> list[Point]:
-    """Return the rows' points. x: % of an update's numbers not sent; 0 for whole updates. Empty if no row selects."""
+    """Return a point per row; empty if no row has a selection rule. x: % of an update's numbers not sent; 0 for whole updates."""
     if "number_saving" not in result.columns:
         return []
     points = []
     for line in filter(_is_drawn, result.lines):
         share = line.saving("number_saving")
         if share is None and line.costs.get("uplink_bytes"):
-            share = 0.0  # it exchanges, and does not select
+            share = 0.0  # the row exchanges whole updates
         if share is not None:
             points.append(_point(line, 100 * share))
     return points
 
 
 def uplink_points(result: SuiteTable) -> tuple[list[Point], str]:
-    """Return the rows' points and the unit of x. x: uplink bytes of a site and round. Empty unless two rows or more exchange.
+    """Return a point per row and the unit of x, uplink bytes per site and round; no points if fewer than two rows exchange.
 
-    Rows that have the text of several sites in one place are left out: what bringing it there takes is not counted.
+    Rows with the text of several sites in one place are left out, because the cost of bringing it there is not counted.
     """
     lines = [line for line in result.lines if _is_drawn(line) and not line.name.startswith((CENTRALIZED, SILO))]
     known = [(line, uplink) for line in lines if (uplink := line.costs.get("uplink_bytes"))]
@@ -214,9 +213,9 @@ def uplink_points(result: SuiteTable) -> tuple[list[Point], str]:
 
 
 def total_points(result: SuiteTable, model: str = "") -> list[Point]:
-    """Return the rows' points. x: log10 of a site's bytes in a whole run, up and down. Empty unless two rows or more have them.
+    """Return a point per row; empty if fewer than two rows have any. x: log10 of a site's bytes in a whole run, up plus down.
 
-    model: the model whose score is plotted where sites chose what they keep, as named in `SIDES`; "": the kept one.
+    model: If sites chose what they keep, the model whose score is plotted, a name in `SIDES`; "": the kept model.
     """
     key = f"macro_{model}_{result.metric.key}"
     points = []
@@ -234,7 +233,7 @@ def total_points(result: SuiteTable, model: str = "") -> list[Point]:
 
 
 def total_plot(result: SuiteTable, model: str = "") -> go.Figure | None:
-    """Plot macro score against all bytes of a run, on a logarithmic axis: fewer bytes are further left. None without points."""
+    """Plot macro score against all bytes of a run on a logarithmic axis, with fewer bytes further left; None without points."""
     points = total_points(result, model)
     if not points:
         return None
@@ -264,5 +263,5 @@ def _point(line: Line, x: float) -> Point:
 
 
 def base_in_view(result: SuiteTable) -> bool:
-    """Return whether the base's line is drawn: only if the rows keep at least half of the height."""
+    """Return whether the base's line is drawn, which requires that the rows still span at least half of the height."""
     return heights(saving_points(result) or uplink_points(result)[0], result.base.get("macro"))[2]

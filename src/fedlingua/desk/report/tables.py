@@ -1,4 +1,4 @@
-"""The before/after score table of a run: for a terminal, as Markdown, and its lines for the page."""
+"""The table of a run's scores before and after training: for a terminal, as Markdown, and as lines for the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ def plain_table(title: str, **more: Any) -> Table:
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> list[int]:
-    """Return the columns that fit a terminal uncut: all, or all but the first few of `spare`. rows: the header included."""
+    """Return the columns that fit a terminal uncut: all, or all without the first few of `spare`. rows: Including the header."""
     widths = [max(len(line) for row in rows for line in row[place].split("\n")) for place in range(len(rows[0]))]
     shown = list(range(len(widths)))
     for place in spare:
@@ -44,12 +44,12 @@ def headers(folder: RunFolder) -> tuple[str, ...]:
 
 
 def choice_headers(folder: RunFolder) -> tuple[str, ...]:
-    """Return the headers for a run whose sites chose what they keep: the first metric, and the gain over working alone."""
+    """Return the headers for a run whose sites chose what they keep: the first metric and the gain over the model trained alone."""
     return (*headers(folder)[:3], f"{folder.metrics[0].short} base", *CHOICE_COLUMNS)
 
 
 def choice_cells(line: Score, macro: Choice | None = None) -> list[str]:
-    """Return a line of that table. macro: the choice of an average, which has no interval."""
+    """Return a line under `choice_headers`. macro: The choice of an average, which has no interval."""
     choice = line.choice or macro
     assert choice is not None, line.site
     joined = choice.joined if line.choice else units.gain(line.first.metric.gain(line.first.after, choice.alone))
@@ -58,7 +58,7 @@ def choice_cells(line: Score, macro: Choice | None = None) -> list[str]:
 
 
 def choice_rows(folder: RunFolder) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the sites' lines and their mean; both empty where sites did not choose."""
+    """Return the sites' lines and the line of their mean; both are empty if sites did not choose."""
     if not folder.scores or any(line.choice is None for line in folder.scores):
         return [], []
     macro = choice(folder.metrics[0], folder.summary, "macro_")
@@ -67,7 +67,7 @@ def choice_rows(folder: RunFolder) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def better_off(folder: RunFolder) -> str:
-    """Say how many sites gain over the better of the base and their own model trained alone; "" where sites did not choose."""
+    """Say how many sites gain over the better of base and the model trained alone; "" if sites did not choose."""
     gains = [line.choice.over_better[0] for line in folder.scores if line.choice and line.choice.over_better]
     if not gains:
         return ""
@@ -77,7 +77,7 @@ def better_off(folder: RunFolder) -> str:
 
 
 def verdict(folder: RunFolder) -> str:
-    """Return "Joined: 9 of 9 sites gain, +5.9 BLEU over alone", or over the base if sites did not choose; "" without scores."""
+    """Return a verdict, "Joined: 9 of 9 sites gain, +5.9 BLEU over alone", or over the base if sites did not choose; "" without scores."""
     metric, macro = folder.metrics[0], change(folder.metrics[0], folder.summary, "macro_")
     chosen = [line.choice.over_alone[0] for line in folder.scores if line.choice and line.choice.over_alone]
     gains = chosen or [line.first.gain for line in folder.scores if line.first.gain is not None]
@@ -90,10 +90,10 @@ def verdict(folder: RunFolder) -> str:
 
 
 def averages(folder: RunFolder) -> list[Score]:
-    """Return the averages that the run gives; a line without any number is left out."""
+    """Return the run's averages, without lines that have no number."""
     first, second = folder.metrics
     micro, of_second = change(first, folder.summary, "micro_"), Change(second)
-    if first is BLEU:  # otherwise the weights are masked pieces, which a line does not hold
+    if first is BLEU:  # for masked text the weights are masked pieces, which a line does not contain
         sizes = [line.sentences for line in folder.scores]
         micro = Change(first, _weighted([line.first.before for line in folder.scores], sizes), micro.after)
         both = ([line.second.before for line in folder.scores], [line.second.after for line in folder.scores])
@@ -107,7 +107,7 @@ def averages(folder: RunFolder) -> list[Score]:
 
 
 def cells(line: Score) -> list[str]:
-    """Return a line of the table as text, in the order of `headers`."""
+    """Return the cells of a line as text, in the order of `headers`."""
     sentences = "" if line.sentences is None else units.count(line.sentences)
     changes = (line.first, line.second)
     shown = [(units.score(each.before), units.score(each.after), units.gain(each.gain)) for each in changes]
@@ -115,7 +115,7 @@ def cells(line: Score) -> list[str]:
 
 
 def score_table(run_dir: Path, width: int = 80) -> Table:
-    """Return the score table for a terminal of `width` characters; without scores an empty one whose caption says so."""
+    """Return the score table for a terminal of `width` characters; without scores, an empty table whose caption says so."""
     folder = read_run(run_dir)
     title = f"{folder.name}: {folder.run.get('method', 'unknown method')}, seed {folder.run.get('seed', units.NOTHING)}"
     table = plain_table(title, caption=Text(better_off(folder) if folder.scores else _no_scores(folder)))
@@ -124,10 +124,10 @@ def score_table(run_dir: Path, width: int = 80) -> Table:
     spare = (2, 1) if sites else (6, 7, 8, 2, 1)  # dropped first: the second metric, then pairs, then the direction
     if not sites:
         sites, means = [cells(line) for line in folder.scores], [cells(line) for line in averages(folder)]
-    several = len({row[0] for row in sites}) < len(sites)  # a site has several directions, which tell its lines apart
+    several = len({row[0] for row in sites}) < len(sites)  # a site has several directions, which distinguish its lines
     shown = fitting([header, *sites, *means], width, spare[:-1] if several else spare)
     for place in shown:
-        last = place == len(CHOICE_COLUMNS) + 3  # what a site keeps may take two lines
+        last = place == len(CHOICE_COLUMNS) + 3  # the name of the kept candidate may take two lines
         table.add_column(header[place], justify="left" if place < TEXT_COLUMNS else "right", overflow="fold", no_wrap=not last)
     for rows, style in ((sites, ""), (means, "bold")):
         for row in rows:
@@ -138,7 +138,7 @@ def score_table(run_dir: Path, width: int = 80) -> Table:
 
 
 def score_markdown(run_dir: Path) -> str:
-    """Return the same table as Markdown; without scores one sentence that says so."""
+    """Return the same table as Markdown; without scores, a sentence that says so."""
     folder = read_run(run_dir)
     if not folder.scores:
         return f"{_no_scores(folder)}\n"
@@ -151,12 +151,12 @@ def score_markdown(run_dir: Path) -> str:
 
 
 def _escaped(row: Sequence[str]) -> list[str]:
-    """Return the cells without line breaks, and with `<` escaped so that none starts HTML."""
+    """Return the cells without line breaks, and with `<` escaped so that no HTML starts."""
     return [" ".join(cell.replace("<", "&lt;").split()) for cell in row]
 
 
 def _weighted(values: Sequence[float | None], sizes: Sequence[int | None]) -> float | None:
-    """Return the mean weighted by test size; None unless every line has a value and a size: it would be another mean."""
+    """Return the mean weighted by test size; None unless every line has a value and a size, for it would be another mean."""
     known = [(mean, size) for mean, size in zip(values, sizes, strict=True) if mean is not None and size]
     if not known or len(known) < len(values):
         return None

@@ -1,4 +1,4 @@
-"""Translations that sites stored in the run folder by round, and the selection that a page shows."""
+"""The translations that sites stored in the run folder by round, and the selection that a page shows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from fedlingua.desk.report.read import Score
 from fedlingua.desk.translating.site_translations import site_translations
 
 FOLDER = "translations-by-round"
-"""Folder of these translations in each site's folder."""
+"""The folder of these translations inside each site's folder."""
 SHOWN_ROUNDS, SHOWN_SENTENCES = 5, 5
-"""Most rounds, besides the best one, and most sentences of a site that are shown; the files have them all."""
+"""The most rounds, besides the best one, and the most sentences of a site that a page shows; the files have all of them."""
 
 EXAMPLES = 3
-"""Sentences of a site's scored text that a page shows, as the base and as its own model translate them."""
+"""The number of a site's scored sentences that a page shows as translated by the base and by the site's model."""
 MODELS = {0: "before", 1: "after"}
-"""Labels of the examples' two models, whose index takes the place of a round."""
+"""Labels of the two models in these examples; the key takes the place of a round."""
 
 Pieces = list[tuple[str, bool]]
-"""Pieces of a sentence in order, each with whether it is new; joined they are the sentence."""
+"""The pieces of a sentence in order, each with whether it is new."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One sentence. translations: round, or index in MODELS -> the translation by its model."""
+    """One sentence. translations: Round, or key in MODELS -> the translation by that model."""
 
     source: str
     reference: str
@@ -39,7 +39,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Text:
-    """A site's sentences, in order; a pooled site has several texts. name: of the site that the text comes from."""
+    """A site's sentences in order; a pooled site has several texts. name: The site of origin."""
 
     site: str
     name: str
@@ -48,7 +48,7 @@ class Text:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of the source and the target language."""
+        """The codes of the source and the target language."""
         return written_sides(self.direction)
 
     @property
@@ -59,7 +59,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Line:
-    """One round's translation of a sentence. between: separator of two pieces."""
+    """One round's translation of a sentence. between: The separator of two pieces."""
 
     round: int
     is_best: bool
@@ -92,12 +92,12 @@ def read_translations(run_dir: Path, sites: Iterable[str] = ()) -> tuple[list[Te
 
 
 def read_examples(run_dir: Path, scores: Iterable[Score]) -> list[Text]:
-    """Return the first scored sentences of each site that has translations in the run folder, as in a simulation."""
+    """Return the first scored sentences of each site whose translations are in the run folder, as in a simulation."""
     texts = []
     for score in scores:
         try:
             written = site_translations(run_dir, Path(score.site).name, score.direction)
-        except (FedlinguaError, OSError, ValueError):  # a page shows what there is
+        except (FedlinguaError, OSError, ValueError):  # the page shows whatever can be read
             continue
         columns = (written.base.sources, written.base.references, written.base.hypotheses, written.hypothesis.hypotheses)
         lines = list(zip(*(column[:EXAMPLES] for column in columns), strict=True))
@@ -107,7 +107,7 @@ def read_examples(run_dir: Path, scores: Iterable[Score]) -> list[Text]:
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield each line's object; an empty one for a line, or a file, that cannot be read."""
+    """Yield each line's JSON object; an empty one for an unreadable line or file."""
     try:
         yield from (mapping(json_object(line)) for line in file.read_bytes().splitlines())
     except OSError:
@@ -115,7 +115,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:
-    """Return SHOWN_ROUNDS evenly spaced rounds, the first and last included, and the best one. rounds: ascending."""
+    """Return SHOWN_ROUNDS evenly spaced rounds, including the first and the last, and the best one. rounds: Ascending."""
     if len(rounds) <= SHOWN_ROUNDS:
         return list(rounds)
     steps = SHOWN_ROUNDS - 1
@@ -124,7 +124,7 @@ def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:
 
 
 def shown_lines(text: Text, sentence: Sentence, best: int | None) -> list[Line]:
-    """Return a sentence's translations in the shown rounds, each compared with the one above it."""
+    """Return a sentence's translations in the shown rounds, each compared with the translation shown above it."""
     between = "" if without_spaces(text.languages[1]) else " "
     lines: list[Line] = []
     before: str | None = None
@@ -137,12 +137,12 @@ def shown_lines(text: Text, sentence: Sentence, best: int | None) -> list[Line]:
 
 
 def changes(before: str, now: str, between: str) -> Pieces:
-    """Split `now` into pieces and mark those that `before` lacks there. between: " " compares words, "" characters."""
+    """Split `now` into pieces and mark those that `before` does not have there. between: " " compares words, "" characters."""
     old, new = _units(before, between), _units(now, between)
     steps = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [(between.join(new[first:last]), what != "equal") for what, _, _, first, last in steps if last > first]
 
 
 def _units(sentence: str, between: str) -> list[str]:
-    """Return the words of a sentence, or its characters, each with its combining marks."""
+    """Return the words of a sentence or, without a separator, its characters with their combining marks."""
     return sentence.split() if between else regex.findall(r"\P{M}\p{M}*|\p{M}+", sentence)

@@ -1,6 +1,6 @@
-"""Read objects of JSON as dataclasses, though values may be missing or of another type: a broken run still gets a page.
+"""Read JSON objects as dataclasses even if values are missing or of a wrong type, so that a broken run still gets a page.
 
-A pydantic dataclass with fields of the types below takes any object: what is missing or of another type is None, 0 or empty.
+A pydantic dataclass with fields of the types below accepts any object. Missing values and values of a wrong type become None, 0 or empty.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def read_as(kind: type[Read], content: dict[str, Any], **known: Any) -> Read:
-    """Read a JSON object as a dataclass. known: fields that the object lacks, or that replace its own."""
+    """Read a JSON object as a dataclass. known: Fields that are missing from the object or replace its own."""
     model: Any = kind
     names = [field.name for field in fields(model)]
     values = {name: value for name, value in {**content, **known}.items() if name in names}

@@ -1,1 +1,1 @@
-"""Suites: rows of settings times seeds, their runs, and the table of the results."""
+"""Suites: rows of settings, each run under several seeds, and the table of their results."""

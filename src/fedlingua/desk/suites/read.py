@@ -1,4 +1,4 @@
-"""Reading of suite files (docs/files.md): rows of a table and seeds in, every row's checked settings out."""
+"""Read suite files (docs/files.md): the rows of a table and the seeds become checked settings for every row."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,21 +20,21 @@ from fedlingua.settings.methods import METHOD_NAMES
 
 TABLES = {"title", "seeds", "settings", "row", "paper"}
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-"""Form of a row's name, since folders are named after rows."""
+"""The form of a row's name; it is restricted because folders are named after rows."""
 OF_THE_SUITE = {
     "seed": "the suite's `seeds` list them",
     "run-dir": "--runs names the folder of the runs",
     "data-dir": "give it with --data",
     "resume": "a suite resumes interrupted runs by itself",
 }
-"""Keys that a row may not set -> what sets them."""
+"""Key that a row may not set -> what sets it instead."""
 WITHOUT_BEARING = frozenset({"device", "threads", "processes", *MAY_CHANGE})
-"""Keys that may differ from a paper's setting: where it is run, and how long the server waits."""
+"""Keys that may differ from a paper's setting, because they only say where a run takes place and how long the server waits."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table. keys: As in the file. settings: Complete and checked, with the suite's first seed. seeds: Those of its runs."""
+    """A row of the table. keys: As in the file. settings: Complete, checked, with the suite's first seed. seeds: The seeds of its runs."""
 
     name: str
     keys: Mapping[str, Scalar]
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A paper's own figures. by: Its authors. rows: Row -> site, "macro" or "micro" -> BLEU; only figures that the paper gives."""
+    """A paper's own figures. by: Its authors. rows: Row -> site, "macro" or "micro" -> BLEU, where the paper gives a figure."""
 
     table: str
     by: str
@@ -58,7 +58,7 @@ class PaperTable:
 @dataclass(frozen=True)
 class Suite:
     """A suite file, read and checked. settings: As in the file. overrides: Keys given by --set. paper: The file's [paper]. variant: The
-    name of one of the file's variants, or ""."""
+    name of the file's variant that was chosen, or ""."""
 
     file: Path
     title: str
@@ -75,11 +75,11 @@ class Suite:
 
     @property
     def shown_paper(self) -> PaperTable | None:
-        """The paper's figures; None if --set has changed the paper's setting."""
+        """The paper's figures; None if --set changes the paper's setting."""
         return None if set(self.overrides) - WITHOUT_BEARING else self.paper
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
-        """Return a row's seeds; only the first if it trains nothing, since it is then the same under every seed."""
+        """Return a row's seeds; only the first if it trains nothing, because its result is then the same under every seed."""
         return row.seeds if row.trains else row.seeds[:1]
 
 
@@ -89,10 +89,11 @@ def is_suite(content: Mapping[str, Any]) -> bool:
 
 
 def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") -> Suite:
-    """Read a suite file, or FILE:VARIANT, but no file that it names. overrides: Keys over those of the file, none of which a row sets.
+    """Read a suite file or FILE:VARIANT, but none of the files that it names. overrides: Values that replace the file's [settings].
 
     Raises:
-        ConfigError: An unknown key, a wrong value, a name given twice, no seed, or a paper's figures in another setting than its own.
+        ConfigError: A key is unknown, a value is wrong, a name is given twice, no seed is given, a row also sets an overridden key, or a
+            paper's figures are given in a setting other than its own.
     """
     name, _, variant = str(file).rpartition(":")
     file, variant = (file, "") if file.exists() or not Path(name).is_file() else (Path(name), variant)
@@ -124,14 +125,14 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
 
 
 def variants(file: Path) -> list[str]:
-    """Return the names that may follow `FILE:` for a suite file, with "" first if the file itself is a suite."""
+    """Return the variant names that may follow `FILE:`, with "" first if the file itself is a suite."""
     raw = read_toml(file)
     names = list(table(raw, "variant", file.name))
     return names if names and "title" not in raw else ["", *names]
 
 
 def _with_variant(raw: Mapping[str, Any], variant: str, where: str) -> dict[str, Any]:
-    """Return the file's tables, replaced by those of the variant; only the settings are merged."""
+    """Return the file's tables with those of the variant in their place; only the settings are merged."""
     own = table(raw, "variant", where)
     shared = {key: value for key, value in raw.items() if key != "variant"}
     if not variant:
@@ -149,7 +150,7 @@ def _with_variant(raw: Mapping[str, Any], variant: str, where: str) -> dict[str,
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two tables, and tables inside them; the second's keys replace the first's."""
+    """Merge two tables and the tables inside them; the second's keys replace the first's."""
     both = {
         key: _merged(first[key], value)
         for key, value in second.items()
@@ -160,7 +161,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 @contextmanager
 def naming_row(file: str, row: str) -> Iterator[None]:
-    """Put the names of the suite's file and of the row before an error's message."""
+    """Prefix error messages with the names of the suite file and the row."""
     try:
         yield
     except (ConfigError, BackboneError) as error:
@@ -174,7 +175,7 @@ def _refuse_the_suites_keys(keys: Collection[str], where: str) -> None:
 
 
 def _seeds(raw: Any, where: str, suite: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """Check and return seeds. suite: The seeds of the whole suite, if a row gives its own."""
+    """Check and return seeds. suite: The whole suite's seeds, when a row gives its own."""
     whole = isinstance(raw, list) and all(type(seed) is int and seed >= 0 for seed in raw)
     if not whole or not raw or len(set(raw)) < len(raw):
         wanted = "a list of different whole numbers from 0 on, such as [2022, 2023, 2024]"
@@ -185,7 +186,7 @@ def _seeds(raw: Any, where: str, suite: tuple[int, ...] | None = None) -> tuple[
 
 
 def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
-    """Return row name -> its other keys, among them `seeds`, in the file's order."""
+    """Return row name -> its other keys, including `seeds`, in the file's order."""
     if not isinstance(raw, list) or not raw:
         raise ConfigError(f"{where}: row = {raw!r}; write [[row]] for each row")
     entries: dict[str, dict[str, Scalar]] = {}

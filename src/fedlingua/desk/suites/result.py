@@ -1,4 +1,4 @@
-"""A suite's result on disk: `suite.json` and `runs.jsonl`, and `table.csv` and `table.md`, which are made from these two."""
+"""A suite's result on disk: `suite.json` and `runs.jsonl`, and the tables made from them, `table.csv` and `table.md`."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"()]+/)*([^\s/:;,'\"()]+)
 
 
 def write_result(to: Path, suite: Suite, runs: Sequence[Run], seconds: float) -> None:
-    """Write the result of a suite's runs; runs that the suite no longer has are dropped from it. seconds: How long this call took; the
-    seconds of earlier calls are added, if all runs of their result still belong to the suite.
-    """
+    """Write the result of a suite's runs, without runs that the suite no longer has.
+
+    seconds: The time that this call took. Earlier calls' seconds are added if all runs of their result still belong to the suite."""
     earlier = RunFolder(to).read("suite.json") or {}
     if {entry["folder"] for entry in earlier.get("runs", {}).values()} <= {run.folder.name for run in runs}:
         seconds += earlier.get("suite_seconds", 0.0)
@@ -42,13 +42,13 @@ def write_tables(to: Path) -> None:
 
 
 def rebuild(result_dir: Path) -> tuple[str, str]:
-    """Return the content of table.csv and table.md, made from `suite.json` and `runs.jsonl`; raise RunError if there is no result."""
+    """Make the content of table.csv and table.md from `suite.json` and `runs.jsonl`; raise RunError if there is no result."""
     table = SuiteTable.of(result_dir)
     return table.csv(), table.markdown()
 
 
 def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
-    """Return the content of suite.json, from the folders of the suite's runs; it holds no path of this machine."""
+    """Make the content of suite.json from the folders of the suite's runs; it contains no path of this machine."""
     completed = {run.folder: kept_run(run.folder) for run in runs if standing(run) == "completed"}
     paper, file = suite.shown_paper, suite.file.resolve()
     name = str(file.relative_to(APP_DIR)) if file.is_relative_to(APP_DIR) else suite.file.name
@@ -81,11 +81,11 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
 
 
 def run_entry(run: Run) -> dict[str, Any]:
-    """Return how one run ended, and what it took.
+    """Return how a run ended and what it took.
 
-    Seconds are wall time: of the run; and means over its rounds, of a whole round, of the training at a round's slowest site, and of a
-    round's parts, as in report/round_seconds.py. dev_loss: The lowest of any round, in nats a token, as the mean over sites that `best-by`
-    names, even if each site chooses its own round. dev_losses: Those of masked text by round, as sums.
+    Seconds are wall time: `seconds` of the run, the others as means over rounds, for a whole round, for training at a round's slowest site
+    and for a round's parts (report/round_seconds.py). dev_loss: The lowest of any round, in nats per token; it is the mean over sites that
+    `best-by` names, even if each site chooses its own round. dev_losses: For masked text, the dev losses by round, as sums.
     """
     content = RunFolder(run.folder).read("run.json") or {}
     ended = standing(run) == "completed"
@@ -111,7 +111,7 @@ def run_entry(run: Run) -> dict[str, Any]:
 
 
 def _dev_losses(run: Run, measured: Sequence[Round]) -> Losses:
-    """Return the dev losses of a run by round and text; a pooled run is measured on the text that it trains on, as a whole."""
+    """Return the dev losses of a run by round and text; a pooled run is measured on all of its text as one."""
     how = run.settings.how
     of = how.pools if run.settings.method.startswith(SILO) else f"{how.pools} text"
     return thinned(dev_losses(measured, of if how.pooled else None))
@@ -124,7 +124,7 @@ def _versions(runs: Collection[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _different(values: Iterable[str | None]) -> list[str]:
-    """Return each value once, in order of appearance; without None and empty ones."""
+    """Return the distinct values, in order of appearance, without None and empty ones."""
     return list(dict.fromkeys(value for value in values if value))
 
 

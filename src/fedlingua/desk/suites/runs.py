@@ -1,4 +1,4 @@
-"""A suite's runs, their folders and states. Equal configurations share a run."""
+"""The runs of a suite, their folders and states. Equal configurations share a run."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ RUN_NAME = re.compile(r"[a-z-]+-\d+-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Run:
-    """One row with one seed. settings: of that seed; folder: its run folder, possibly shared."""
+    """One row with one seed. settings: With that seed. folder: The run folder, which other rows or suites may share."""
 
     row: Row
     seed: int
@@ -53,7 +53,7 @@ class Run:
 
 
 def plan(suite: Suite, runs_dir: Path) -> list[Run]:
-    """Return every run of a suite, row by row, after the checks of `check_rows`."""
+    """Check a suite with `check_rows` and return its runs, row by row."""
     federations = {}
     for row in suite.rows:
         with naming_row(suite.file.name, row.name):
@@ -65,14 +65,14 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
         content = content_hash(row.settings, federation)
         for seed in suite.seeds_of(row):
             settings = replace(row.settings, seed=seed)
-            # A hash of all that can change a run's result, except code, libraries, and the files of a backbone that is not built in.
+            # The hash covers all that can change a run's result, except code, libraries and the files of a backbone that is not built in.
             name = f"{settings.method}-{seed}-{_digest([settings.hash(), content])[:12]}"
             planned.append(Run(row, seed, settings, federation, runs_dir / name))
     return planned
 
 
 def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
-    """Refuse rows that could not be run to their end or not be compared; the message names the row. federations: row -> federation."""
+    """Refuse rows that could not be run to the end or not be compared; the message names the row. federations: Row -> federation."""
     for row in suite.rows:
         federation, settings = federations[row.name], row.settings
         check_corpora(federation.sites)
@@ -89,8 +89,8 @@ def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
 def check_settings(
     settings: Settings, federation: Federation, deployed: bool = False, say: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Refuse settings that are seen to be wrong without loading a model. deployed: Each site then checks its own device and metrics."""
-    planned_clusters(settings, federation)  # refuses what cannot be clustered
+    """Refuse settings whose errors show without loading a model. deployed: Whether each site checks its own device and metrics."""
+    planned_clusters(settings, federation)  # refuses sites that cannot be clustered
     check_task(settings.task, federation.directions)
     check_backbone(settings)
     check_trackers(tracker_names(settings.track))
@@ -105,7 +105,7 @@ def site_names(federations: dict[str, Federation]) -> list[str]:
 
 
 def content_hash(settings: Settings, federation: Federation) -> str:
-    """Hash what the settings name: federation file, corpora and backbone. Corpora count by name and size, since they may be large."""
+    """Hash the federation file, corpora and backbone that settings name. Corpora, which may be large, are hashed by name and size."""
     shipped = BUILT_IN[settings.backbone].directory if settings.backbone in BUILT_IN else None
     about = {
         "federation": sha256(settings.federation_path),
@@ -128,7 +128,7 @@ def _digest(content: object) -> str:
 
 
 def standing(run: Run) -> Standing:
-    """Return the state of a run: completed; broken off after a complete round; or new, so that it has to begin at its start."""
+    """Return a run's state: completed; broken off after at least one complete round; or new, so that it has to begin at the start."""
     folder = RunFolder(run.folder)
     content = folder.read("run.json")
     if content and content.get("status") == "completed" and (run.folder / "scores.json").is_file():
@@ -144,19 +144,19 @@ def standing(run: Run) -> Standing:
 
 
 def make_ready(run: Run, others: Iterable[Run] = ()) -> Settings:
-    """Prepare a run's folder and return the settings to start it with: to resume it or, in a cleared folder, for its first attempt.
+    """Prepare a run's folder and return the settings that resume the run or, in a cleared folder, start its first attempt.
 
     Args:
-        others: Further runs. The models that sites trained alone in one of them are copied if this run would train the same ones.
+        others: Other runs. If one has models that sites trained alone and this run would train the same, they are copied.
 
     Raises:
-        RunError: Another server is at work in the folder.
+        RunError: Another server is using the folder.
     """
     settings = replace(run.settings, run_dir=str(run.folder))
     with RunFolder(run.folder).held():
         if standing(run) == "broken off":
             return replace(settings, resume=True)
-        assert RUN_NAME.fullmatch(run.folder.name), run.folder  # never a folder that a suite has not named
+        assert RUN_NAME.fullmatch(run.folder.name), run.folder  # never delete a folder that no suite has named
         shutil.rmtree(run.folder)
     same = run.settings.hash_of_alone()
     for other in others:

@@ -1,6 +1,6 @@
 """The table of a suite: means over seeds, row by row, as CSV and Markdown.
 
-All of it is a pure function of `suite.json` and the runs' scores, so a committed table can be made again, byte for byte.
+The table is a pure function of `suite.json` and the runs' scores, so a committed table can be reproduced byte for byte.
 """
 
 import csv
@@ -26,17 +26,17 @@ from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metr
 BASE = "base"
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
 IN_SCORES = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
-"""Costs that have another name in scores.json -> that name."""
+"""Cost -> its name in scores.json, where the two differ."""
 TOTALS = ("up", "down", "fp32")
-"""Entries of total_bytes: a whole run's bytes up and down, and those of the same tensors as float32."""
+"""Entries of total_bytes: a whole run's bytes up and down, and the bytes of the same tensors as float32."""
 SIDES = ("alone", "federated")
-"""The models that sites choose among besides the base, as scores.json names them."""
+"""The models besides the base among which sites choose, as scores.json names them."""
 SAVINGS = ("tensor_saving", "number_saving")
 SECONDS = (*PHASES, *META)
 AVERAGES = ("macro", "micro", "pooled")
 MACRO_ACCURACY = "macro_accuracy"
 ACCURACY_OF, PARTS_OF, PARTS_SD_OF = "accuracy of ", "parts of ", "sd of parts of "
-"""Beginnings of columns that only masked-language rows have; a site's name follows. No other column begins so: names hold no space."""
+"""Prefixes of columns that only masked-language rows have; a site's name follows. They are unique, since site names have no spaces."""
 DECIMALS = 6
 TEMPLATE = Path(__file__).with_name("table.md.jinja")
 
@@ -47,33 +47,32 @@ Columns = dict[str, list[float | None]]
 
 @dataclass(frozen=True)
 class Figure:
-    """A score over seeds, by the suite's first metric. sd: The sample standard deviation; 0 for one seed."""
+    """A score over seeds in the suite's first metric. sd: The sample standard deviation; 0 for one seed."""
 
     mean: float
     sd: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Figure":
-        """Compute the mean and the sample standard deviation."""
         return cls(fmean(values), stdev(values) if len(values) > 1 else 0.0)
 
     @property
     def shown(self) -> float:
-        """The mean as the table shows it. The best row is chosen by this, so rows that look equal are equally good."""
+        """The mean as the table shows it. It decides the best row, so that rows with equal displayed means rank equally."""
         return round(self.mean, 2)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the table, over the seeds that have scores; without any, its fields are empty.
+    """One row of the table over the seeds that have scores; its fields are empty if no seed has.
 
     Attributes:
         runs: The content of scores.json for each seed.
-        scores: Score by site, and "macro", "micro" and "pooled".
-        costs: Costs of one site in one round, by the names of COSTS.
-        totals: Bytes of one site in a whole run, by the names of TOTALS; empty unless all runs have them.
-        seconds: Seconds of a round by part; only parts that all runs have.
-        entries: The entries of all its runs in suite.json, also of those without scores.
+        scores: Site, "macro", "micro" or "pooled" -> score.
+        costs: Name in COSTS -> cost of one site in one round.
+        totals: Name in TOTALS -> bytes of one site in a whole run; empty unless all runs have them.
+        seconds: Part of a round -> seconds; only parts that all runs have.
+        entries: The entries of all its runs in suite.json, including runs without scores.
     """
 
     name: str
@@ -88,7 +87,7 @@ class Line:
 
     @property
     def total_bytes(self) -> int | None:
-        """Bytes of one site in a whole run, up and down together."""
+        """Bytes of one site in a whole run, up plus down."""
         return self.totals["up"] + self.totals["down"] if self.totals else None
 
     def mean(self, column: str) -> float | None:
@@ -97,11 +96,11 @@ class Line:
 
     @property
     def sd(self) -> float | None:
-        """Standard deviation of the macro score over seeds; None for one seed, which has no spread."""
+        """Standard deviation of the macro score over seeds; None for a single seed."""
         return self.scores["macro"].sd if self.seeds[1:] else None
 
     def values(self, key: str, site: str = "") -> list[float | None]:
-        """Return each seed's entry `key` at a site or, without a site, over all, such as "macro_comet"."""
+        """Return each seed's entry `key` of a site or, without a site, of the whole run, such as "macro_comet"."""
         return [(run["sites"].get(site, {}) if site else run).get(key) for run in self.runs]
 
     def saving(self, name: str) -> float | None:
@@ -120,7 +119,7 @@ class SuiteTable:
     Args:
         suite: The content of its suite.json.
         scores: "<row>-<seed>" -> the content of the run's scores.json, for runs that have one.
-        parameters: Number of the backbone's parameters, mean over the runs; None if no run has it.
+        parameters: The backbone's number of parameters, as the mean over runs; None if no run has it.
     """
 
     def __init__(self, suite: Json, scores: Mapping[str, Json], parameters: float | None = None) -> None:
@@ -131,7 +130,7 @@ class SuiteTable:
 
     @classmethod
     def of(cls, result_dir: Path) -> Self:
-        """Read `suite.json` and `runs.jsonl` of a result folder; raise RunError if it holds no result."""
+        """Read `suite.json` and `runs.jsonl` of a result folder; raise RunError if it contains no result."""
         suite = RunFolder(result_dir).read("suite.json")
         if suite is None:
             raise RunError(
@@ -143,7 +142,7 @@ class SuiteTable:
         return cls(suite, {name: run["scores"] for name, run in runs.items()}, known_mean(sizes))
 
     def _sites(self) -> list[str]:
-        """Return the sites' names in the scores ("<site>:<direction>" if a site has several), in the federation's order."""
+        """Return the sites' names in the scores ("<site>:<direction>" if a site has several directions), in the federation's order."""
         order = {site: place for place, site in enumerate(self.suite["sites"])}
         named = dict.fromkeys(site for run in self.scores.values() for site in run["sites"])
         return sorted(named or order, key=lambda name: order.get(name.partition(":")[0], len(order)))
@@ -165,7 +164,7 @@ class SuiteTable:
     # --- As CSV -----------------------------------------------------------------------------------------------------------------
 
     def csv(self) -> str:
-        """Return plain numbers, one line for each row, with empty cells where a row has no value; `seeds` is their number."""
+        """Return the table as CSV: a line per row, plain numbers, and empty cells where a row has no value; `seeds` is their number."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["method", *self.columns, "seeds"])
@@ -176,7 +175,7 @@ class SuiteTable:
 
     @cached_property
     def columns(self) -> Columns:
-        """Columns of scores, costs and seconds. Optional ones, such as savings, are left out if no row has them."""
+        """Columns of scores, costs and seconds. Optional columns, such as savings, are omitted if no row has them."""
         lines, key = self.lines, self.metric.key
         columns: Columns = {site: [line.mean(site) for line in lines] for site in self.sites}
         columns[f"macro_{key}"] = [line.mean("macro") for line in lines]
@@ -188,7 +187,7 @@ class SuiteTable:
         columns |= _known({saving: [line.saving(saving) for line in lines] for saving in SAVINGS})
         columns |= _known({f"{part}_seconds": [line.seconds.get(part) for line in lines] for part in SECONDS})
         columns |= _known(self._masked_columns() if self.metric is PERPLEXITY else {})
-        for metric in self.more_metrics:  # the mean over sites, and its standard deviation over seeds
+        for metric in self.more_metrics:  # the mean over sites and its standard deviation over seeds
             name = f"macro_{metric.key}"
             measured = [[value for value in line.values(name) if value is not None] for line in lines]
             columns[name] = [fmean(values) if values else None for values in measured]
@@ -200,7 +199,7 @@ class SuiteTable:
         return self.columns[column][self.lines.index(line)] if column in self.columns else None
 
     def choice_rows(self) -> list[list[str]]:
-        """Return header and rows: means over sites of base, alone, federation and kept; empty if no row's sites chose."""
+        """Return header and rows: means over sites of base, alone, federation and kept; empty if sites chose in no row."""
         rows = [["method", "base", "alone", "federation", "kept", "joined"]]
         for line in self.lines:
             alone, federated = (self.value(line, f"macro_{side}") for side in SIDES)
@@ -211,10 +210,10 @@ class SuiteTable:
         return rows if rows[1:] else []
 
     def _masked_columns(self) -> Columns:
-        """Return further columns of masked-language rows, with values if every seed has them.
+        """Return the additional columns of masked-language rows; a value is given if every seed has it.
 
-        Accuracy: The share of masked pieces that were guessed, in %. Parts: The mean perplexity over four parts of each text, and its
-        sample standard deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
+        Accuracy: The share of masked pieces that were predicted correctly, in %. Parts: The mean perplexity over four parts of each text
+        and its sample standard deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
         """
         lines, scale = self.lines, ACCURACY.scale
         columns = {
@@ -228,18 +227,18 @@ class SuiteTable:
 
     @property
     def more_metrics(self) -> list[Metric]:
-        """Metrics that any run measures besides BLEU and chrF."""
+        """The metrics besides BLEU and chrF that any run measures."""
         measured = {key for _, entry in self._entries() for key in entry.get("signatures", {})}
         return [metric for metric in OF_TEXT.values() if metric.key in measured]
 
     def _entries(self) -> list[tuple[str, Json]]:
-        """Return (site, its entry) of every run's scores."""
+        """Return (site, its entry) for all runs' scores."""
         return [item for line in self.lines for run in line.runs for item in run["sites"].items()]
 
     # --- As Markdown ------------------------------------------------------------------------------------------------------------
 
     def markdown(self) -> str:
-        """Return the tables with standard deviations, and all that a reader needs to know about them."""
+        """Return the tables as Markdown, with standard deviations and everything that a reader needs to know about them."""
         by_name = {line.name: line.seconds for line in self.lines if line.trains}
         return markdown(
             TEMPLATE,
@@ -257,12 +256,12 @@ class SuiteTable:
 
     @property
     def best(self) -> dict[str, float]:
-        """Column -> the best mean among rows that train, as shown."""
+        """Column -> the best displayed mean among rows that train."""
         shown = [(column, each.shown) for line in self.lines if line.trains for column, each in line.scores.items()]
         return {column: self.metric.best(value for other, value in shown if other == column) for column, _ in shown}
 
     def score_rows(self, mark: Callable[[str], str]) -> list[list[str]]:
-        """Return header and rows of scores as text. mark: Emphasizes the best score of a column."""
+        """Return header and rows of scores as text. mark: Marks up the best score of a column."""
         columns, best, printed = [*self.sites, *AVERAGES], self.best, (self.suite.get("paper") or {}).get("rows", {})
         rows = [["method", *columns]]
         for line in self.lines:
@@ -276,23 +275,23 @@ class SuiteTable:
         return rows
 
     def accuracy_rows(self) -> list[list[str]]:
-        """Return header and rows: masked pieces that were guessed, in %; empty if no row has them."""
+        """Return header and rows: masked pieces predicted correctly, in %; empty if no row has them."""
         names = [*(f"{ACCURACY_OF}{site}" for site in self.sites), MACRO_ACCURACY]
         rows = [[line.name, *(units.score(self.value(line, name)) for name in names)] for line in self.lines]
         return [["method", *self.sites, "macro"], *rows] if set(names) & set(self.columns) else []
 
     def parts(self, line: Line, site: str) -> tuple[float, float] | None:
-        """Return mean and standard deviation of the perplexity over four parts of a site's text; None if a row has none."""
+        """Return mean and standard deviation of the perplexity over four parts of a site's text; None if the row has none."""
         mean, sd = (self.value(line, f"{before}{site}") for before in (PARTS_OF, PARTS_SD_OF))
         return None if mean is None or sd is None else (mean, sd)
 
     def parts_rows(self) -> list[list[str]]:
-        """Return header and rows: mean ± standard deviation over the parts of each site's text; empty if no row has them."""
+        """Return header and rows: mean ± standard deviation over four parts of each site's text; empty if no row has them."""
         rows = [[line.name, *(_shown(*(self.parts(line, site) or [None])) for site in self.sites)] for line in self.lines]
         return [["method", *self.sites], *rows] if any(f"{PARTS_OF}{site}" in self.columns for site in self.sites) else []
 
     def metric_rows(self, metric: Metric) -> list[list[str]]:
-        """Return header and rows of another metric: each site and the mean over sites, as mean ± standard deviation over seeds."""
+        """Return header and rows of another metric: sites and their mean, each as mean ± standard deviation over seeds."""
         rows = [["method", *self.sites, "macro"]]
         for line in self.lines:
             columns = [*(line.values(metric.key, site) for site in self.sites), line.values(f"macro_{metric.key}")]
@@ -302,12 +301,12 @@ class SuiteTable:
         return rows
 
     def signatures(self, metric: Metric) -> list[str]:
-        """Return the signatures by which another metric was measured, each once."""
+        """Return the distinct signatures of another metric."""
         ways = (entry.get("signatures", {}).get(metric.key) for _, entry in self._entries())
         return list(dict.fromkeys(way for way in ways if way))
 
     def by_signature(self) -> dict[str, list[str]]:
-        """Return signature of BLEU -> the sites whose scores have it."""
+        """Return BLEU signature -> the sites whose scores have it."""
         sites: dict[str, list[str]] = {}
         for site in self.sites:
             for signature in sorted({run["sites"][site]["signature"] for run in self.scores.values() if site in run["sites"]}):
@@ -315,7 +314,7 @@ class SuiteTable:
         return sites
 
     def on_other_masks(self) -> list[str]:
-        """Return the sites whose text was not masked alike in all runs."""
+        """Return the sites whose text was not masked identically in all runs."""
         masks = {
             site: {run["sites"][site]["masks"] for run in self.scores.values() if site in run["sites"]} for site in self.sites
         }
@@ -323,7 +322,7 @@ class SuiteTable:
 
     @property
     def saves(self) -> bool:
-        """Whether any row sends less than all of an update."""
+        """Whether any row sends less than its whole update."""
         return bool(set(SAVINGS) & set(self.columns))
 
     def cost_rows(self) -> list[list[str]]:
@@ -345,7 +344,7 @@ class SuiteTable:
         return rows
 
     def over_own_models(self) -> list[list[str]]:
-        """Return header and rows: each row's gain over the models that were trained on one site's text; empty without such models."""
+        """Return header and rows: each row's gain over the models trained on a single site's text; empty without such models."""
         own = self.own_models
         rows = [
             [line.name, *(units.gain(self.metric.gain(line.mean(site), mean)) for site, mean in own.items())]
@@ -356,12 +355,12 @@ class SuiteTable:
 
     @property
     def _silos(self) -> dict[str, str]:
-        """Row whose model was trained on one site's text alone -> the site."""
+        """Row whose model was trained on a single site's text -> the site."""
         return {row["name"]: row["method"].removeprefix(SILO) for row in self.suite["rows"] if row["method"].startswith(SILO)}
 
     @property
     def own_models(self) -> dict[str, float]:
-        """Site -> the score there of the model that was trained on its text alone, if there is such a row."""
+        """Site -> the score there of the model trained on its text alone, if such a row exists."""
         silos = self._silos
         alone = {silos[line.name]: line.mean(silos[line.name]) for line in self.lines if line.name in silos}
         return {site: mean for site in self.sites if (mean := alone.get(site)) is not None}
@@ -370,7 +369,7 @@ class SuiteTable:
 
     @property
     def best_line(self) -> Line | None:
-        """The row with the best macro score, not counting the base, which is no method."""
+        """The row with the best macro score, excluding the base, which is not a method."""
         known = {score: line for line in reversed(self.lines) if line.name != BASE and (score := line.mean("macro")) is not None}
         return known[self.metric.best(known)] if known else None
 
@@ -379,7 +378,7 @@ class SuiteTable:
 
     @cached_property
     def base(self) -> dict[str, float]:
-        """Site or "macro" -> the base's score: that of the table's row or else, as a mean, those of all runs before training."""
+        """Site or "macro" -> the base's score, from the table's row if there is one, else the mean over all runs before training."""
         if line := self.line(BASE):
             return {column: score.mean for column, score in line.scores.items()}
         key = self.metric.key
@@ -390,11 +389,11 @@ class SuiteTable:
 
     @property
     def num_sites(self) -> int:
-        """The number of sites that share the server's network line."""
+        """The number of sites that share the server's bandwidth."""
         return max((run.get("num_sites") or 0 for run in self.suite["runs"].values()), default=0) or len(self.suite["sites"])
 
     def convergence(self, text: str) -> dict[str, Curve]:
-        """Return row -> its dev perplexity on a text by round, mean over seeds; for rows that were measured there more than once."""
+        """Return row -> its dev perplexity on a text by round, mean over seeds, for rows measured there in more than one round."""
         losses = {
             line.name: [{int(index): each for index, each in run.get("dev_losses", {}).items()} for run in line.entries]
             for line in self.lines

@@ -1,6 +1,6 @@
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const waiting = [...document.querySelectorAll(".plot")];
-// A page that was copied without the library says so, and is whole but for its plots.
+// A page that was copied without the library says so and shows everything except its plots.
 if (!globalThis.Plotly) {
   for (const place of waiting.splice(0)) {
     place.className = "empty";
@@ -10,7 +10,7 @@ if (!globalThis.Plotly) {
       ", which every page of fedlingua writes; keep it where this page looks for it.";
   }
 }
-// Names of points: each goes where it first finds room, ring by ring around its point, beside it before above it.
+// Place each point's name at the first free spot, ring by ring around the point, beside it before above it.
 const RINGS = [0, 8, 18, 30, 44, 60, 78, 98, 120];
 const ANGLES = [0, 8, 15, 1, 7, 9, 14, 2, 6, 10, 13, 3, 5, 11, 4, 12];
 const spots = RINGS.flatMap((ring) =>
@@ -72,7 +72,7 @@ const draw = (place) => {
   });
   spread(place);
 };
-// From the top, one at a time: the page can be read and scrolled before the last is there.
+// Draw plots one at a time from the top, so that the page can be read and scrolled before the last is drawn.
 const drawNext = () => {
   if (!(waiting[0]?.getBoundingClientRect().top < innerHeight)) {
     document.documentElement.dataset.inView ??= Math.round(performance.now());
@@ -85,7 +85,7 @@ const drawNext = () => {
     );}
 };
 drawNext();
-// Paper has another width than the window.
+// The width of the paper differs from the window's.
 const fit = (width) =>
   document.querySelectorAll(".plot").forEach((plot) => {
     Plotly.relayout(plot, width ? { width } : { width: null, autosize: true });

@@ -1,13 +1,13 @@
-// Pixels between the margins of a sheet of A4; those of Letter lie farther apart.
+// Pixels between the margins of a sheet of A4; Letter is wider.
 const PAPER = 680;
-// On paper nobody can unfold the settings, or scroll: what is too wide for it is made smaller.
+// On paper settings cannot be unfolded and tables cannot scroll: unfold all details and shrink tables that are too wide.
 addEventListener("beforeprint", () => {
   document.querySelectorAll("details").forEach((each) => {
     each.open = true;
   });
   document.body.style.width = PAPER + "px";
   for (const table of document.querySelectorAll(".scroll > table")) {
-    for (let zoom = 1, pass = 0; pass < 3; pass += 1) { // what is made smaller may break its lines elsewhere
+    for (let zoom = 1, pass = 0; pass < 3; pass += 1) { // a smaller table may break its lines elsewhere
       zoom *= Math.min(1, PAPER / table.getBoundingClientRect().width);
       table.style.zoom = zoom;
     }
@@ -19,7 +19,7 @@ addEventListener("afterprint", () => {
     table.style.zoom = "";
   });
 });
-// The columns of a head of several rows: where a cell begins, once those that reach over rows and columns are counted.
+// The first column of each cell in a head of several rows, in which cells may span rows and columns.
 const places = (head) => {
   const found = new Map(), taken = [...head.rows].map(() => []);
   [...head.rows].forEach((row, line) => {
@@ -39,7 +39,7 @@ const places = (head) => {
 const columnsOf = new Map(
   [...document.querySelectorAll("table:has(thead)")].map((table) => [table, places(table.tHead)]),
 );
-// A column that says nothing of any row is not shown.
+// Hide columns that are empty in every row.
 for (const table of document.querySelectorAll(".scroll > table:has(thead)")) {
   const columns = columnsOf.get(table),
     rows = [...table.tBodies].flatMap((body) => [...body.rows]),
@@ -86,7 +86,7 @@ for (const table of document.querySelectorAll("table:has(th button)")) {
           );
       const order = (a, b) => {
         const x = key(a), y = key(b);
-        // What is not known goes last, whichever way.
+        // Unknown values go last in either order.
         if (numeric && (x === "" || y === "" || isNaN(x) || isNaN(y))) {
           return (x === "" || isNaN(x)) - (y === "" || isNaN(y));
         }
