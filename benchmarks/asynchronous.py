@@ -103,9 +103,16 @@ def main() -> None:
             way: {str(seed): played(seed, buffer, number, Path(place)) for seed in given.seeds}
             for way, (buffer, number) in ways.items()
         }
-    mean = {way: {key: sum(run[key] for run in of.values()) / len(of) for key in next(iter(of.values()))} for way, of in runs.items()}
-    ratio = {"time": mean["buffered"]["time"] / mean["waiting"]["time"], "bleu": mean["buffered"]["bleu"] - mean["waiting"]["bleu"]}
-    keep({"buffer": given.buffer, "slow_site_times": TIMES, "mean": mean, "ratio": ratio, "runs": runs}, given.to, "torch", "flwr")
+    mean = {
+        way: {key: sum(run[key] for run in of.values()) / len(of) for key in next(iter(of.values()))} for way, of in runs.items()
+    }
+    ratio = {
+        "time": mean["buffered"]["time"] / mean["waiting"]["time"],
+        "bleu": mean["buffered"]["bleu"] - mean["waiting"]["bleu"],
+    }
+    keep(
+        {"buffer": given.buffer, "slow_site_times": TIMES, "mean": mean, "ratio": ratio, "runs": runs}, given.to, "torch", "flwr"
+    )
 
 
 if __name__ == "__main__":

@@ -63,6 +63,11 @@ class Progress:
         losses = self.dev_losses.get(number)
         return mean_loss(losses, best_by) if losses else None
 
+    def measured_in(self, site: str) -> int:
+        """Return the last round in which the site itself measured its dev loss; -1 if it never did."""
+        rounds = [(n, losses[site]) for n, losses in sorted(self.dev_losses.items()) if site in losses]
+        return next((n for n, sums in rounds if sums == rounds[-1][1]), -1)
+
     def choose_best(self, best_by: str) -> None:
         """Set `best_round`."""
         self.best_round = self.best_up_to(max(self.round, *self.dev_losses, 0), best_by)

@@ -168,11 +168,6 @@ class SiteStrategy(Rounds):
         start = flat_parts(self.training_start(update.site), self.tensor_set)
         return moved(update, start, now, (1 + staleness) ** -0.5)
 
-    def asked_in(self, site: str) -> int:
-        """Return the round in which a site began the training that it has answered."""
-        task, _ = self.phases.asked[site]
-        return task.round
-
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
         """Return the state that `aggregate_train` makes of the accepted updates."""
         accepted = [reply for reply in replies if reply.site in updates]
@@ -209,7 +204,9 @@ class SiteStrategy(Rounds):
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Make a request for each site with the tensors that it would use after this round; none in round 0, which measures the base."""
-        return self._requests(protocol.EVALUATE, state_of(arrays, self.state), grid, lambda _: server_round)
+        requests = self._requests(protocol.EVALUATE, state_of(arrays, self.state), grid, lambda _: server_round)
+        due = set(self.due(server_round)) if self.settings.async_buffer else set(self.registry.expected)
+        return [request for request in requests if site_of(request) in due]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the federation's dev loss."""

@@ -188,7 +188,22 @@ class Rounds(Strategy):
 
     def is_measured(self, number: int) -> bool:
         """Return whether the dev loss after a round is measured."""
+        if self.settings.async_buffer:
+            return number in self.progress.dev_losses or bool(self.due(number))
         return number == self.phases.num_rounds or number % self.settings.evaluate_every == 0
+
+    def due(self, number: int) -> list[str]:
+        """Return the sites that measure a round under `async.buffer`: those that do not train now, and have not measured one of the last
+        `evaluate-every` rounds, or would not have when they are back from a training as long as their last one."""
+        every = 0 if number == self.phases.num_rounds else self.settings.evaluate_every
+        ages = {site: number - self.asked_in(site) for site in self.starts}
+        idle = [site for site in self.registry.expected if site not in self.phases.busy]
+        return [s for s in idle if (last := self.progress.measured_in(s)) < 0 or number - last + ages.get(s, 0) >= every]
+
+    def asked_in(self, site: str) -> int:
+        """Return the round in which a site began the training that it has answered."""
+        task, _ = self.phases.asked[site]
+        return task.round
 
     def is_measured_now(self, number: int) -> bool:
         """Return whether separate messages measure it, because no later request is sure to carry the same tensors."""

@@ -483,7 +483,7 @@ class Waiting:
     async_buffer: int = option(0, key="async.buffer", least=0, off=(0,), when=TRAVELS)
     """A round ends once so many sites have sent their updates (FedBuff, Nguyen et al. 2022). The others train on,
     and their changes count in the round that they come in, times (1 + age)^(-1/2), age in rounds; 0: every round
-    waits for all. The order of replies changes the result. A round is measured by the sites that do not train."""
+    waits for all. The order of replies changes the result. Each site measures the dev loss when it does not train."""
     quorum: float = option(1.0, above=0, most=1, liu=1.0, chu=1.0, **SERVERS_OWN)
     """Share of the sites that are asked whose replies are needed: in training of those drawn for the round."""
     below_quorum: str = option("fail", choices=("fail", "wait", "go-on"), **SERVERS_OWN)

@@ -97,6 +97,15 @@ def test_the_busy_site_is_not_asked_counts_with_what_it_measured_last_and_scores
     assert lines[-1]["dev_loss"] < lines[0]["dev_loss"]
 
 
+def test_a_site_measures_when_it_is_back_if_it_would_be_overdue_the_next_time(config, tmp_path):
+    """The others measure every fourth round; the slow site is never idle in one."""
+    folder, live = unequal({**config, "evaluate-every": 4}, tmp_path / "run")
+    asked = [message for message in live.sent if message.metadata.message_type == protocol.EVALUATE]
+    by_site = {site: [int(str(each.content[protocol.TASK]["round"])) for each in asked if _site(each) == site] for site in SITES}
+    assert by_site == {**{key: [0, 4, 5] for key in OTHERS}, SLOW: [0, 3]}
+    assert rounds(folder)[4]["sites"][SLOW]["dev_loss"] == rounds(folder)[3]["sites"][SLOW]["dev_loss"]
+
+
 def test_where_all_answer_at_once_it_is_the_run_that_waits(config, tmp_path):
     """With as many updates as sites; only how the dev loss is asked for differs."""
     plain = {**config, "async.buffer": 0, "run-dir": str(tmp_path / "plain")}
@@ -115,9 +124,10 @@ def test_it_goes_on_after_a_kill_and_asks_the_busy_site_anew(config, code, tmp_p
             raise KeyboardInterrupt
         begin(self, number, *more)
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(Phases, "begin_round", killed)
-        unequal(config, tmp_path / "run")
+        with pytest.raises(KeyboardInterrupt):
+            unequal(config, tmp_path / "run")
     again = {**config, "run-dir": str(tmp_path / "run"), "resume": True}
     live = Unequal(again, 4)
     folder = RunFolder(tmp_path / "run")
