@@ -12,10 +12,10 @@ DESCRIBE = "query.describe"
 SIGNATURE = "query.signature"
 """Once, under method adapter-gradients. Request: the task alone. Reply: the gradient of one adapter, or its private form."""
 DIGESTS = "query.digests"
-"""Once, where the sites' text is compared. Request: the task alone. Reply: keyed hashes of the site's sentences."""
+"""Once, if the sites' text is compared. Request: the task alone. Reply: keyed hashes of the site's sentences."""
 LEAKS = "query.leaks"
 """Request: the site's dev and test hashes that are also in another site's training text. Reply: how many pairs have them;
-the site leaves these pairs out where the run says so."""
+if the run says so, the site leaves these pairs out."""
 TRAIN = "train"
 """Request: the tensors of the site's clusters. Reply: update and training sums; under Task.measure, dev loss of the tensors."""
 PROBE = "train.probe"
@@ -27,11 +27,11 @@ KEYS = "query.keys"
 SHARES = "query.shares"
 """After KEYS. Request: the roster of sites, keys and clusters. Reply: shares of each round's secrets, sealed for their holders."""
 UNMASK = "train.unmask"
-"""Once a round. Request: the sites that sent masked numbers, and the shares sealed for this site. Reply: its share of the self mask's
-seed of each of these sites, and of the round's private key of each other one."""
+"""Once a round. Request: the sites that sent masked numbers, and the shares sealed for this site. Reply: its share of the
+self mask's seed for each of these sites, and of the round's private key for every other site."""
 EVALUATE = "evaluate"
-"""If no TRAIN request follows to ask for the dev loss. Request: the tensors of the site's clusters and, if learned, the
-threshold. Reply: sums of the dev loss, and of the threshold's slope."""
+"""Sent if no later TRAIN request asks for the dev loss. Request: the tensors of the site's clusters and, if it is learned,
+the threshold. Reply: sums of the dev loss, and of the threshold's slope."""
 FINISH = "evaluate.finish"
 """Once, at the end. Request: the best round's tensors. Reply: score sums; the site stores its final model."""
 
@@ -127,8 +127,8 @@ START: Stage = (0, 0)
 
 @dataclass(frozen=True)
 class Threshold:
-    """A round's threshold. theta: selects the tensors to send. tau: width of the soft gate around theta. weights: those of
-    the site's update in its cluster of each part, in the order of PARTS; 0 where the update was not counted.
+    """A round's threshold. theta: selects the tensors to send. tau: width of the soft gate around theta. weights: the
+    weight of the site's update in its cluster of each part, in the order of PARTS; 0 if the update did not count.
     """
 
     theta: float
@@ -152,7 +152,7 @@ class Threshold:
 class Task:
     """The task of a request; its reply repeats site, run, attempt and round.
 
-    own: stage of the site's own tensors to continue from, where some do not travel. keep: stages of its tensors to store for later
+    own: stage of the site's own tensors to continue from, if some do not travel. keep: stages of its tensors to store for later
     requests. proximal_mu: from the request's CONFIG, read by `with_config`. shares: weight of the site's last update in each received
     part, in the order of PARTS; empty where not needed. measure: the earlier round of the request's tensors, to measure their dev
     loss before training.

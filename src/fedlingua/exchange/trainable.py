@@ -60,7 +60,7 @@ class Trainable:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of backbone, tokenizer and both tensor sets; where it is equal, a name means the same tensor on both sides."""
+        """sha256 of backbone, tokenizer and both tensor sets; if it is equal on both sides, a name means the same tensor."""
         digest = hashlib.sha256(self.backbone.fingerprint.encode())
         for chosen in (self.trained, self.tensor_set):
             for spec in chosen.specs:
@@ -70,7 +70,7 @@ class Trainable:
 
     @contextmanager
     def as_base(self) -> Iterator[PreTrainedModel]:
-        """Make the model the published backbone: write the initial tensors, which stay, and bypass what was attached."""
+        """Make the model the published backbone: write the initial tensors, which stay afterwards, and bypass attached modules."""
         write_tensors(self.model, self.initial)
         with TENSOR_SETS[self.trained.name].bypassed(self.model):
             yield self.model
