@@ -81,7 +81,7 @@ KEPT, OVER_BETTER, OVER_ALONE = "kept", "over-better", "over-alone"
 """In a choice: the index of the kept model in fedlingua.personalization.choice.CANDIDATES; the interval [low, high] of its
 gain on the text over the better of base and alone, and over alone."""
 CHOICE_SENT = (
-    "; where sites choose what they keep, the same of the model that the site trained alone and of the federation's, a number that names "
+    "; if sites choose what they keep, the same for the model that the site trained alone and for the federation's, a number that names "
     "the kept model, and four numbers: the intervals of its gain over the better of base and alone, and over alone"
 )
 """What a FINISH reply also holds under keep.choose = true, in words for people."""
@@ -95,21 +95,21 @@ SENT_BY_A_SITE = {
     "hashes of backbone with tokenizer and tensor sets, and of the code",
     SIGNATURE: "once a run, method adapter-gradients alone: for each part that is clustered the gradient of one adapter on the training "
     "text (raw), or at most 64 noised numbers made of it (private)",
-    DIGESTS: "once a run, overlap = report or remove alone: of every distinct sentence of train, dev and test a hash of 64 bits, sorted, "
+    DIGESTS: "once a run, overlap = report or remove alone: a hash of 64 bits of every distinct sentence of train, dev and test, sorted, "
     "by language, under a key that the sites share and the server does not have; 16 digits that tell one key from another",
     LEAKS: "once a run, the same: how many pairs of dev and of test have a sentence that another site trains on",
-    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds; and of an earlier "
-    "round, where the request asks for its dev loss, what evaluate sends",
+    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds; if the "
+    "request asks for the dev loss of an earlier round, also what evaluate sends",
     KEYS: "once an attempt, privacy.sum = secure alone: public keys, one for each round",
     SHARES: "once an attempt, the same: shares of every round's secrets, each sealed for the site that holds it",
-    UNMASK: "each round, the same: this site's shares, of each site that sent its update of the seed of that site's own mask, of each "
-    "other one of its private key of the round",
+    UNMASK: "each round, the same: this site's shares: for each site that sent its update, of the seed of that site's own mask; for "
+    "every other site, of its private key of the round",
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
     SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
-    EVALUATE: "after rounds whose dev loss is asked for by itself: sums of loss, tokens, sentences, seconds on the dev text",
-    FINISH: "at the end: number of test sentences; of the result and of the base, of translations 10 counts for BLEU and 18 for chrF, and "
-    "where the run has more metrics their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of "
-    "masked text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
+    EVALUATE: "after rounds whose dev loss is asked for separately: sums of loss, tokens, sentences, seconds on the dev text",
+    FINISH: "at the end: the number of test sentences; for the result and for the base, of translations 10 counts for BLEU, 18 for chrF "
+    "and, if the run has more metrics, their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of masked "
+    "text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
 }
 """message type -> all that its reply holds, in words for people."""
 

@@ -1,4 +1,4 @@
-"""Packs tensors into Flower records, unpacks and checks them, and counts the bytes of a message as it is sent."""
+"""Pack tensors into Flower records, unpack and check them, and count the bytes of a message as it is sent."""
 
 import json
 import math
