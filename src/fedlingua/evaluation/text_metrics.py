@@ -86,7 +86,7 @@ def bleu_metric(tokenizer: str) -> BLEU:
 
 
 def _ter(target: str) -> TER:
-    """Return TER, of characters for Chinese and Japanese as in Tercom; it sees no words in Thai and others without spaces."""
+    """Return TER, by characters for Chinese and Japanese, as in Tercom; in Thai and others without spaces it finds no words."""
     asian = plain_code(target) in ("zh", "ja")
     return TER(normalized=asian, asian_support=asian)
 
