@@ -46,14 +46,14 @@ class Selection:
         return sum(count for (count,) in self.shapes_of(part))
 
     def count_of(self, number: int, part: str, first: int, last: int) -> int:
-        """Return how many numbers of the set's tensor `number` are sent; it has those from `first` up to `last` of its part."""
+        """Return how many numbers of the set's tensor `number` are sent; it spans those from `first` up to `last` of its part."""
         if self.numbers is not None:
             return int(np.count_nonzero(self.numbers[part][first:last]))
         assert self.tensors is not None
         return last - first if self.tensors[number] else 0
 
     def shapes_of(self, part: str) -> list[tuple[int, ...]]:
-        """Return for each tensor of a part the shape of what is sent: (how many numbers,)."""
+        """Return the shape of what is sent of each tensor of a part: (how many numbers,)."""
         places = [(number, *place) for number, place in enumerate(Joined({}, self.chosen).places) if place[0] == part]
         return [(self.count_of(*place),) for place in places]
 
