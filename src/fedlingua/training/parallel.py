@@ -35,7 +35,7 @@ from fedlingua.training.optimizers import Numbers
 from fedlingua.training.process_group import DistributedGroup, ProcessGroup
 
 GRACE_S = 2.0
-"""Seconds that the other processes have to report after the first failure, since one of them may have caused it."""
+"""Seconds that the other processes have to report after the first failure, because one of them may be its cause."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def num_weights(adapter: BottleneckAdapter) -> int:
 
 
 def mean_gradient(model: PreTrainedModel, adapter: BottleneckAdapter, examples: Sequence[Example], codec: Codec) -> Array:
-    """Return the gradient of the mean loss a token (eq. 1) over all examples by the adapter's two weights: (2 x d x dim,)."""
+    """Return the gradient of the mean loss a token (eq. 1), over all examples, in the adapter's two weights: (2 x d x dim,)."""
     total, num_tokens = np.zeros(num_weights(adapter), np.float32), 0
     for batch in by_tokens(examples, BATCH_TOKENS, Random(0)):
         gradient, tokens = _gradient(model, adapter, batch, codec)
