@@ -27,7 +27,7 @@ class State:
     Args:
         tensors: part -> cluster -> its tensors; the arrays are never written to.
         round: the last round that is part of it.
-        memory: further named tensors of the method, such as an optimiser's moments; values: whatever else, as JSON.
+        memory: further named tensors of the method, such as an optimiser's moments; values: all other state, as JSON values.
         residuals: part.cluster -> what a code has left out of what was sent to the sites so far.
     """
 

@@ -1,4 +1,4 @@
-"""Checks that a reply must pass. Each raises an ExchangeError that names what is wrong, and says what was got and what was wanted."""
+"""Checks that a reply must pass. Each raises an ExchangeError that says what is wrong, what was received, and what was wanted."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -27,10 +27,10 @@ MOST_LOSS = 4.0
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
 SECRET_SUMS = ("nll_sum", "num_tokens", "num_examples")
-"""Of private training these stay at the site: no noise covers them."""
+"""Under private training these sums stay at the site, because no noise covers them."""
 ACCOUNT_KEYS = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 DOCUMENT_KEYS = {"failures", "failed_documents"}
-"""Further keys, if a site's hook failed on some documents."""
+"""Additional keys, present if a site's hook failed on some documents."""
 
 WITHOUT_TENSORS = 64 * 1024
 """Most bytes of a reply without its tensors: sums, names, headers."""

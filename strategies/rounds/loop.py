@@ -142,7 +142,7 @@ class Rounds(Strategy):
             RunError: A phase has too few good replies; the message names the sites.
         """
         self.summary()
-        self.update_files.clear()  # what a killed server has left
+        self.update_files.clear()  # left by a killed server
         initial = opened(initial_arrays)
         if self.travels:
             self.phases.holdings.initial = digests_of(initial, self.tensor_set)
@@ -191,7 +191,7 @@ class Rounds(Strategy):
         return number == self.phases.num_rounds or number % self.settings.evaluate_every == 0
 
     def is_measured_now(self, number: int) -> bool:
-        """Return whether separate messages measure it, because no later request is sure to carry the same tensors."""
+        """Return whether separate messages measure that loss, because no later request is sure to carry the same tensors."""
         all_are_asked = self.evaluates_with_training and self._draws is None and not self.settings.async_buffer
         no_other = number == self.phases.num_rounds or not all_are_asked or self.progress.may_end(number, *self._patience)
         return self.is_measured(number) and no_other

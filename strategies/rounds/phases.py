@@ -151,7 +151,7 @@ class Phases:
         If bad replies leave too few, their sites are asked once more. most_bytes: The upper bound of a reply's size.
 
         Raises:
-            RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`; there the last phase needs one alone.
+            RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`; there the last phase needs only one.
         """
         good: dict[str, Reply[T]] = {}
         wanted, quorum = self.wanted(phase), self.quorum(phase)
@@ -276,7 +276,7 @@ class Phases:
             self.note(f"site {failure.site} is set aside: {count} of its replies were refused")
 
     def _is_buffered(self, phase: Phase) -> bool:
-        """Whether a phase ends with a number of updates, and sites work on."""
+        """Whether a phase ends at a number of updates, while the other sites continue."""
         return phase == "train" and self.settings.async_buffer > 0
 
     def quorum(self, phase: Phase) -> int:
@@ -286,7 +286,7 @@ class Phases:
         return max(1, math.ceil(self.settings.quorum * len(self.wanted(phase)) - 1e-9))
 
     def need_quorum(self, good: Collection[str], phase: Phase) -> None:
-        """Apply `below-quorum` if there are too few good replies; under "go-on" the last phase takes what there is.
+        """Apply `below-quorum` if there are too few good replies; under "go-on" the last phase needs only one.
 
         Raises:
             RunError, RoundSkippedError: Too few; names the missing sites and the reasons.
