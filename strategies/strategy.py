@@ -49,7 +49,7 @@ class SiteStrategy(Rounds):
 
     train_message = protocol.TRAIN
 
-    # --- What a method defines -------------------------------------------------------------------------------------------------
+    # --- Defined by a method ---------------------------------------------------------------------------------------------------
 
     def init(self, tensors: NamedTensors) -> State:
         """Return the state before the first round: the same tensors in every cluster."""
@@ -94,7 +94,7 @@ class SiteStrategy(Rounds):
         """Run a round and return the state after it; meanwhile `self.state` is unchanged. Replies are parsed as they arrive.
 
         Raises:
-            RunError: Too few good replies. RoundSkippedError: the same, where the run continues without the round.
+            RunError: Too few good replies. RoundSkippedError: the same, if the run continues without the round.
         """
         if number > 0:
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
@@ -252,7 +252,7 @@ class SiteStrategy(Rounds):
         contents = [message.content for message in messages]
         return aggregate_metricrecords(contents, WEIGHT) if contents else None
 
-    # --- What replies are checked against ----------------------------------------------------------------------------------------
+    # --- The expectations for replies ----------------------------------------------------------------------------------------------
 
     def _expected(self, site: str) -> Expected:
         about, earlier = self.registry.about[site], self.progress.digests.get(site)

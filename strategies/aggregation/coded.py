@@ -1,4 +1,4 @@
-"""Coded changes in place of tensors (`send.code`): what the sites receive of a new state, and what a site sent."""
+"""Coded changes in place of tensors (`send.code`): encode what the sites receive, and decode what a site sent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

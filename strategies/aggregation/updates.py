@@ -172,7 +172,7 @@ def moved(update: Update, start: Mapping[str, Flat], onto: Mapping[str, Flat], f
 
 @dataclass(frozen=True)
 class FlatFile:
-    """A file of float32 numbers, read anew on each access: mapped pages would count as the server's memory."""
+    """A file of float32 numbers, read on each access, because mapped pages would count as the server's memory."""
 
     path: Path
 

@@ -67,7 +67,7 @@ class MetaRound:
 class MetaSend(FedMean):
     """The mean inside clusters, weighted by the run's `aggregation`, of the tensors that a learned threshold selects.
 
-    The networks are stored in the state's memory; each round restores them and puts what they have learned into the next state.
+    The networks are stored in the state's memory; each round restores them and stores the trained ones in the next state.
     """
 
     update_phase, train_message = "send", protocol.PROBE

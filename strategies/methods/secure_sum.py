@@ -281,7 +281,7 @@ class SecureFedMean(FedMean):
         reach = float(learning_rates(self.settings, number, steps).sum())
         return max(-MOST_EXPONENT, min(MOST_EXPONENT, math.ceil(math.log2(reach)))) if reach > 0 else 0
 
-    # --- What both sides know ----------------------------------------------------------------------------------------------------
+    # --- Known to both sides -----------------------------------------------------------------------------------------------------
 
     def _start(self, part: Part, cluster: str) -> Numbers:
         return join(self.sent.tensors[part][cluster], self._sets[part])[part]

@@ -1,7 +1,7 @@
 """Run Flower's own strategies, or your subclasses of them, unchanged: one instance inside each cluster of each part.
 
 `strategy = "flwr.serverapp.strategy:FedMedian"` names a class, `"flwr.serverapp.strategy:FedTrimmedAvg(beta=0.2)"` adds
-arguments, and `"my_file:MyStrategy"` names your subclass. To an instance, a cluster's part is what a whole federation is to Flower's loop:
+arguments, and `"my_file:MyStrategy"` names your subclass. An instance treats a cluster's part as Flower's loop treats a federation:
 
 - `configure_train` gets the cluster's tensors and a grid of its sites. What it returns is sent: its arrays, and its config. Sites
   use the config keys that they know (`proximal-mu` of FedProx).
@@ -151,7 +151,7 @@ def _part_of(reply: Message, names: Iterable[str], weight: str) -> Message:
     return mine
 
 
-# --- What instances remember -------------------------------------------------------------------------------------------------
+# --- The state of instances ---------------------------------------------------------------------------------------------------
 
 
 def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]]:

@@ -49,7 +49,7 @@ class Theta:
     """A round's threshold.
 
     value: the threshold sent to the sites, above 0. mu: the MLP's result. drawn: the number drawn around mu, with its sign; without
-    exploration mu itself. replaced: site whose loss is missing -> which value replaced it, as the run's log says it.
+    exploration mu itself. replaced: site whose loss is missing -> which value replaced it, in words for the run's log.
     """
 
     value: float

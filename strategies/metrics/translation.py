@@ -120,7 +120,7 @@ def _are_matches(common: Sequence[float], ours: Sequence[float], theirs: Sequenc
 
 
 def measured_on(sums: ScoreSums) -> tuple[object, ...]:
-    """Return the counts that depend on the references alone, to tell whether two sums are of the same text."""
+    """Return the counts that depend only on the references; they are equal if two sums are of the same text."""
     more = {name: counts[1::3] if name == "chrf++" else counts[1:] for name, counts in sums.more.items()}
     return sums.sentences, sums.bleu[1], sums.chrf[1::3], more.get("chrf++"), more.get("ter")
 

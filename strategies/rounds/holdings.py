@@ -16,7 +16,7 @@ Digests = Mapping[str, str]
 
 
 class Holdings:
-    """What each site holds, in the server's memory alone: a resumed run sends everything again.
+    """The tensors that each site holds. This is only in the server's memory, so a resumed run sends everything again.
 
     Args:
         best_of: Site -> the round whose tensors it would keep if the run ended now.

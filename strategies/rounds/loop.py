@@ -49,7 +49,7 @@ PHASES: dict[str, Phase] = {
 
 
 RESIDUAL = "residual/"
-"""Prefix of the residuals' names among a checkpoint's own tensors. A residual is what a code has left out so far."""
+"""Prefix of the residuals' names among a checkpoint's own tensors. A residual is the part that a code has left out so far."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Rounds(Strategy):
 
     @abstractmethod
     def round(self, state: State, number: int, grid: Grid) -> State:
-        """Run a round and return the state after it; `self.state` stays as it is meanwhile."""
+        """Run a round and return the state after it; meanwhile `self.state` is unchanged."""
 
     @abstractmethod
     def evaluate(self, state: State, number: int, grid: Grid) -> Any:
@@ -122,7 +122,7 @@ class Rounds(Strategy):
 
     @abstractmethod
     def _expected(self, site: str) -> Expected:
-        """Return what a site's reply is checked against."""
+        """Return the expectations that a site's reply is checked against."""
 
     # --- All rounds ------------------------------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class Phases:
     def note(self, text: str) -> None:
         self.folder.event("note", text=text)
 
-    # --- Who is asked ----------------------------------------------------------------------------------------------------------
+    # --- Sites to ask ----------------------------------------------------------------------------------------------------------
 
     def wanted(self, phase: Phase) -> list[str]:
         """Return the sites that a phase is for, in federation order: those drawn for the round if it trains, otherwise all."""
@@ -265,7 +265,7 @@ class Phases:
                 self.record.fail(failure, phase)
         return good, lost
 
-    # --- What went wrong -------------------------------------------------------------------------------------------------------
+    # --- Failures --------------------------------------------------------------------------------------------------------------
 
     def _refuse(self, failure: Failure, phase: Phase) -> None:
         """Record a refused reply, and set the site aside once it has sent too many."""
