@@ -41,7 +41,7 @@ def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None)
 
     Args:
         packed: Arrays of earlier calls, to which this one adds its own: a part that several sites get (from the same memory) is
-            packed once, and so hashed, sent and counted once. The tensors must not change between the calls.
+            packed once, and therefore hashed, sent and counted once. The tensors must not change between the calls.
     """
     record, packed = ArrayRecord(), {} if packed is None else packed
     for part in PARTS if tensors else ():

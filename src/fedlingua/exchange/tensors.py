@@ -1,4 +1,4 @@
-"""Named tensors and tensor sets, independent of any model; checkpoints, records and aggregation are made of them."""
+"""Named tensors and tensor sets, independent of any model; checkpoints, records and aggregation use them."""
 
 import math
 import os

@@ -26,7 +26,7 @@ class Trainable:
     """A frozen backbone with its two tensor sets.
 
     trained: the tensors that train. tensor_set: those that travel, with their companions. initial: the trained tensors that
-    every site starts from, drawn with the seed. adapter: configuration of what was attached, None where the whole model is
+    every site starts from, drawn with the seed. adapter: configuration of the attached modules, None if the whole model is
     the result. beside: frozen tensors that belong to the site's model besides the trained ones.
     """
 
@@ -77,7 +77,7 @@ class Trainable:
 
 
 def build_trainable(settings: Settings) -> Trainable:
-    """Load the run's backbone and attach what the run's method trains.
+    """Load the run's backbone and attach the modules that the run's method trains.
 
     Raises:
         BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens` or lacks the `lora.targets`; pruning

@@ -78,7 +78,7 @@ def check_processes(settings: Settings) -> None:
 
 
 def train_in_processes(trainable: Trainable, job: Job, log: Path) -> LocalResult:
-    """Train in place as `train_locally` does, in the settings' number of processes. log: the file for what they print.
+    """Train in place as `train_locally` does, in the settings' number of processes. log: the file for their output.
 
     Raises:
         ConfigError: There are fewer GPUs than processes.

@@ -105,7 +105,7 @@ def random_projection(dimensions: int, size: int, seed: int) -> Array:
 
 
 def _gradient(model: PreTrainedModel, adapter: BottleneckAdapter, batch: Sequence[Example], codec: Codec) -> tuple[Array, int]:
-    """Return (gradient of nll_sum, number of target tokens) in the model's current mode, which stays as it is."""
+    """Return (gradient of nll_sum, number of target tokens) in the model's current mode, which is left unchanged."""
     weights = _weights(adapter)
     required = [weight.requires_grad for weight in weights]
     for weight in weights:
