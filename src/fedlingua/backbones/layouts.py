@@ -1,6 +1,6 @@
 """Find a model's stacks of layers, and the modules of a layer whose output goes through adapters, by the tensors' names.
 
-A translation model has an encoder and a decoder, or a decoder alone, a masked-language model an encoder; everything else is shared.
+A translation model has an encoder and a decoder, or only a decoder; a masked-language model has an encoder. All other tensors are shared.
 """
 
 import re

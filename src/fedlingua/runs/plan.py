@@ -65,7 +65,7 @@ def check_enough(settings: Settings, clusters: Clusters) -> None:
 
 
 def alone_words(settings: Settings, clusters: Clusters, sent: TensorSet) -> dict[str, str]:
-    """Return site -> a warning, with remedies, if parts of its update are averaged with no other. sent: what travels."""
+    """Return site -> a warning, with remedies, if parts of its update are averaged with no other. sent: the travelling tensors."""
     helps = "cluster.least = 2" if settings.how.clustering == "families" else "a smaller cluster.number"
     helps = "a larger cluster in the federation file" if settings.cluster_by == "given" else helps
     words = dict[str, str]()
