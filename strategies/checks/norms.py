@@ -1,6 +1,6 @@
 """One pass over an update's numbers: check that all are finite, and measure how far each tensor is from what the site received.
 
-The pass goes by blocks that stay in a core's cache, so each number comes from memory once, and no array of the update's size is made.
+It processes blocks that fit in a core's cache, so each number is read from memory once, and no array of the update's size is allocated.
 """
 
 import math

@@ -85,7 +85,7 @@ def check_numbers(record: MetricRecord, wanted: Sequence[str]) -> dict[str, floa
 
 @dataclass(frozen=True)
 class Possible:
-    """The bounds of a site's sums. examples: least and most number; tokens: least and most of one example; loss: most nats a token;
+    """The bounds of a site's sums. examples: least and most; tokens: least and most per example; loss: most nats a token;
     seconds: most; share: share of the examples whose tokens are counted."""
 
     examples: tuple[int, int]

@@ -134,7 +134,7 @@ def bytes_slope(deviations: Mapping[str, Numbers], sizes: Numbers, theta: float,
     """Return d / d theta of the share of a site's numbers that soft gates let through, mean over sites.
 
     Times lambda, the weight on bytes, it is added to the slope of `own` and `cross`: L_val does not include what sending costs,
-    so theta may drift to where all is sent. With `loss`, lambda x the share sent is added to the loss.
+    so theta may drift until everything is sent. With `loss`, lambda x the share sent is added to the loss.
 
     Args:
         deviations: site -> (tensors,) of all tensors, sent or not; sizes: (tensors,), how many numbers each has.
