@@ -22,7 +22,7 @@ class Progress:
     dev_losses: round -> site -> sums. pending: the round whose dev losses arrive with the next round's updates. traffic: (uplink,
     downlink) bytes by site and round. savings: shares of (tensors, numbers) left out by site and round, 0-1. stages: site -> rounds
     in which it trained, with the attempt that counts. bad_replies: site -> number of refused replies. digests: site -> digest of its
-    last accepted update. lengths: site -> `outliers.Distance` of its last update that was taken whole.
+    last accepted update. lengths: site -> `outliers.Distance` of its last update that was accepted unscaled.
     """
 
     random: Random
@@ -40,7 +40,7 @@ class Progress:
     lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def forget(self, number: int) -> None:
-        """Forget a round that does not count: no site trained in it."""
+        """Forget a round in which no site trained, so that it does not count."""
         for trained in self.stages.values():
             trained.pop(number, None)
 
@@ -77,8 +77,8 @@ class Progress:
 
         Rounds that more sites measured are preferred: a loss over fewer sites is not comparable. With three or more sites, none decides
         alone, neither by its reports nor by its silence: if the choice would cost all others more than `SLACK`, it is made again between
-        that round and theirs, by the median over sites of the loss relative to the site's first. A site with most of the sentences is
-        never left out.
+        that round and the others' choice, by the median over sites of the loss relative to the site's first. A site with most of the
+        sentences is never left out.
         """
         if best_by == "last":
             return max((self.own(site, last)[0] for site in self.stages), default=0)
@@ -102,8 +102,8 @@ class Progress:
         return median(mean_loss({site: losses[site]}, "tokens") / mean_loss({site: first[site]}, "tokens") for site in losses)
 
     def is_stale(self, patience: int, min_gain: float, best_by: str) -> bool:
-        """Return whether `patience` rounds have passed since the dev loss last fell by a share of `min_gain`, also without any one
-        site: as in `best_up_to`, none ends a run alone."""
+        """Return whether `patience` rounds have passed since the dev loss last fell by a share of `min_gain`, also if any one
+        site is left out: as in `best_up_to`, no site ends a run alone."""
         measured = {n: losses for n, losses in self.dev_losses.items() if n > 0}
         newest = max(measured, default=0)
         others = [losses for _, losses in _without_each(measured, newest)]
@@ -116,7 +116,7 @@ class Progress:
         return 0 < patience <= number - _last_fall(measured, min_gain, best_by)
 
     def values(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it; floats are restored bit for bit."""
+        """Return all fields as JSON values; floats are restored bit for bit."""
         version, words, gauss = self.random.getstate()
         return {**{name: getattr(self, name) for name in _STORED}, "random": [version, list(words), gauss]}
 
@@ -127,7 +127,7 @@ class Progress:
         version, words, gauss = values["random"]
         random.setstate((version, tuple(words), gauss))
         progress = cls(random, number, **deepcopy({name: values[name] for name in _STORED if name in values}))
-        # JSON has neither whole numbers as keys nor tuples.
+        # JSON has neither integer keys nor tuples.
         progress.dev_losses = {int(n): losses for n, losses in progress.dev_losses.items()}
         progress.stages = {site: {int(n): attempt for n, attempt in rounds.items()} for site, rounds in progress.stages.items()}
         progress.traffic = [(up, down) for up, down in progress.traffic]

@@ -95,7 +95,7 @@ def check_start(settings: Settings, trainable: Trainable) -> None:
     """Refuse tensors that have no deviation in the first round unless a rule for them is given.
 
     Raises:
-        ConfigError: There are some; names the first and counts them.
+        ConfigError: There are such tensors; the message counts them and names the first.
     """
     if settings.by_deviation and settings.zero_norm == "refuse":
         zeros = [name for name, tensor in trainable.sent_first.items() if not tensor.any()]
@@ -110,7 +110,7 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
     """Record in run.json the sites and the treatment of their text; a resumed run must have the same.
 
     Raises:
-        RunError: The federation file has changed since the run began; says where.
+        RunError: The federation file has changed since the run began; the message says where.
     """
     now: dict[str, Any] = {
         "sites": {site.name: str(site.direction) for site in federation.sites},
@@ -129,7 +129,7 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
 
 
 def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
-    """Return what makes a run's strategy: the method's, the user's own (`strategy = "my_file:MyStrategy"`), or a class of Flower's.
+    """Return the constructor of a run's strategy: the method's, the user's own (`strategy = "my_file:MyStrategy"`), or a class of Flower's.
 
     Raises:
         ConfigError: No such module or class, or a class that does not fit the other settings.

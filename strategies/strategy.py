@@ -1,8 +1,8 @@
 """One round, the same for all strategies: ask, wait, parse, check, aggregate. The sites measure the result, mostly in the next round.
 
-A strategy of your own subclasses SiteStrategy or FedMean and defines `aggregate(state, updates)`, which makes the next state of the
-updates. If needed, it also defines `init(tensors)`, the first state, and `model_for(state, site)`, the tensors that a site receives. Or it
-overrides one of Flower's hooks, which take and return real records and messages. What it stores besides tensors belongs in the state,
+A strategy of your own subclasses SiteStrategy or FedMean and defines `aggregate(state, updates)`, which computes the next state from
+the updates. If needed, it also defines `init(tensors)`, the first state, and `model_for(state, site)`, the tensors that a site receives.
+Or it overrides one of Flower's hooks, which take and return real records and messages. What it stores besides tensors belongs in the state,
 so that a killed run can be resumed. Flower's own strategies run inside every cluster: strategies/methods/stock.py.
 """
 
@@ -45,11 +45,11 @@ __all__ = ["Federated", "SiteStrategy"]
 
 
 class SiteStrategy(Rounds):
-    """Base class of all strategies. train_message: The type of the first request of a round."""
+    """Base class of all strategies. train_message: The message type of a round's first request."""
 
     train_message = protocol.TRAIN
 
-    # --- What a method defines -------------------------------------------------------------------------------------------------
+    # --- Defined by a method ---------------------------------------------------------------------------------------------------
 
     def init(self, tensors: NamedTensors) -> State:
         """Return the state before the first round: the same tensors in every cluster."""
@@ -91,10 +91,10 @@ class SiteStrategy(Rounds):
     # --- One round -------------------------------------------------------------------------------------------------------------
 
     def round(self, state: State, number: int, grid: Grid) -> State:
-        """Run a round and return the state after it; `self.state` stays as it is meanwhile. Replies are parsed as they arrive.
+        """Run a round and return the state after it; meanwhile `self.state` is unchanged. Replies are parsed as they arrive.
 
         Raises:
-            RunError: Too few good replies. RoundSkippedError: the same, where the run continues without the round.
+            RunError: Too few good replies. RoundSkippedError: the same, if the run continues without the round.
         """
         if number > 0:
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
@@ -186,7 +186,7 @@ class SiteStrategy(Rounds):
         return state
 
     def given(self, number: int, state: State) -> State:
-        """Return the state that the sites will have: under `send.code-down` they get its coded change since the round began."""
+        """Return the state that the sites will have: under `send.code-down` they receive its change since the round began as a code."""
         if self.settings.code_down.method == "none":
             return state
         with timed(self.phases.record.server_s, "code"):
@@ -224,7 +224,7 @@ class SiteStrategy(Rounds):
     def measured(self, number: int, replies: Sequence[tuple[Message, str, Sums]]) -> None:
         """Record the sites' dev losses after a round, and pass them to `aggregate_evaluate`."""
         losses = {site: sums for _, site, sums in replies}
-        if self.settings.async_buffer:  # a site that trains meanwhile counts with what it measured last
+        if self.settings.async_buffer:  # a site that is still training counts with its last measurement
             losses = {**self.progress.dev_losses.get(max(self.progress.dev_losses, default=0), {}), **losses}
         self.progress.dev_losses[number], self.progress.pending = losses, None
         messages = []
@@ -249,7 +249,7 @@ class SiteStrategy(Rounds):
         contents = [message.content for message in messages]
         return aggregate_metricrecords(contents, WEIGHT) if contents else None
 
-    # --- What replies are checked against ----------------------------------------------------------------------------------------
+    # --- The expectations for replies ----------------------------------------------------------------------------------------------
 
     def _expected(self, site: str) -> Expected:
         about, earlier = self.registry.about[site], self.progress.digests.get(site)

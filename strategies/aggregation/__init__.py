@@ -1,1 +1,1 @@
-"""What is made of a cluster's updates, as pure functions."""
+"""The aggregation of a cluster's updates, as pure functions."""

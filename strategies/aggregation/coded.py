@@ -1,4 +1,4 @@
-"""Coded changes in place of tensors (`send.code`): what the sites receive of a new state, and what a site sent."""
+"""Coded changes in place of tensors (`send.code`): encode what the sites receive, and decode what a site sent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,14 +22,14 @@ Payloads = Mapping[tuple[str, str], bytes]
 
 @dataclass(frozen=True)
 class Given:
-    """What the sites receive of a round. state: It holds their tensors after the round. payloads: The changes that lead there."""
+    """What the sites receive after a round. state: Holds their new tensors. payloads: The coded changes from old to new tensors."""
 
     state: State
     payloads: Payloads = field(default_factory=dict)
 
 
 def given(before: State, after: State, tensor_set: TensorSet, settings: Settings, number: int) -> Given:
-    """Code the change of a round's state, and return the state that the sites will have after it.
+    """Code the change that a round makes to the state, and return the state that the sites will have after it.
 
     What the code leaves out is stored in the state and added to a later change (Karimireddy et al. 2019, algorithm 2).
 
@@ -96,8 +96,8 @@ def stretch(code: Code, number: int, fall: float) -> float:
     """Return how many times further than its training an honest site's update may move a number in round `number`.
 
     fall: The highest rate of earlier rounds, as a multiple of this round's. With levels from -L to L a number is off by at most one level,
-    so what the code left of all earlier rounds is at most 1 / (L - 1) of their longest move. A code that sends only some numbers, or signs,
-    may have left a number out in every earlier round. With low rank, each of the two factors is rounded.
+    so what the code left out in all earlier rounds is at most 1 / (L - 1) of their longest move. A code that sends only some numbers, or
+    signs, may have left a number out in every earlier round. With low rank, each of the two factors is rounded.
     """
     if code.is_exact:
         return 1.0

@@ -27,8 +27,8 @@ class State:
     Args:
         tensors: part -> cluster -> its tensors; the arrays are never written to.
         round: the last round that is part of it.
-        memory: further named tensors of the method, such as an optimiser's moments; values: whatever else, as JSON.
-        residuals: part.cluster -> what a code has left out of what was sent to the sites so far.
+        memory: further named tensors of the method, such as an optimiser's moments; values: all other state, as JSON values.
+        residuals: part.cluster -> the part of the changes so far that a code has not yet sent to the sites.
     """
 
     tensors: ClusterTensors
@@ -126,7 +126,7 @@ def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lamb
 
 
 def shares_of(updates: Mapping[str, Update], clusters: Clusters, by: Weights) -> Iterator[tuple[Part, str, dict[str, float]]]:
-    """Yield (part, cluster, site -> its weight there), for clusters of which any site has an update."""
+    """Yield (part, cluster, site -> its weight there) for clusters in which any site has an update."""
     for part, cluster, sites in in_clusters(updates, clusters):
         if sites:
             yield part, cluster, dict(zip(sites, by([updates[site] for site in sites]), strict=True))
@@ -163,7 +163,7 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
 
     Sums run in the order given, in float32: float32(w) * x, site after site. Only if a tensor was sent in part and weights are
     renormalised, each number has its own divisor; then the sum is taken in float64 and rounded once, so that a number that one site
-    alone sent stays exact. Apart from the result, no memory of the size of an update is needed.
+    alone sent stays exact. Apart from the result, no array of an update's size is allocated.
 
     Args:
         before: The cluster's tensors at the beginning of the round.

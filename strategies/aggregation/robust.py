@@ -15,7 +15,7 @@ Rule = Callable[[Sequence[Update]], NamedTensors]
 
 
 def median(updates: Sequence[Update]) -> NamedTensors:
-    """Return the coordinate-wise median in float32; of an even number, the middle two's mean: Yin et al. 2018, definition 1."""
+    """Return the coordinate-wise median in float32 (of an even number, the middle two's mean): Yin et al. 2018, definition 1."""
     return _by_number(updates, lambda numbers: np.median(numbers, axis=0))
 
 
@@ -52,7 +52,7 @@ def krum_order(updates: Sequence[Update], liars: int) -> list[int]:
 
 
 def squared_distances(updates: Sequence[Update]) -> Numbers:
-    """Return (sites, sites) float64, summed from differences: products would lose a small distance between large updates."""
+    """Return (sites, sites) float64, summed from differences, because products lose small distances between large updates."""
     total = np.zeros((len(updates), len(updates)))
 
     def add(arrays: Sequence[Flat]) -> Numbers:

@@ -1,8 +1,8 @@
 """A site's update, and views of its numbers without a copy: from a file, scaled down, as a pseudo-gradient.
 
-All updates of a round are compared (`robust.max-ratio`) before any is aggregated, so none can be added up on arrival; in memory,
-twelve sites' full models would take twelve times the model. In files they cost the server as much memory for three sites as for
-thirty; aggregation reads them block by block.
+All updates of a round are compared (`robust.max-ratio`) before any is aggregated, so they cannot be added up on arrival. In memory, the
+full models of twelve sites would take twelve times the model. In files, thirty sites take no more of the server's memory than three,
+because aggregation reads the files block by block.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from fedlingua.selection.masks import Selection
 
 FOLDER = ".updates"
 LARGE = 64 * 1024 * 1024
-"""Bytes from which on an update is stored in a file."""
+"""An update of this many bytes or more is stored in a file."""
 BUDGET = 16 * LARGE
 """Most bytes of all sites' updates that are held in memory."""
 
@@ -27,11 +27,11 @@ BUDGET = 16 * LARGE
 class Update:
     """A site's complete tensors after local training; what it did not send has the value that it received.
 
-    Large tensors may be stored in a file and are read on access, so a rule that goes through them one by one needs the memory of
-    one. They must not be written to, and are gone after the round.
+    Large tensors may be stored in a file and are read on access, so a rule that reads them one by one needs memory for only
+    one. They must not be written to, and are deleted after the round.
 
     Args:
-        num_examples: Sentences that the site is weighted by: those it trained on or, if these are drawn, all they are drawn from.
+        num_examples: Sentences by which the site is weighted: those trained on or, if these are a sample, all they are drawn from.
         selection: The tensors that the site sent; None: all.
         loss: Its training loss, in nats a token.
     """
@@ -172,7 +172,7 @@ def moved(update: Update, start: Mapping[str, Flat], onto: Mapping[str, Flat], f
 
 @dataclass(frozen=True)
 class FlatFile:
-    """A file of float32 numbers, read anew on each access: mapped pages would count as the server's memory."""
+    """A file of float32 numbers, read on each access, because mapped pages would count as the server's memory."""
 
     path: Path
 
@@ -210,7 +210,7 @@ class UpdateFiles:
             ) from error
 
     def clear(self) -> None:
-        """Remove all files, also those that a killed server has left."""
+        """Remove all files, including those that a killed server has left."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

@@ -1,1 +1,1 @@
-"""What a reply has to be before it counts."""
+"""The checks that a reply must pass before it counts."""

@@ -1,4 +1,4 @@
-"""Parsing of replies: one function for each phase, which returns the content of a reply that can be believed.
+"""Parse replies: one function for each phase, which returns the content of a plausible reply.
 
 It refuses any other reply with an ExchangeError that says what it got and what it wanted.
 """
@@ -31,7 +31,7 @@ from strategies.progress import Sums
 
 
 class Measure(Protocol):
-    """How a task's sites are scored at the end: a module with these functions. The sums are of the task's own type."""
+    """A module that scores a task's sites at the end, by these functions. The sums are of the task's own type."""
 
     MOST_GAIN: float
 
@@ -151,7 +151,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
 
 
 def parse_probe(reply: Message, expected: Expected) -> Sums:
-    """Return the sums of a training whose update waits at the site, with the median of its deviations."""
+    """Return the sums of a training whose update is stored at the site, with the median of its deviations."""
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
     metrics = reply.content.metric_records[protocol.METRICS]
     return _training_sums(metrics, (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S), expected)

@@ -1,6 +1,6 @@
 """One pass over an update's numbers: check that all are finite, and measure how far each tensor is from what the site received.
 
-The pass goes by blocks that stay in a core's cache, so each number comes from memory once, and no array of the update's size is made.
+It processes blocks that fit in a core's cache, so each number is read from memory once, and no array of the update's size is allocated.
 """
 
 import math
@@ -27,8 +27,8 @@ class Change:
     """What an update changed, tensor by tensor in the set's order, each array (tensors,) float64.
 
     squares: Sums of squares of the changes. largest: The largest magnitude of a change. sizes: The largest magnitude that the site
-    received. sent: How many of its numbers the site sent. For a companion, and for a tensor of which the site sent nothing, all four
-    are 0; but a projection may give such a tensor's `largest`.
+    received. sent: How many of its numbers the site sent. All four are 0 for a companion, and for a tensor of which nothing was sent,
+    unless a projection gives such a tensor's `largest`.
     """
 
     squares: Numbers

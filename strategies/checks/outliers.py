@@ -1,9 +1,9 @@
-"""Checks of an update's length: what no honest site can have made, and what is longer than the other sites' updates lead to expect.
+"""Check an update's length against what an honest site can have made, and against the length that the other sites' updates suggest.
 
 `change` is the root mean square of an update's changes, over the numbers that it sends: of the whole update, or of one tensor.
 
 - Reach. In its step t a new Adam moves a number by at most rate x c_t (`adam_bounds`), so a site moves no number further than the sum
-  of these bounds over its steps. An update that did is left out, whatever the others sent.
+  of these bounds over its steps. An update that exceeds it is left out, whatever the others sent.
 - Growth. Under Adam, change = rate x steps^e. If all steps go one way, e is 1; if they are a random walk, e is 1/2. e depends on the run,
   its text and its rate, and falls a little with more steps: from 0.60 to 0.47 at sites of 100 to 3,000 sentences in one run, within
   0.75 to 0.82 in another. So the upper median of the others' e says how much a site should change in its own steps. SGD has no such
@@ -96,9 +96,9 @@ def adam_bounds(steps: int) -> Numbers:
 
 
 def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequence[str], steps_before: int = 0) -> str | None:
-    """Return why no honest site can have come so far in steps at these rates, or None; always None under SGD without `clip-norm`.
+    """Return why no honest site can have moved so far in steps at these rates, or None; always None under SGD without `clip-norm`.
 
-    steps_before: The most steps that an Adam with a state from earlier rounds may have behind it, since c_t rises with t.
+    steps_before: The most steps that an Adam with a state from earlier rounds may have taken before, since c_t rises with t.
 
     SGD that clips moves a number by at most rate x clip-norm in a step. Weight decay moves it by another rate x weight-decay of its size,
     except under Adam, where decay is part of the gradient. A matrix that travels as two factors is no longer than before, but single
@@ -125,7 +125,7 @@ def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequ
 
 
 def expected(steps: int, rate: float, others: Sequence[Distance], adam: bool) -> Numbers:
-    """Return the change that the others lead to expect of a site, (1 + tensors,); NaN or meaningless for a tensor that none sent."""
+    """Return a site's expected change, judged by the others: (1 + tensors,); NaN or meaningless for a tensor that none sent."""
     changes = np.array([other.change for other in others])
     theirs = np.array([[float(other.steps)] for other in others])
     if not adam:
@@ -189,7 +189,7 @@ def _bend(steps: Numbers, growth: Numbers) -> float:
 
 
 def _upper_median(values: Numbers) -> Numbers:
-    """Return each column's upper median, without NaN. By the lower one, half of the sites could make the other half look too long."""
+    """Return each column's upper median, without NaN. With the lower one, half of the sites could make the others look too long."""
     at = np.minimum((~np.isnan(values)).sum(axis=0) // 2, len(values) - 1)
     middle: Numbers = np.take_along_axis(np.sort(values, axis=0), at[None], axis=0)[0]
     return middle

@@ -1,4 +1,4 @@
-"""Checks that a reply must pass. Each raises an ExchangeError that names what is wrong, and says what was got and what was wanted."""
+"""Checks that a reply must pass. Each raises an ExchangeError that says what is wrong, what was received, and what was wanted."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -27,10 +27,10 @@ MOST_LOSS = 4.0
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
 SECRET_SUMS = ("nll_sum", "num_tokens", "num_examples")
-"""Of private training these stay at the site: no noise covers them."""
+"""Under private training these sums stay at the site, because no noise covers them."""
 ACCOUNT_KEYS = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 DOCUMENT_KEYS = {"failures", "failed_documents"}
-"""Further keys, if a site's hook failed on some documents."""
+"""Additional keys, present if a site's hook failed on some documents."""
 
 WITHOUT_TENSORS = 64 * 1024
 """Most bytes of a reply without its tensors: sums, names, headers."""
@@ -85,7 +85,7 @@ def check_numbers(record: MetricRecord, wanted: Sequence[str]) -> dict[str, floa
 
 @dataclass(frozen=True)
 class Possible:
-    """The bounds of a site's sums. examples: least and most number; tokens: least and most of one example; loss: most nats a token;
+    """The bounds of a site's sums. examples: least and most; tokens: least and most per example; loss: most nats a token;
     seconds: most; share: share of the examples whose tokens are counted."""
 
     examples: tuple[int, int]

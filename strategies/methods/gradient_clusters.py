@@ -1,4 +1,4 @@
-"""Clusters by gradients: each site sends one signature for each part, and the sites are grouped by these, part by part."""
+"""Clusters by gradients: each site sends one signature per part, and each part's clusters are made by these signatures."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ def clusters_by_gradients(
     if known is None:
         known = _ask_and_group(grid, settings, registry, trainable, folder)
         folder.write(FILE, known)
-    parts = known.get("parts") or dict.fromkeys(CLUSTERED, known)  # in an older run one signature clustered both parts
+    parts = known.get("parts") or dict.fromkeys(CLUSTERED, known)  # in older runs one signature clustered both parts
     sites = registry.expected
     by_part = {part: named("gradients", [result["clusters"][site] for site in sites], sites) for part, result in parts.items()}
     return only({**no_clusters(sites), **by_part}, settings.cluster_parts)

@@ -39,7 +39,7 @@ from strategies.rounds.replies import Reply
 from strategies.strategy import Federated
 
 META_PARTS = {"batches": protocol.BATCHES_S, "slope": protocol.SLOPE_S}
-"""Name of a site's work for the meta step in the record of seconds -> key in its reply."""
+"""Name in the record of seconds -> key in a site's reply, for the site's work in the meta step."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class MetaRound:
 class MetaSend(FedMean):
     """The mean inside clusters, weighted by the run's `aggregation`, of the tensors that a learned threshold selects.
 
-    The networks are stored in the state's memory; each round restores them and puts what they have learned into the next state.
+    The networks are stored in the state's memory; each round restores them and stores the trained ones in the next state.
     """
 
     update_phase, train_message = "send", protocol.PROBE
@@ -218,7 +218,7 @@ class MetaSend(FedMean):
                 self.note(f"round {number}: site {site}: {why}")
 
     def _slope(self, meta: MetaRound, site: str, sums: Mapping[str, Any]) -> float:
-        """Return the slope of a site's dev loss in theta, through its own update and under `cross` through the others' too."""
+        """Return the slope of a site's dev loss in theta, through its own update and, under `cross`, through the others', too."""
         slope, specs = float(sums["slope"]), self.tensor_set.specs
         for other, shares in meta.shares.items() if self.settings.crosses else ():
             if other != site:
@@ -238,8 +238,8 @@ class MetaSend(FedMean):
             message.content[protocol.FILTER] = to_record({protocol.FILTER: self.meta.filter.network})
 
     def _site_weights(self, answers: Mapping[str, Any]) -> dict[str, float]:
-        """Return the weight of each site's dev loss in L_val: under fed-avg its number of training sentences, tempered as there, else
-        1; under by-loss, too, because its weights change every round.
+        """Return the weight of each site's dev loss in L_val: under fed-avg its number of training sentences, tempered in the same
+        way; otherwise 1, also under by-loss, whose weights change every round.
         """
         if self.settings.aggregation == "fed-avg":
             power = 1 / self.settings.sampling_temperature

@@ -1,5 +1,5 @@
-"""Strategy for sites that send models of their own and continue from them: MR-MTL pulls these models to their mean; under
-shared-private a site takes its own model out of the mean, for which each request holds the site's weight in it.
+"""Strategy for sites that send models of their own and continue from them. MR-MTL pulls these models to their mean. Under
+shared-private a site subtracts its own model from the mean, so each request holds the site's weight in the mean.
 """
 
 from collections.abc import Callable, Iterable, Mapping

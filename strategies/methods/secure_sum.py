@@ -7,7 +7,7 @@ of each round's secrets, sealed for the other sites (`query.shares`). A round th
 2. `train.unmask`: the survivors, whose updates have arrived, send their shares, and with these the server removes the masks that did
    not cancel. A site opens each round for one list of survivors only.
 
-The mean that follows from a cluster's sum replaces each survivor's update in `aggregate`, so a server optimiser works as elsewhere.
+In `aggregate` the mean of a cluster's sum replaces each survivor's update, so a server optimiser works as usual.
 """
 
 import math
@@ -117,7 +117,7 @@ class SecureFedMean(FedMean):
         return messages
 
     def parsed(self, site: str, reply: Message, size: int) -> Training:
-        """Check the form of a reply, since its masked numbers tell nothing else, and store them."""
+        """Check the form of a reply, since its masked numbers allow no other check, and store them."""
         expected = self._expected(site)
         check_records(reply, {protocol.TASK, protocol.ARRAYS, *([protocol.MEASURED] if expected.measures else [])})
         arrays, own = opened(reply.content.array_records[protocol.ARRAYS]), self.roster.clusters_of(site)
@@ -281,7 +281,7 @@ class SecureFedMean(FedMean):
         reach = float(learning_rates(self.settings, number, steps).sum())
         return max(-MOST_EXPONENT, min(MOST_EXPONENT, math.ceil(math.log2(reach)))) if reach > 0 else 0
 
-    # --- What both sides know ----------------------------------------------------------------------------------------------------
+    # --- Known to both sides -----------------------------------------------------------------------------------------------------
 
     def _start(self, part: Part, cluster: str) -> Numbers:
         return join(self.sent.tensors[part][cluster], self._sets[part])[part]

@@ -1,10 +1,10 @@
 """Run Flower's own strategies, or your subclasses of them, unchanged: one instance inside each cluster of each part.
 
 `strategy = "flwr.serverapp.strategy:FedMedian"` names a class, `"flwr.serverapp.strategy:FedTrimmedAvg(beta=0.2)"` adds
-arguments, and `"my_file:MyStrategy"` names your subclass. To an instance, a cluster's part is what a whole federation is to Flower's loop:
+arguments, and `"my_file:MyStrategy"` names your subclass. An instance treats a cluster's part as Flower's loop treats a federation:
 
-- `configure_train` gets the cluster's tensors and a grid of its sites. What it returns is sent: its arrays, and its config, of which
-  sites use the keys that they know (`proximal-mu` of FedProx).
+- `configure_train` gets the cluster's tensors and a grid of its sites. What it returns is sent: its arrays, and its config. Sites
+  use the config keys that they know (`proximal-mu` of FedProx).
 - `aggregate_train` gets the cluster's checked replies: the tensors of that part in one ArrayRecord, and in one MetricRecord
   `num-examples` (also under the key that the instance weights by), `train_loss`, `num-tokens` and `steps`. What it returns becomes the
   cluster's tensors; None leaves the cluster unchanged.
@@ -42,13 +42,13 @@ from strategies.strategy import Federated, SiteStrategy
 MEMORY = "stock"
 """Prefix of instances' arrays in a state's memory, and key of their other attributes in its values."""
 OURS = ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "fraction_train", "fraction_evaluate")
-"""Arguments of Flower's strategies that say how many nodes are asked; here `quorum` does."""
+"""Arguments of Flower's strategies that say how many nodes are asked; `quorum` replaces them."""
 SERVER_ROUND = "server-round"
 """Key that Flower adds to a config; a request already says its round."""
 
 
 class Stock(SiteStrategy):
-    """A Flower strategy inside every cluster. make: returns a new instance of its class."""
+    """A Flower strategy inside every cluster. make: creates an instance."""
 
     def __init__(self, of: Federated, make: Callable[[], Strategy]) -> None:
         super().__init__(of)
@@ -151,7 +151,7 @@ def _part_of(reply: Message, names: Iterable[str], weight: str) -> Message:
     return mine
 
 
-# --- What instances remember -------------------------------------------------------------------------------------------------
+# --- The state of instances ---------------------------------------------------------------------------------------------------
 
 
 def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]]:

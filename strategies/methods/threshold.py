@@ -4,7 +4,7 @@ One round (algorithm 2 of the paper): `theta` maps the losses to a threshold, li
 aggregated; selection/meta_gradient.py estimates the slope dL_val / dtheta of the global model, and `step` backpropagates it through the
 MLP, line 9 and eq. 5.
 
-What the paper leaves open, decided here:
+The paper leaves open, and this module decides:
 
 - theta = scale x softplus(o + c), o the MLP's output: above 0 for every o, and equal to the scale at o = 0. The paper's thresholds lie in
   0..1; with small learning rates deviations are far below, so the scale is their median, of the first round or of each (`follows`).
@@ -35,7 +35,7 @@ from fedlingua.selection.second_filter import drawn
 NEURONS = 100
 LEARNING_RATE = 1e-3
 MEMORY = 0.7
-"""Share of a baseline that stays from round to round: losses fall, so a mean over all earlier rounds would lag far behind."""
+"""Share of a baseline that carries over to the next round. Losses fall, so a mean over all earlier rounds would lag far behind."""
 _AT_ONE = math.log(math.e - 1)
 """The number whose softplus is 1."""
 _NO_LOSS = 1e30
@@ -49,7 +49,7 @@ class Theta:
     """A round's threshold.
 
     value: the threshold sent to the sites, above 0. mu: the MLP's result. drawn: the number drawn around mu, with its sign; without
-    exploration mu itself. replaced: site whose loss is missing -> which value replaced it, as the run's log says it.
+    exploration mu itself. replaced: site whose loss is missing -> which value replaced it, in words for the run's log.
     """
 
     value: float

@@ -12,10 +12,10 @@ SIDES = ("alone", "federated")
 
 
 def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]]) -> dict[str, Any]:
-    """Return the scores of one site's candidates; {} if it did not choose. metrics: key -> score; gains are in the first.
+    """Return the scores of one site's candidates; {} if it did not choose. metrics: key -> score function; gains use the first.
 
-    `gain`: how much better the kept model is on the scored text than the better of base and alone, with the interval that the site
-    computed by paired bootstrap. `gain_over_alone`: the same over alone.
+    `gain`: the kept model's gain on the scored text over the better of base and alone, with the interval that the site computed by
+    paired bootstrap. `gain_over_alone`: the same over alone.
     """
     if not scores.candidate or scores.federated is None:
         return {}

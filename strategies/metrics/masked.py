@@ -21,17 +21,17 @@ from strategies.metrics.choice import choice_means, choice_scores
 MOST_NATS = 700.0
 """Largest accepted loss per masked piece: the exp of a larger one overflows float64."""
 MOST_GAIN = math.exp(MOST_NATS)
-"""Largest gain in perplexity that a site may report, either way."""
+"""Largest magnitude of a gain in perplexity that a site may report."""
 LEAST_NATS = 0.99 * math.log(2)
-"""Least loss of a piece that was not guessed: another piece was at least as probable. A hundredth is allowed for rounding."""
+"""Least loss of a piece that was not guessed, since another piece was at least as probable; a hundredth is allowed for rounding."""
 
 
 def check_sums(record: MetricRecord, most: int, most_loss: float = MOST_NATS) -> MaskedScores:
     """Check and return a site's score sums. most_loss: nats a masked piece.
 
     Raises:
-        ExchangeError: There are not four losses and four counts of each kind, a loss is too large, or too small for the pieces
-            not guessed, or more pieces are guessed than masked, or the site has fewer sentences.
+        ExchangeError: There are not four losses and four counts of each kind; a loss is too large, or too small for the pieces
+            not guessed; more pieces are guessed than masked; or the sums have more sentences than the site.
     """
     wanted = {"sentences", "nll", "tokens", "correct", "masks"}
     if set(record) != wanted:

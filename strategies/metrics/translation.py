@@ -23,16 +23,16 @@ from strategies.metrics.choice import choice_means, choice_scores
 LEAST_COMET, MOST_COMET = -2.5, 1.5
 """Range of COMET per sentence: newer models give about 0 to 1; those from before 2022 are standardised and go below -1."""
 MOST_GAIN = 100.0
-"""Largest gain that a site may report, in BLEU points, either way."""
+"""Largest magnitude of a gain that a site may report, in BLEU points."""
 MOST_LENGTH = 10_000
-"""Most characters a sentence, on average over a text."""
+"""Largest mean number of characters per sentence that a text may have."""
 
 
 def check_sums(record: MetricRecord, most: int, most_loss: float = math.inf) -> ScoreSums:
     """Check and return a site's score sums.
 
     Raises:
-        ExchangeError: Not lists of counts, more sentences than the site has, or counts that no text can have.
+        ExchangeError: The sums are not lists of counts, have more sentences than the site, or have counts that no text can have.
     """
     more = {key.removeprefix(MORE): value for key, value in record.items() if key.startswith(MORE)}
     if set(record) - {CHECKPOINT} - {f"{MORE}{name}" for name in OF_TEXT} != {"sentences", "bleu", "chrf"}:
@@ -107,7 +107,7 @@ def _are_chrf(columns: tuple[Sequence[float], ...], sentences: int) -> bool:
 
 
 def _are_ngrams(totals: Sequence[float], sentences: int) -> bool:
-    """Return whether sentences of this number can have these n-gram counts, by order from 1; one of k tokens has k - n + 1 n-grams."""
+    """Return whether so many sentences can have these n-gram counts, by order from 1; a sentence of k tokens has k - n + 1 n-grams."""
     as_long = [here - longer for here, longer in pairwise(totals)]
     shorter = [sentences, *as_long, min(1, totals[-1])]
     return all(longer <= here for here, longer in pairwise(shorter)) and all(total >= 0 and not total % 1 for total in totals)
@@ -120,7 +120,7 @@ def _are_matches(common: Sequence[float], ours: Sequence[float], theirs: Sequenc
 
 
 def measured_on(sums: ScoreSums) -> tuple[object, ...]:
-    """Return the counts that depend on the references alone, to tell whether two sums are of the same text."""
+    """Return the counts that depend only on the references; they are equal if two sums are of the same text."""
     more = {name: counts[1::3] if name == "chrf++" else counts[1:] for name, counts in sums.more.items()}
     return sums.sentences, sums.bleu[1], sums.chrf[1::3], more.get("chrf++"), more.get("ter")
 
@@ -172,7 +172,7 @@ def all_scores(
 
 
 def extra_scores(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
-    """Return the scores of additional metrics; `not_measured` lists those that the site could not measure; its log says why."""
+    """Return the scores of additional metrics; `not_measured` lists those that the site could not measure, for reasons in its log."""
     scores: dict[str, Any] = {}
     signatures: dict[str, str] = {}
     for name in settings.more_metrics:

@@ -1,1 +1,1 @@
-"""The loop over rounds: who is asked, what is waited for, what is counted and stored."""
+"""The loop over rounds: which sites are asked, which replies are awaited, what is counted and stored."""

@@ -1,9 +1,9 @@
-"""Which sites train in a round, if not all do (`sites-per-round`). Drawn before the round, from the seed and the sites' names alone.
+"""Draw the sites that train in a round, if not all do (`sites-per-round`). A draw depends only on the seed and the sites' names.
 
 Draws go through passes: each site trains once before any trains again, so no site is ever more than one round ahead of another. Sites that
-are still due in the pass are equally likely; if fewer are due than a round asks, all of them train, and the others, of whom the next pass
-takes the rest, are equally likely. Over seeds every site is in every round with the same probability, k of n, so the mean over those
-drawn needs no weights of its own.
+are still due in the pass are equally likely. If fewer are due than a round needs, all of them train, and the next pass draws the rest from
+the other sites, which are equally likely. Over seeds every site is in every round with the same probability, k of n, so the mean over the
+drawn sites needs no special weights.
 
 A cluster gets its share of a round's draws, rounded down or up. Encoder and decoder clusters cross, so the draw is the rounding of a
 bipartite graph: its vertices are clusters, each site is the edge between its two, and the sum at every vertex is rounded down or up.
@@ -46,7 +46,7 @@ def spread(sites: Sequence[str], ends: Mapping[str, Sequence[str]], number: int,
     """Draw `number` of the sites, each with the same probability; of every cluster its share, rounded down or up.
 
     Dependent rounding (Gandhi, Khuller, Parthasarathy & Srinivasan 2006, J. ACM 53(3)): along a cycle of edges that are neither 0 nor 1,
-    weight moves from every second edge to the others until one is; which way, is drawn so that no edge's expectation changes.
+    weight moves from every second edge to the others until one is. The way is drawn so that no edge's expectation changes.
     Weights are whole numbers here, with `len(sites)` for 1.
 
     Args:
@@ -80,7 +80,7 @@ def spread(sites: Sequence[str], ends: Mapping[str, Sequence[str]], number: int,
 
 
 def _cycle(start: int, edges: Sequence[tuple[Vertex, Vertex]], at: Mapping[Vertex, Iterable[int]]) -> list[int]:
-    """Walk along edges, `start` first, until a vertex comes again; return the edges from there on."""
+    """Walk along edges, `start` first, until a vertex repeats; return the edges from there on."""
     trail, seen, vertex = [start], {edges[start][0]: 0}, edges[start][1]
     while vertex not in seen:
         seen[vertex] = len(trail)

@@ -1,6 +1,6 @@
 """States and updates as Flower's hooks take and return them: real ArrayRecords whose numbers are read on access.
 
-A hook may leave a record as it is, change it, or make its own. What it leaves alone is taken back without a copy.
+A hook may leave a record unchanged, modify it, or make its own. Unchanged arrays are taken back without a copy.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which tensors each site already holds: a request names those by their hash, and carries the others."""
+"""Track which tensors each site already holds: a request names those by their hash, and carries only the others."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ Digests = Mapping[str, str]
 
 
 class Holdings:
-    """What each site holds, in the server's memory alone: a resumed run sends everything again.
+    """The tensors that each site holds. This is only in the server's memory, so a resumed run sends everything again.
 
     Args:
         best_of: Site -> the round whose tensors it would keep if the run ended now.
@@ -31,7 +31,7 @@ class Holdings:
         self._sent: dict[str, NamedState] = {}
 
     def name(self, messages: Mapping[str, Message]) -> dict[str, int]:
-        """Name the tensors of requests by hash. Parts that a site holds are removed; a part whose coded change is known becomes that.
+        """Name the tensors of requests by hash. Parts that a site holds are removed; a part with a known coded change is replaced by it.
 
         Args:
             messages: Site -> its request.
@@ -76,7 +76,7 @@ class Holdings:
                 del rounds[number]
 
     def forget(self, site: str) -> bool:
-        """Forget what a site holds, so that it is sent everything; return whether it was believed to hold anything."""
+        """Forget what a site holds, so that it is sent everything; return whether it had been thought to hold anything."""
         had, self._rounds[site] = bool(self._of(site)), {}
         return had
 

@@ -49,7 +49,7 @@ PHASES: dict[str, Phase] = {
 
 
 RESIDUAL = "residual/"
-"""Prefix of the residuals' names among a checkpoint's own tensors. A residual is what a code has left out so far."""
+"""Prefix of the residuals' names among a checkpoint's own tensors. A residual is the part that a code has left out so far."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Rounds(Strategy):
 
     @abstractmethod
     def round(self, state: State, number: int, grid: Grid) -> State:
-        """Run a round and return the state after it; `self.state` stays as it is meanwhile."""
+        """Run a round and return the state after it; meanwhile `self.state` is unchanged."""
 
     @abstractmethod
     def evaluate(self, state: State, number: int, grid: Grid) -> Any:
@@ -122,7 +122,7 @@ class Rounds(Strategy):
 
     @abstractmethod
     def _expected(self, site: str) -> Expected:
-        """Return what a site's reply is checked against."""
+        """Return the expectations that a site's reply is checked against."""
 
     # --- All rounds ------------------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Rounds(Strategy):
             RunError: A phase has too few good replies; the message names the sites.
         """
         self.summary()
-        self.update_files.clear()  # what a killed server has left
+        self.update_files.clear()  # left by a killed server
         initial = opened(initial_arrays)
         if self.travels:
             self.phases.holdings.initial = digests_of(initial, self.tensor_set)
@@ -201,12 +201,12 @@ class Rounds(Strategy):
         return [s for s in idle if (last := self.progress.measured_in(s)) < 0 or number - last + ages.get(s, 0) >= every]
 
     def asked_in(self, site: str) -> int:
-        """Return the round in which a site began the training that it has answered."""
+        """Return the round in which a site began the training of its latest reply."""
         task, _ = self.phases.asked[site]
         return task.round
 
     def is_measured_now(self, number: int) -> bool:
-        """Return whether separate messages measure it, because no later request is sure to carry the same tensors."""
+        """Return whether separate messages measure that loss, because no later request is sure to carry the same tensors."""
         all_are_asked = self.evaluates_with_training and self._draws is None and not self.settings.async_buffer
         no_other = number == self.phases.num_rounds or not all_are_asked or self.progress.may_end(number, *self._patience)
         return self.is_measured(number) and no_other

@@ -1,8 +1,8 @@
 """Search for sentences that several sites have: all sites send keyed hashes, and the server compares them, without the key or any text.
 
-It sends two requests before the first round. DIGESTS: every site replies with the hashes of its sentences. LEAKS: every site is told which
-hashes of its dev and test sentences are in another site's train. It replies with the number of pairs that have them and, under
-overlap = "remove", leaves these pairs out from then on. The server stores counts (overlap.json) and no hash.
+It sends two requests before the first round. DIGESTS: every site replies with the hashes of its sentences. LEAKS: every site receives those
+hashes of its dev and test sentences that are also in another site's train. It replies with the number of pairs that have them and,
+under overlap = "remove", leaves these pairs out from then on. The server stores counts (overlap.json) and no hash.
 """
 
 from collections.abc import Mapping

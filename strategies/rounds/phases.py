@@ -89,7 +89,7 @@ class Phases:
     def note(self, text: str) -> None:
         self.folder.event("note", text=text)
 
-    # --- Who is asked ----------------------------------------------------------------------------------------------------------
+    # --- Sites to ask ----------------------------------------------------------------------------------------------------------
 
     def wanted(self, phase: Phase) -> list[str]:
         """Return the sites that a phase is for, in federation order: those drawn for the round if it trains, otherwise all."""
@@ -151,7 +151,7 @@ class Phases:
         If bad replies leave too few, their sites are asked once more. most_bytes: The upper bound of a reply's size.
 
         Raises:
-            RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`; there the last phase needs one alone.
+            RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`; there the last phase needs only one.
         """
         good: dict[str, Reply[T]] = {}
         wanted, quorum = self.wanted(phase), self.quorum(phase)
@@ -265,7 +265,7 @@ class Phases:
                 self.record.fail(failure, phase)
         return good, lost
 
-    # --- What went wrong -------------------------------------------------------------------------------------------------------
+    # --- Failures --------------------------------------------------------------------------------------------------------------
 
     def _refuse(self, failure: Failure, phase: Phase) -> None:
         """Record a refused reply, and set the site aside once it has sent too many."""
@@ -276,7 +276,7 @@ class Phases:
             self.note(f"site {failure.site} is set aside: {count} of its replies were refused")
 
     def _is_buffered(self, phase: Phase) -> bool:
-        """Whether a phase ends with a number of updates, and sites work on."""
+        """Whether a phase ends at a number of updates, while the other sites continue."""
         return phase == "train" and self.settings.async_buffer > 0
 
     def quorum(self, phase: Phase) -> int:
@@ -286,7 +286,7 @@ class Phases:
         return max(1, math.ceil(self.settings.quorum * len(self.wanted(phase)) - 1e-9))
 
     def need_quorum(self, good: Collection[str], phase: Phase) -> None:
-        """Apply `below-quorum` if there are too few good replies; under "go-on" the last phase takes what there is.
+        """Apply `below-quorum` if there are too few good replies; under "go-on" the last phase needs only one.
 
         Raises:
             RunError, RoundSkippedError: Too few; names the missing sites and the reasons.

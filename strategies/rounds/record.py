@@ -42,7 +42,7 @@ class RoundRecord:
             )
 
     def measure(self, number: int, dev_loss: float | None, losses: Mapping[str, Sums]) -> None:
-        """Enter the dev losses after this round, or after an earlier one; of these log an event, too. losses: site -> sums."""
+        """Enter the dev losses after this round, or after an earlier one, for which also log an event. losses: site -> sums."""
         sites = self.sites if number == self.number else dict[str, dict[str, Any]]()
         for site, sums in losses.items():
             record = self.of(site) if number == self.number else sites.setdefault(site, {"seconds": {}})

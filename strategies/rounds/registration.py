@@ -94,7 +94,7 @@ class Registry:
         """Ask new nodes and read the answers so far, without waiting; return (sites whose node is connected, refusals)."""
         connected = set(grid.get_node_ids())
         for node in set(self._asked) - connected:
-            # It may come back with other text or another backbone, so it is asked again.
+            # It may return with other text or another backbone, so it is asked again.
             del self._asked[node]
         new = sorted(connected - set(self._asked))
         if new:

@@ -1,4 +1,4 @@
-"""Send one message to each site, collect replies until all have arrived or the deadline has passed, and name what failed."""
+"""Send one message to each site, collect replies until all have arrived or the deadline has passed, and name the failures."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Byte counts of all messages between the server and its sites, as serialized, taken in the grid so that none is missed.
+"""Byte counts of all messages between the server and its sites, as serialized. The grid counts them, so none is missed.
 
 A round's `uplink_bytes` and `downlink_bytes` are those of training and evaluation. The counts here also include registration,
 signatures, delivery, and replies that were late, refused or errors, but not what the transport adds (the bundle once, requests,

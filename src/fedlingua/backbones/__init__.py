@@ -1,1 +1,1 @@
-"""Pre-trained models, frozen, and what is attached to them for training, such as adapters."""
+"""Frozen pre-trained models, and the modules attached to them for training, such as adapters."""

@@ -2,7 +2,7 @@
 
 An adapter maps h: (batch, len, d_model) to h + up(relu(down(h))). An encoder layer has two (after self-attention, after the
 feed-forward's second projection), a decoder layer three (after cross-attention as well), each after dropout and before the residual
-add, as in the paper's code; `place` can put them before dropout. A masked-language model's layers have an encoder layer's two.
+add, as in the paper's code; `place` can put them before dropout. Layers of a masked-language model have the two of an encoder layer.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Converts sentences to subword ids and back, for M2M-100, NLLB, mBART-50 and encoders. Other families: codec_*.py."""
+"""Convert sentences to subword ids and back, for M2M-100, NLLB, mBART-50 and encoders. Other families: codec_*.py."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Controllers: added layers, which alone travel while the whole model trains (Roosta et al. 2021; Liu et al. 2023, app. D).
+"""Controllers: added layers, the only ones that travel, while the whole model trains (Roosta et al. 2021; Liu et al. 2023, app. D).
 
 Neither paper gives their places or initial values. Our choice: placed evenly, each a copy of the layer before it whose output
 projections (attention's and the feed-forward's second) are 0. In the pre-norm layers of M2M-100 and mBART these outputs are added

@@ -1,4 +1,4 @@
-"""Converts a backbone published as pytorch_model.bin to safetensors, once; only this module opens a pickle."""
+"""Convert a backbone published as pytorch_model.bin to safetensors, once. Only this module opens a pickle."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Finds a run's backbone, and checks it before it is loaded."""
+"""Find a run's backbone, and check it before it is loaded."""
 
 import json
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ def check_backbone(settings: Settings) -> None:
     """Check before training that the backbone exists, is of the run's task, and keeps layers after pruning.
 
     Raises:
-        BackboneError: one of these does not hold; of a backbone that must be downloaded, task and layers are checked later.
+        BackboneError: one of these does not hold. If the backbone must be downloaded, task and layers are checked later.
     """
     name = settings.backbone
     known_backbone(name, settings.backbone_revision)

@@ -13,7 +13,7 @@ Shape = Literal["encoder-decoder", "decoder", "encoder"]
 
 @dataclass(frozen=True)
 class Family:
-    """A family of models. layers, feed_forward: stack -> the configuration's key of its number of layers, of its width."""
+    """A family of models. layers, feed_forward: stack -> the configuration's key for its number of layers, for the feed-forward's width."""
 
     task: TaskName
     shape: Shape

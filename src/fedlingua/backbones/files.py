@@ -1,4 +1,4 @@
-"""Describes a backbone from its files, without torch and transformers, which take seconds to load."""
+"""Describe a backbone from its files, without torch and transformers, which take seconds to load."""
 
 import json
 import math

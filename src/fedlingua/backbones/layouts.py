@@ -1,6 +1,6 @@
-"""Finds a model's stacks of layers, and the modules of a layer whose output goes through adapters, by the tensors' names.
+"""Find a model's stacks of layers, and the modules of a layer whose output goes through adapters, by the tensors' names.
 
-A translation model has an encoder and a decoder, or a decoder alone, a masked-language model an encoder; all else is shared.
+A translation model has an encoder and a decoder, or only a decoder; a masked-language model has an encoder. All other tensors are shared.
 """
 
 import re
@@ -24,7 +24,7 @@ PLACES: tuple[Mapping[str, str], ...] = (
     {"self_attn": "self_attn", "mlp": "mlp"},  # Llama, Mistral, Qwen, Gemma
     {"self_attn": "attn", "mlp": "mlp"},  # ModernBERT
 )
-"""Adapter's name -> module of a layer whose output, before the residual add, it gets. The first entry that fits counts."""
+"""Adapter's name -> module of a layer whose output, before the residual add, it receives. The first entry that fits is used."""
 
 _OF_LAYER = re.compile(
     r"((?:\d*[^.\d][^.]*\.)*\d*[^.\d][^.]*)\.0\.(.+)"

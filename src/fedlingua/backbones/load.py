@@ -1,4 +1,4 @@
-"""Loads a backbone from its directory and freezes it."""
+"""Load a backbone from its directory and freeze it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +66,7 @@ def load_backbone(
         BackboneError: there is no model, it is not safe to load or of an unknown type, or the device is missing.
     """
     name = name or str(directory)
-    logging.disable_progress_bar()  # progress bars of many processes that map the same file are useless
+    logging.disable_progress_bar()  # many processes map the same file, and their progress bars are useless
     if device == "cuda" and not torch.cuda.is_available():
         raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
     try:
@@ -103,7 +103,7 @@ def _tokenizer(directory: Path, name: str) -> PreTrainedTokenizerBase:
             f"backbone = {name!r} cannot be loaded: {directory} has no tokenizer that its model's family reads ({error}); put its "
             "files there"
         ) from error
-    # Without any file transformers makes an empty tokenizer, to which every word is unknown.
+    # Without these files transformers makes an empty tokenizer, which knows no word.
     files = {"tokenizer.json", *tokenizer.vocab_files_names.values()} - {"tokenizer_config.json"}
     if not any((directory / file).is_file() for file in files):
         raise BackboneError(f"backbone = {name!r}: {directory} has no tokenizer; put one of {', '.join(sorted(files))} there")

@@ -1,9 +1,9 @@
-"""LoRA-SB: W x + (alpha / r) B R A x, of which R: (r, r) alone trains (Ponkshe et al. 2024).
+"""LoRA-SB: W x + (alpha / r) B R A x, in which only R: (r, r) trains (Ponkshe et al. 2024).
 
-The weight is linear in R, so the mean of the sites' R gives the mean of their weights (Singhal et al. 2025); in LoRA, which averages
-A and B separately, it does not. The paper takes A and B from the first full gradient, which would have to leave the sites. Here they
-are W's first singular vectors, as in LoRA-XS (Balazy et al. 2024), which server and sites compute alike. R starts at 0, so the model
-starts as the backbone.
+The weight is linear in R, so the mean of the sites' R gives the mean of their weights (Singhal et al. 2025). For LoRA, which averages A
+and B separately, this does not hold. The paper takes A and B from the first full gradient, which would have to leave the sites.
+Here they are W's first singular vectors, as in LoRA-XS (Balazy et al. 2024), which server and sites compute alike. R starts at 0, so the
+model starts as the backbone.
 """
 
 import numpy as np

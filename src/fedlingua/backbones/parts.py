@@ -1,4 +1,4 @@
-"""The parts of a model, of which encoder and decoder are averaged separately, and kinds of tensors by their names."""
+"""The parts of a model (encoder and decoder are averaged separately), and kinds of tensors, identified by their names."""
 
 from typing import Literal
 

@@ -10,4 +10,4 @@ LICENCES = {
     "FacebookAI/xlm-roberta-base": "mit",
     "facebook/m2m100_418M": "mit",
 }
-"""Hub id -> licence by the repository's card on the hub; of other repositories no licence is claimed."""
+"""Hub id -> licence according to the repository's card on the hub; nothing is claimed about other repositories."""

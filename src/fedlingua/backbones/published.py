@@ -1,4 +1,4 @@
-"""Finds a backbone's files in a local folder, or downloads them from the hub at a pinned revision."""
+"""Find a backbone's files in a local folder, or download them from the hub at a pinned revision."""
 
 from pathlib import Path
 

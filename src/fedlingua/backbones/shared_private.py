@@ -2,7 +2,7 @@
 
 Where a layer added f(x), by a bottleneck adapter or by low-rank matrices, it now adds
     a_own f_own(x) + a_rest f_rest(x), with (a_own, a_rest) = softmax(G x + b).
-G: (2, width) and b: (2,) start at 0 and the rest (the other sites' adapter) as a copy of the own, so the model starts unchanged.
+G: (2, width) and b: (2,) start at 0, and the rest (the other sites' adapter) as a copy of the own adapter, so the model starts unchanged.
 """
 
 import copy

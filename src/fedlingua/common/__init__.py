@@ -1,1 +1,1 @@
-"""What all packages use: errors, files, languages, units, processes."""
+"""Shared by all packages: errors, files, languages, units, processes."""

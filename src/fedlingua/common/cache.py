@@ -1,4 +1,4 @@
-"""The user's cache directory, and a lock so that one process at a time makes an entry."""
+"""The user's cache directory, and a lock that lets only one process at a time make an entry."""
 
 import fcntl
 import os

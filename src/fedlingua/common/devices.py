@@ -1,4 +1,4 @@
-"""Checks for a GPU driver, and which precision the CPU computes in, without loading torch."""
+"""Check for a GPU driver, and for the precision that the CPU computes in, without loading torch."""
 
 import ctypes
 import sys
@@ -39,7 +39,7 @@ def cpu_flags() -> frozenset[str]:
 
 
 def computed_in(precision: str, device: str, say: Callable[[str], None] = lambda note: None) -> str:
-    """Return the precision that `device` computes in: on a CPU fp32, with a note to `say`, for tf32 and without native bf16."""
+    """Return the precision that `device` computes in. A CPU replaces tf32, and bf16 that is not native, by fp32; `say` gets a note."""
     if device != "cpu" or precision == "fp32" or (precision == "bf16" and NATIVE_BF16 & cpu_flags()):
         return precision
     say(f"precision = {precision!r}: this CPU has no {'native bf16' if precision == 'bf16' else 'TF32'} and computes in fp32")

@@ -1,4 +1,4 @@
-"""Errors that a user or a site can cause. A message says what is wrong, what was got, what is wanted and what to do."""
+"""Errors that a user or a site can cause. A message says what is wrong, what was given, what is wanted, and what to do."""
 
 import traceback
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class BackboneError(FedlinguaError):
 
 
 class ExchangeError(FedlinguaError):
-    """A message between server and site is not of the form that the protocol demands."""
+    """A message between server and site does not follow the protocol."""
 
 
 class RunError(FedlinguaError):

@@ -1,4 +1,4 @@
-"""Files that a user names: resolves paths, reads TOML, writes atomically, and checks that a place can be written to."""
+"""Files that a user names: resolve paths, read TOML, write atomically, and check that a place can be written to."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Write a file atomically: beside its place, then renamed."""
+    """Write a file atomically: under another name, then renamed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     _write_to_disk(aside, text)
@@ -115,9 +115,9 @@ def _check_writable(path: Path, option: str) -> None:
 
 
 def written_once(file: Path, text: str) -> str:
-    """Write a new file, on disk before this returns; return its text, which is another's if the file was there before.
+    """Write a new file and sync it to disk. Return its text, which is another writer's if the file already existed.
 
-    Of several processes that write at once one is first, and nobody reads a file that is half written.
+    If several processes write at once, the first one wins, and none reads a half-written file.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     aside = file.with_name(f"{file.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Writes folders atomically, with checksums that detect damage."""
+"""Write folders atomically, with checksums that detect damage."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
 
 def replace_folder(final: Path, write: Callable[[Path], None]) -> None:
     """Store the files that `write` makes as the folder `final`, without checksums. An older folder stays until the new one is
-    whole, and comes back if the new one cannot be renamed.
+    complete, and is restored if the new one cannot be renamed.
     """
     aside, old = (final.with_name(f".{final.name}.{ending}") for ending in ("writing", "old"))
     shutil.rmtree(aside, ignore_errors=True)

@@ -36,7 +36,7 @@ _FAMILIES = _table(
 )
 """Collection or language -> family. Others: name of the outermost collection."""
 _NO_FAMILIES = frozenset(["art", "aus", "cai", "cau", "crp", "khi", "mul", "nai", "paa", "sai", "sgn", "tut"])
-"""Collections by area or kind, or whose members are not generally held to be related: they count as no family."""
+"""Collections by area or kind, or of languages that are not generally held to be related: these do not count as families."""
 _ALIKE = {"nb": "no", "nn": "no", "fil": "tl", "nso": "ns"}
 """Code -> the different code of M2M-100 and mBART-50: Norwegian's two written forms, Filipino, Northern Sotho."""
 _LONGEST = 64

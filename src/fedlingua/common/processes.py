@@ -43,7 +43,7 @@ def flower_environment(home: Path) -> dict[str, str]:
 
 
 def marked(variable: str, value: str) -> list[psutil.Process]:
-    """Return other processes with variable=value in their environment, even if they changed session or lost their parent."""
+    """Return the other processes with variable=value in their environment, even if they changed session or lost their parent."""
     processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

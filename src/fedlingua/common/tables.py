@@ -1,4 +1,4 @@
-"""Reads tables of a TOML file into dataclasses and checks their keys. Every error names its place in the file."""
+"""Read tables of a TOML file into dataclasses and check their keys. Every error names its place in the file."""
 
 import dataclasses
 from collections.abc import Collection, Mapping

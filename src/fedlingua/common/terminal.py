@@ -1,4 +1,4 @@
-"""Makes text from replies, run folders, files and servers safe to print: it must not control the terminal."""
+"""Make text from replies, run folders, files and servers safe to print, so that it cannot control the terminal."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Measures durations for a run's report; no result depends on them."""
+"""Measure durations for a run's report; no result depends on them."""
 
 import time
 from collections.abc import Iterator, MutableMapping

@@ -1,4 +1,4 @@
-"""Formats scores, counts, bytes, durations and shares for people."""
+"""Format scores, counts, bytes, durations and shares for people."""
 
 import math
 
@@ -68,7 +68,7 @@ def seconds(value: float | None) -> str:
 
 
 def transfer(value: float | None) -> str:
-    """Format seconds within a sentence: the shorter, the more decimals; from two minutes on as `duration`."""
+    """Format seconds for a sentence, with more decimals the shorter they are; two minutes and more as `duration` does."""
     if value is None:
         return NOTHING
     if value >= 120:

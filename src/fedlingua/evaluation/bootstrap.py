@@ -1,7 +1,7 @@
 """Paired bootstrap of two systems' scores, from the counts of each sentence (Koehn 2004).
 
 p equals sacreBLEU's to the last digit, except where the two systems never differ: here it is 1, in sacreBLEU 1/1001. sacreBLEU's
-`significance.PairedTest` gives p alone: no interval of the difference, no mean over sites and no metric but its own; and it counts every
+`significance.PairedTest` gives only p: no interval of the difference, no mean over sites, and no metric but its own. It also counts every
 text anew.
 """
 

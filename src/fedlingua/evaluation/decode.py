@@ -1,4 +1,4 @@
-"""Translates any number of sentences by beam search, in batches of similar length."""
+"""Translate any number of sentences by beam search, in batches of similar length."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -38,10 +38,10 @@ def translate(
     """Return one translation for each sentence, in order; an empty sentence stays empty. Sources are cut at `max_tokens`.
 
     most: largest number of sentences in a batch; 0: as many as fit. guides: change the scores of next tokens. no_repeat_ngram: no
-    translation has the same so many tokens twice; 0: no such rule. Of a decoder-only model the source counts, too.
+    run of this many tokens occurs twice in a translation (of a decoder-only model, in source and translation); 0: no such rule.
 
     A sentence's length limit does not depend on the others in its batch. Their number and padding change the order in which floats
-    are summed, and so a logit's last bits; with most = 1 nothing depends on other sentences.
+    are summed, and thus a logit's last bits; with most = 1 nothing depends on other sentences.
     """
     model.eval()
     texts = [sentence.strip() for sentence in sentences]

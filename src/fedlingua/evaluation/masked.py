@@ -1,4 +1,4 @@
-"""Scores a model on masked text."""
+"""Score a model on masked text."""
 
 from collections.abc import Iterable, Sequence
 from random import Random

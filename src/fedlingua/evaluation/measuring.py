@@ -1,4 +1,4 @@
-"""Measures texts by the requested metrics; COMET's model is loaded once for all texts."""
+"""Measure texts by the requested metrics; COMET's model is loaded once for all texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def score_of(metric: str, total: Counts) -> float:
 
 
 def width_of(metric: str) -> int:
-    """Return how many numbers the metric counts of a sentence."""
+    """Return how many counts the metric has per sentence."""
     return 2 if metric == COMET else TEXT_METRICS[metric].width
 
 

@@ -45,6 +45,6 @@ def accuracy(scores: MaskedScores) -> float:
 
 
 def split_perplexity(scores: MaskedScores) -> tuple[float, float]:
-    """Return (mean, sample standard deviation) of the parts' perplexities, as in table 7; of one part the deviation is 0."""
+    """Return (mean, sample standard deviation) of the parts' perplexities, as in table 7; for a single part the deviation is 0."""
     values = [math.exp(nll / tokens) for nll, tokens in zip(scores.nll, scores.tokens, strict=True) if tokens]
     return fmean(values), stdev(values) if len(values) > 1 else 0.0

@@ -101,7 +101,7 @@ def signatures(target: str) -> tuple[str, str]:
 
 
 def below_base(sites: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a warning if sites end with a model that has less BLEU than the backbone. sites: name -> scores."""
+    """Yield a warning if the models of some sites end with a lower BLEU than the backbone. sites: name -> scores."""
     below = {site: of for site, of in sites.items() if of.get("bleu", 0.0) < of.get("base_bleu", 0.0)}
     worse = [f"{site} ({of['bleu']:.1f}, before {of['base_bleu']:.1f})" for site, of in below.items()]
     if worse:

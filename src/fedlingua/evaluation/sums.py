@@ -32,5 +32,5 @@ class Scores:
     over_alone: tuple[float, float] | None = None
 
     def of_federation(self) -> "Scores":
-        """Return those of the federation's model and of the base alone: the others follow from training without noise."""
+        """Return only the sums of the federation's model and of the base; the other models come from training without noise."""
         return Scores(self.federated or self.result, self.base)

@@ -1,4 +1,4 @@
-"""Checks that a run's sites fit its task, before anything is loaded."""
+"""Check that a run's sites fit its task, before anything is loaded."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Metrics of translated text: counts of each sentence, to be resampled or summed, and the corpus score made of their sum.
+"""Metrics of translated text: counts of each sentence, which can be resampled or summed, and the corpus score of their sum.
 
 They are sacreBLEU's BLEU, chrF, chrF++ and TER with their signatures (Post 2018), length ratio and off-target rate.
 """
@@ -35,10 +35,10 @@ class Translated:
 
 @dataclass(frozen=True)
 class TextMetric:
-    """A metric as counts and a score made of them.
+    """A metric as counts, and as the score that follows from them.
 
-    count: return a text's counts, (sentences, width). score: return a corpus's score from the sum of its sentences' counts, (width,).
-    signature: return the metric's signature for a target language.
+    count: returns a text's counts, (sentences, width). score: returns a corpus's score from the sum of its sentences' counts, (width,).
+    signature: returns the metric's signature for a target language.
     """
 
     width: int
@@ -86,7 +86,7 @@ def bleu_metric(tokenizer: str) -> BLEU:
 
 
 def _ter(target: str) -> TER:
-    """Return TER, of characters for Chinese and Japanese as in Tercom; it sees no words in Thai and others without spaces."""
+    """Return TER, by characters for Chinese and Japanese, as in Tercom; in Thai and others without spaces it finds no words."""
     asian = plain_code(target) in ("zh", "ja")
     return TER(normalized=asian, asian_support=asian)
 

@@ -1,4 +1,4 @@
-"""Scores a model on one split of a site's text by the task's two metrics, as sums."""
+"""Score a model on one split of a site's text by the task's two metrics, as sums."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Sums = Any
 
 @dataclass(frozen=True)
 class TextScorer:
-    """A task's scoring. sums: score a model on a split; values: compute the metrics from the sums, by their keys; about: return
+    """A task's scoring. sums: scores a model on a split; values: computes the metrics from the sums, by their keys; about: returns
     how much was measured and by which metrics or masks, which shows whether two values can be compared.
     """
 

@@ -9,7 +9,7 @@ from fedlingua.exchange.tensors import NamedTensors, TensorSet, TensorSpec
 
 
 def with_companions(travels: TensorSet, suffixes: Sequence[str]) -> TensorSet:
-    """Return the set with one companion a suffix for every tensor, of the tensor's shape; the suffix "step" has shape (1,)."""
+    """Add a companion for each suffix to every tensor of the set, of the tensor's shape; the companion "step" has shape (1,)."""
     beside = [
         TensorSpec(f"{spec.name}/{suffix}", (1,) if suffix == "step" else spec.shape, spec.part, spec.layer)
         for spec in travels.specs

@@ -1,4 +1,4 @@
-"""Hashes of a request's tensors, one a part: of a part that a site already has, only the hash is sent."""
+"""Hashes of a request's tensors, one per part. If a site already has a part, only its hash is sent."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ class NamedState:
 
     @classmethod
     def of(cls, content: RecordDict) -> "NamedState | None":
-        """Read the state from a request; None without a record: then all tensors come with the request.
+        """Read the state from a request; None if it has no such record, and therefore holds all its tensors.
 
         Raises:
             ExchangeError: The record is not of this version.
@@ -62,7 +62,7 @@ class NamedState:
 
 
 def outdated(rounds: Iterable[int], state: NamedState, last: int) -> list[int]:
-    """Return rounds that no later request names: older than the `last` ones, or newer than `state` (of a dead server)."""
+    """Return the rounds that no later request names: older than the `last` ones, or newer than `state` (from a server that died)."""
     return [number for number in rounds if not state.number - last < number <= state.number and number != state.keep]
 
 

@@ -1,7 +1,7 @@
-"""Joins tensors to one flat array a part (encoder, decoder, shared), in the order of their tensor set: the form that travels.
+"""Join tensors into one flat array per part (encoder, decoder, shared), in the order of their tensor set: the form that travels.
 
 Both sides know names, shapes and order (their fingerprints agree before tensors travel), so naming every tensor would cost 490 bytes
-and two requests each for nothing. What all sites of a cluster get is one object, which the SuperLink receives and stores once.
+and two requests each for nothing. All sites of a cluster get the same object, which the SuperLink receives and stores once.
 """
 
 from bisect import bisect_right

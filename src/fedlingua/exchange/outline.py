@@ -13,7 +13,7 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
 
 _TOLD: dict[str, Callable[[str], bool]] = {"adapters": is_adapter_set, "norms": is_norm, "full": bool}
-"""Tensor set that needs no loaded model to describe -> whether a tensor of this name trains."""
+"""Tensor set that can be described without loading the model -> whether a tensor of this name trains."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Outline:
 
 
 def outline_of(settings: Settings) -> Outline:
-    """Return the outline of what the run's method trains of its backbone; raise BackboneError where `build_trainable` does."""
+    """Return the outline of the tensors that the run's method trains; raise BackboneError in the cases of `build_trainable`."""
     drawn = settings.seed if settings.backbone_weights == "random" else None
     backbone = describe(backbone_directory(settings.backbone, settings.backbone_revision), settings.backbone, drawn)
     check_fits(backbone.config, settings)

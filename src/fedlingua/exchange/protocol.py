@@ -12,10 +12,10 @@ DESCRIBE = "query.describe"
 SIGNATURE = "query.signature"
 """Once, under method adapter-gradients. Request: the task alone. Reply: the gradient of one adapter, or its private form."""
 DIGESTS = "query.digests"
-"""Once, where the sites' text is compared. Request: the task alone. Reply: keyed hashes of the site's sentences."""
+"""Once, if the sites' text is compared. Request: the task alone. Reply: keyed hashes of the site's sentences."""
 LEAKS = "query.leaks"
 """Request: the site's dev and test hashes that are also in another site's training text. Reply: how many pairs have them;
-the site leaves these pairs out where the run says so."""
+if the run says so, the site leaves these pairs out."""
 TRAIN = "train"
 """Request: the tensors of the site's clusters. Reply: update and training sums; under Task.measure, dev loss of the tensors."""
 PROBE = "train.probe"
@@ -27,11 +27,11 @@ KEYS = "query.keys"
 SHARES = "query.shares"
 """After KEYS. Request: the roster of sites, keys and clusters. Reply: shares of each round's secrets, sealed for their holders."""
 UNMASK = "train.unmask"
-"""Once a round. Request: the sites that sent masked numbers, and the shares sealed for this site. Reply: its share of the self mask's
-seed of each of these sites, and of the round's private key of each other one."""
+"""Once a round. Request: the sites that sent masked numbers, and the shares sealed for this site. Reply: its share of the
+self mask's seed for each of these sites, and of the round's private key for every other site."""
 EVALUATE = "evaluate"
-"""If no TRAIN request follows to ask for the dev loss. Request: the tensors of the site's clusters and, if learned, the
-threshold. Reply: sums of the dev loss, and of the threshold's slope."""
+"""Sent if no later TRAIN request asks for the dev loss. Request: the tensors of the site's clusters and, if it is learned,
+the threshold. Reply: sums of the dev loss, and of the threshold's slope."""
 FINISH = "evaluate.finish"
 """Once, at the end. Request: the best round's tensors. Reply: score sums; the site stores its final model."""
 
@@ -81,7 +81,7 @@ KEPT, OVER_BETTER, OVER_ALONE = "kept", "over-better", "over-alone"
 """In a choice: the index of the kept model in fedlingua.personalization.choice.CANDIDATES; the interval [low, high] of its
 gain on the text over the better of base and alone, and over alone."""
 CHOICE_SENT = (
-    "; where sites choose what they keep, the same of the model that the site trained alone and of the federation's, a number that names "
+    "; if sites choose what they keep, the same for the model that the site trained alone and for the federation's, a number that names "
     "the kept model, and four numbers: the intervals of its gain over the better of base and alone, and over alone"
 )
 """What a FINISH reply also holds under keep.choose = true, in words for people."""
@@ -95,21 +95,21 @@ SENT_BY_A_SITE = {
     "hashes of backbone with tokenizer and tensor sets, and of the code",
     SIGNATURE: "once a run, method adapter-gradients alone: for each part that is clustered the gradient of one adapter on the training "
     "text (raw), or at most 64 noised numbers made of it (private)",
-    DIGESTS: "once a run, overlap = report or remove alone: of every distinct sentence of train, dev and test a hash of 64 bits, sorted, "
+    DIGESTS: "once a run, overlap = report or remove alone: a hash of 64 bits of every distinct sentence of train, dev and test, sorted, "
     "by language, under a key that the sites share and the server does not have; 16 digits that tell one key from another",
     LEAKS: "once a run, the same: how many pairs of dev and of test have a sentence that another site trains on",
-    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds; and of an earlier "
-    "round, where the request asks for its dev loss, what evaluate sends",
+    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds; if the "
+    "request asks for the dev loss of an earlier round, also what evaluate sends",
     KEYS: "once an attempt, privacy.sum = secure alone: public keys, one for each round",
     SHARES: "once an attempt, the same: shares of every round's secrets, each sealed for the site that holds it",
-    UNMASK: "each round, the same: this site's shares, of each site that sent its update of the seed of that site's own mask, of each "
-    "other one of its private key of the round",
+    UNMASK: "each round, the same: this site's shares: for each site that sent its update, of the seed of that site's own mask; for "
+    "every other site, of its private key of the round",
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
     SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
-    EVALUATE: "after rounds whose dev loss is asked for by itself: sums of loss, tokens, sentences, seconds on the dev text",
-    FINISH: "at the end: number of test sentences; of the result and of the base, of translations 10 counts for BLEU and 18 for chrF, and "
-    "where the run has more metrics their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of "
-    "masked text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
+    EVALUATE: "after rounds whose dev loss is asked for separately: sums of loss, tokens, sentences, seconds on the dev text",
+    FINISH: "at the end: the number of test sentences; for the result and for the base, of translations 10 counts for BLEU, 18 for chrF "
+    "and, if the run has more metrics, their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of masked "
+    "text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
 }
 """message type -> all that its reply holds, in words for people."""
 
@@ -127,8 +127,8 @@ START: Stage = (0, 0)
 
 @dataclass(frozen=True)
 class Threshold:
-    """A round's threshold. theta: selects the tensors to send. tau: width of the soft gate around theta. weights: those of
-    the site's update in its cluster of each part, in the order of PARTS; 0 where the update was not counted.
+    """A round's threshold. theta: selects the tensors to send. tau: width of the soft gate around theta. weights: the
+    weight of the site's update in its cluster of each part, in the order of PARTS; 0 if the update did not count.
     """
 
     theta: float
@@ -152,7 +152,7 @@ class Threshold:
 class Task:
     """The task of a request; its reply repeats site, run, attempt and round.
 
-    own: stage of the site's own tensors to continue from, where some do not travel. keep: stages of its tensors to store for later
+    own: stage of the site's own tensors to continue from, if some do not travel. keep: stages of its tensors to store for later
     requests. proximal_mu: from the request's CONFIG, read by `with_config`. shares: weight of the site's last update in each received
     part, in the order of PARTS; empty where not needed. measure: the earlier round of the request's tensors, to measure their dev
     loss before training.

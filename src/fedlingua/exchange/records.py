@@ -1,4 +1,4 @@
-"""Packs tensors into Flower records, unpacks and checks them, and counts the bytes of a message as it is sent."""
+"""Pack tensors into Flower records, unpack and check them, and count the bytes of a message as it is sent."""
 
 import json
 import math
@@ -29,7 +29,7 @@ NPY = "numpy.ndarray"
 """Flower's name for arrays serialized as npy."""
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _MOST_HEADER = 16 * 1024
-"""Bytes of an array in which its header is looked for; numpy itself reads no header over 10,000 bytes."""
+"""An array's header must end within this many bytes; numpy itself reads no header over 10,000 bytes."""
 
 
 Packed = dict[tuple[object, ...], tuple[NamedTensors, Array]]
@@ -41,14 +41,14 @@ def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None)
 
     Args:
         packed: Arrays of earlier calls, to which this one adds its own: a part that several sites get (from the same memory) is
-            packed once, and so hashed, sent and counted once. The tensors must not change between the calls.
+            packed once, and therefore hashed, sent and counted once. The tensors must not change between the calls.
     """
     record, packed = ArrayRecord(), {} if packed is None else packed
     for part in PARTS if tensors else ():
         lies = [tensors[spec.name].__array_interface__ for spec in chosen.of_part(part) if spec.size]
         key = (part, *((each["data"], each["shape"], each["strides"]) for each in lies))
         if lies and key not in packed:
-            # The bytes that `np.save` writes of the concatenation, which would be one more copy.
+            # These are the bytes that `np.save` would write of the concatenation, without the copy that it needs.
             flat = tensors.parts[part][:] if isinstance(tensors, Joined) and tensors.chosen == chosen else None
             pieces, header = runs(tensors, chosen)[part] if flat is None else [flat], BytesIO()
             dtype, shape = np.result_type(*pieces), (sum(piece.size for piece in pieces),)
@@ -62,7 +62,7 @@ def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None)
 
 
 def unpack(record: ArrayRecord | None, chosen: TensorSet, finite: bool = True, may_be_empty: bool = False) -> Joined:
-    """Check a record and return the set's tensors as views of its bytes; no tensors of an empty record, where that is allowed.
+    """Check a record and return the set's tensors as views of its bytes. An empty record, if allowed, gives no tensors.
 
     Raises:
         ExchangeError: An array does not decode; a part is missing, unknown, or of another size or dtype; or, with `finite`, it
@@ -79,11 +79,11 @@ def unpack(record: ArrayRecord | None, chosen: TensorSet, finite: bool = True, m
 
 
 view = partial(unpack, finite=False)
-"""`unpack`, but NaN and infinity are not looked for."""
+"""`unpack` without the check for NaN and infinity."""
 
 
 def opened(record: Mapping[str, Array]) -> Tensors:
-    """Decode a record's arrays as read-only views of its bytes; npy without pickle, which could run a sender's code.
+    """Decode a record's npy arrays as read-only views of its bytes. Pickled ones are refused: they could run a sender's code.
 
     Raises:
         ExchangeError: An array does not decode; the message names it.
@@ -112,7 +112,7 @@ def to_record(tensors: NamedTensors) -> ArrayRecord:
 
 
 def from_record(record: ArrayRecord) -> Tensors:
-    """Copy a record's arrays, each into memory of its own; raise ExchangeError, which names it, for one that does not decode."""
+    """Copy a record's arrays, each into its own memory; raise ExchangeError, which names the array, if one does not decode."""
     return {name: array.copy() for name, array in opened(record).items()}
 
 
@@ -137,8 +137,8 @@ def bounded_arrays(most_bytes: int) -> Iterator[None]:
     """Limit the bytes of the arrays that Flower inflates in this process within the context, whatever messages ask for.
 
     An array's descriptor lists its chunks, and may list one chunk a thousand times, so that few bytes on the wire become many in memory.
-    Honest arrays repeat chunks, too (of zeros); therefore the bytes are limited and not the repetition. Flower inflates inside the grid's
-    `pull_messages`, in every version and transport by `Array.inflate`, the one place to check the size beforehand.
+    Honest arrays repeat chunks, too (of zeros); therefore the bytes are limited and not the repetition. In every version and transport
+    Flower inflates by `Array.inflate`, inside the grid's `pull_messages`; only there can the size be checked beforehand.
 
     Raises:
         ExchangeError: from the call that inflates; names the bytes asked for and the limit.

@@ -29,8 +29,8 @@ from fedlingua.settings.config import Settings
 class Kind:
     """How a tensor set is made.
 
-    attach: add the set's modules to the model and return their configuration, None where the whole model is the result. trains,
-    travels: whether a tensor of this name does; only what trains can travel. bypassed: the model without what was attached.
+    attach: adds the set's modules to the model and returns their configuration, or None if the whole model is the result. trains, travels:
+    whether a tensor of this name does; only a tensor that trains can travel. bypassed: makes the model compute without these modules.
     """
 
     attach: Callable[[PreTrainedModel, Settings], Mapping[str, Any] | None]
@@ -103,7 +103,7 @@ def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> Tensor
 
 
 def travelling(trained: TensorSet, private: Mapping[Part, Collection[int]] = MappingProxyType({})) -> TensorSet:
-    """Return those of the trained tensors that leave a site. private: stack -> layers that stay at the site."""
+    """Return the trained tensors that leave a site. private: stack -> layers that stay at the site."""
     travels = TENSOR_SETS[trained.name].travels
     stay = {(part, layer) for part, layers in private.items() for layer in layers}
     return trained.where(lambda spec: travels(spec.name) and not is_gate(spec.name) and (spec.part, spec.layer) not in stay)

@@ -1,4 +1,4 @@
-"""Named tensors and tensor sets, independent of any model; checkpoints, records and aggregation are made of them."""
+"""Named tensors and tensor sets, independent of any model; checkpoints, records and aggregation use them."""
 
 import math
 import os
@@ -21,7 +21,7 @@ NamedTensors = Mapping[str, np.ndarray[Any, Any]]
 
 
 def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file atomically: beside its place, then renamed. about: the file's metadata."""
+    """Write a safetensors file atomically: under another name, then renamed. about: the file's metadata."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     save_file(dict(tensors), aside, dict(about) if about else None)
@@ -39,7 +39,7 @@ class TensorSpec:
 
     @property
     def size(self) -> int:
-        """The number of its numbers."""
+        """How many numbers the tensor has."""
         return math.prod(self.shape)
 
 

@@ -26,7 +26,7 @@ class Trainable:
     """A frozen backbone with its two tensor sets.
 
     trained: the tensors that train. tensor_set: those that travel, with their companions. initial: the trained tensors that
-    every site starts from, drawn with the seed. adapter: configuration of what was attached, None where the whole model is
+    every site starts from, drawn with the seed. adapter: configuration of the attached modules, None if the whole model is
     the result. beside: frozen tensors that belong to the site's model besides the trained ones.
     """
 
@@ -60,7 +60,7 @@ class Trainable:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of backbone, tokenizer and both tensor sets; where it is equal, a name means the same tensor on both sides."""
+        """sha256 of backbone, tokenizer and both tensor sets; if it is equal on both sides, a name means the same tensor."""
         digest = hashlib.sha256(self.backbone.fingerprint.encode())
         for chosen in (self.trained, self.tensor_set):
             for spec in chosen.specs:
@@ -70,14 +70,14 @@ class Trainable:
 
     @contextmanager
     def as_base(self) -> Iterator[PreTrainedModel]:
-        """Make the model the published backbone: write the initial tensors, which stay, and bypass what was attached."""
+        """Make the model the published backbone: write the initial tensors, which stay afterwards, and bypass attached modules."""
         write_tensors(self.model, self.initial)
         with TENSOR_SETS[self.trained.name].bypassed(self.model):
             yield self.model
 
 
 def build_trainable(settings: Settings) -> Trainable:
-    """Load the run's backbone and attach what the run's method trains.
+    """Load the run's backbone and attach the modules that the run's method trains.
 
     Raises:
         BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens` or lacks the `lora.targets`; pruning

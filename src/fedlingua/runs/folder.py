@@ -1,4 +1,4 @@
-"""The run folder: what a run writes while it runs. Its files are the interface; report and compare read nothing else."""
+"""The run folder, which a run fills while it runs. Its files are the interface: report and compare read nothing else."""
 
 import fcntl
 import hashlib
@@ -98,7 +98,7 @@ class RunFolder:
             )
         if old.get("code_hash") != code_hash():
             self.event("note", text="the code has changed since the run began: results may differ from an uninterrupted run")
-        for left in self.directory.glob(".*.json*"):  # what the killed server was writing
+        for left in self.directory.glob(".*.json*"):  # files that the killed server was writing
             left.unlink()
         self._append_line("progress.jsonl", "")  # ends a line that was broken off
         attempt = int(old["attempt"]) + 1

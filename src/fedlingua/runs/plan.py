@@ -1,4 +1,4 @@
-"""The clusters of a run, as far as its settings determine them before any site is asked."""
+"""The clusters of a run, if its settings determine them before any site is asked."""
 
 from collections.abc import Mapping
 
@@ -16,8 +16,8 @@ def planned_clusters(settings: Settings, federation: Federation) -> Clusters | N
     """Return the clusters of a run; None if the sites' gradients will determine them.
 
     Raises:
-        ConfigError: There are more clusters than sites, no [clusters] in the federation file although they are to be taken from
-            it, a site in more than one, mixed text, by which sites cannot be told apart, or too few sites (`check_enough`).
+        ConfigError: There are more clusters than sites; the federation file lacks the [clusters] to be taken from it; a site is in more
+            than one; the text is mixed, so that sites have no language of their own; or there are too few sites (`check_enough`).
     """
     planned = _planned(settings, federation)
     if planned:
@@ -65,7 +65,7 @@ def check_enough(settings: Settings, clusters: Clusters) -> None:
 
 
 def alone_words(settings: Settings, clusters: Clusters, sent: TensorSet) -> dict[str, str]:
-    """Return site -> a warning, with remedies, if parts of its update are averaged with no other. sent: what travels."""
+    """Return site -> a warning, with remedies, if parts of its update are averaged with no other. sent: the travelling tensors."""
     helps = "cluster.least = 2" if settings.how.clustering == "families" else "a smaller cluster.number"
     helps = "a larger cluster in the federation file" if settings.cluster_by == "given" else helps
     words = dict[str, str]()
@@ -114,7 +114,7 @@ def numbers_of_clusters(settings: Settings, federation: Federation) -> Mapping[P
 
 def numbers_by_gradients(settings: Settings, federation: Federation) -> Mapping[Part, int]:
     """Return how many clusters gradients make of each part: `cluster.number` (-1: the silhouette decides), or as `cluster.by`.
-    A part that this leaves whole gets as many as the other: the paper's gradients divide the decoder into English, too.
+    A part that `cluster.by` leaves whole gets as many as the other, since the paper's gradients divide the decoder into English, too.
     """
     if settings.num_clusters:
         return dict.fromkeys(CLUSTERED, settings.num_clusters)

@@ -56,7 +56,7 @@ def _norms(new: Mapping[str, Numbers], previous: Mapping[str, Numbers], chosen: 
 
 
 def _sums(after: Numbers, before: Numbers, scratch: Numbers) -> Numbers:
-    """Return the sums of |after - before| and of |before|; each number is read once, all else happens in two blocks."""
+    """Return the sums of |after - before| and of |before|; each number is read once, and temporary results fit in two blocks."""
     sums = np.empty((-(-after.size // BLOCK), *scratch.shape[:2]), np.float32)
     change, start = scratch.reshape(2, BLOCK)
     with np.errstate(over="ignore", invalid="ignore"):  # the sum shows it

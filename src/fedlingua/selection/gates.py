@@ -1,6 +1,6 @@
 """Soft gates: the threshold of MetaSend (eq. 3) as a smooth function, for the backward pass alone.
 
-A tensor is sent or not, a step function of theta, which has no slope to learn from. Rounds select by the step; learning uses
+Whether a tensor is sent is a step function of theta, which has no slope to learn from. Rounds select by the step; learning uses
 the slope of a sigmoid of width tau. The paper gives no form for the step from L_val to phi (eq. 5); this one is ours.
 """
 

@@ -46,14 +46,14 @@ class Selection:
         return sum(count for (count,) in self.shapes_of(part))
 
     def count_of(self, number: int, part: str, first: int, last: int) -> int:
-        """Return how many numbers of the set's tensor `number` are sent; it has those from `first` up to `last` of its part."""
+        """Return how many numbers of the set's tensor `number` are sent; it spans those from `first` up to `last` of its part."""
         if self.numbers is not None:
             return int(np.count_nonzero(self.numbers[part][first:last]))
         assert self.tensors is not None
         return last - first if self.tensors[number] else 0
 
     def shapes_of(self, part: str) -> list[tuple[int, ...]]:
-        """Return for each tensor of a part the shape of what is sent: (how many numbers,)."""
+        """Return for each tensor of a part the shape of its selected numbers: (count,)."""
         places = [(number, *place) for number, place in enumerate(Joined({}, self.chosen).places) if place[0] == part]
         return [(self.count_of(*place),) for place in places]
 
@@ -72,7 +72,7 @@ class Selection:
 
     @property
     def share_of_tensors(self) -> float:
-        """Return the share of tensors of which anything is sent; 1 minus it is MetaSend's "tensor saving" (WWW 2024, §4.2).
+        """Return the share of tensors from which anything is sent; 1 minus it is MetaSend's "tensor saving" (WWW 2024, §4.2).
 
         For a selection of single numbers the journal's table III gives 1 minus the share of numbers under the same name.
         """
@@ -80,7 +80,7 @@ class Selection:
 
     @property
     def num_tensors(self) -> int:
-        """Return the number of tensors of which anything is sent."""
+        """Return the number of tensors from which anything is sent."""
         if self.tensors is not None:
             return int(np.count_nonzero(self.tensors))
         assert self.numbers is not None
@@ -124,7 +124,7 @@ def unpack_selected(
     """Return the update made from the wire's arrays, and the selection; a number that was not sent has the value in `sent`.
 
     sent: part -> what the site started from, as `joined.runs` gives it. A part that was sent whole shares the memory of
-    `arrays`, one of which nothing was sent may share that of `sent`. A selection of all numbers is returned as one of all
+    `arrays`; a part from which nothing was sent may share that of `sent`. A selection of all numbers is returned as one of all
     tensors. The numbers are not checked to be finite.
 
     Raises:

@@ -1,6 +1,6 @@
-"""The slope of the validation loss by MetaSend's threshold, dL_val / dtheta (the gradient of eq. 5), estimated in three ways.
+"""The slope of the validation loss with respect to MetaSend's threshold, dL_val / dtheta (eq. 5), estimated in three ways.
 
-Site k sends the tensors whose deviation lies on the right side of theta; for one that is not sent, the received one counts:
+Site k sends the tensors whose deviation lies on the right side of theta; a tensor that is not sent counts as it was received:
 
     W_s(l) = W_g(l) + sum_k w_k g_k(l) u_k(l)       u: W_k - W_g; w: weights inside a cluster; g: 1 where sent, else 0
 
@@ -12,7 +12,7 @@ With g as a soft gate (selection/gates.py) and L_val = sum_j v_j L_j over the si
   tensors on the others' loss is left out.
 - `cross`: as `own`, and the server computes the terms of other sites from projections P (`cross_slope`): for every tensor,
   sent or not, each site sends 16 numbers of its change and 16 of its gradient; E <P g, P u> = <g, u>. Nothing is sent down.
-- `loss`: only L_val travels, as in the journal. By theta it is a staircase, so the slope is that of its mean over thetas drawn
+- `loss`: only L_val travels, as in the journal. It is a step function of theta, so the slope is that of its mean over thetas drawn
   around mu (`score_slope`). Unbiased for that mean, and noisy: one draw a round.
 
 With the mean over senders only (`send.missing = "renormalise"`), a tensor that one site alone sends would count in full however
@@ -39,7 +39,7 @@ PROJECTED = 16
 def mean_over_sites(answers: Mapping[str, float], weights: Mapping[str, float]) -> float:
     """Return sum_j v_j answer_j of slopes or losses, with the answering sites' weights scaled to sum 1; NaN if none answered.
 
-    weights: site -> the weight of its dev text in L_val, over the whole federation. The sum is exact, so it has no order.
+    weights: site -> the weight of its dev text in L_val, over the whole federation. The sum is exact, so the order does not matter.
     """
     present = math.fsum(weights[site] for site in answers)
     if not present or not all(map(math.isfinite, answers.values())):
@@ -134,7 +134,7 @@ def bytes_slope(deviations: Mapping[str, Numbers], sizes: Numbers, theta: float,
     """Return d / d theta of the share of a site's numbers that soft gates let through, mean over sites.
 
     Times lambda, the weight on bytes, it is added to the slope of `own` and `cross`: L_val does not include what sending costs,
-    so theta may drift to where all is sent. With `loss`, lambda x the share sent is added to the loss.
+    so theta may drift until everything is sent. With `loss`, lambda x the share sent is added to the loss.
 
     Args:
         deviations: site -> (tensors,) of all tensors, sent or not; sizes: (tensors,), how many numbers each has.

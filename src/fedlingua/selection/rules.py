@@ -42,7 +42,7 @@ def top_k(new: NamedTensors, chosen: TensorSet, share: float = 0.5) -> Selection
     """Select the share of all numbers that is largest in magnitude (top-k in MetaSend's journal, §IV-D and V-A).
 
     Judges the model's numbers, not their changes. Selects exactly the share, halves rounded up; of numbers with the smallest
-    selected magnitude, the first: encoder, decoder, shared, each in joined order. NaN is sent, and so refused.
+    selected magnitude, the first: encoder, decoder, shared, each in joined order. NaN is selected, so that the server refuses it.
     """
     sizes = part_sizes(chosen)
     sent = np.zeros(sum(sizes.values()), np.bool_)

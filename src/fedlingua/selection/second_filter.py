@@ -3,7 +3,7 @@ the threshold selected, and decides which of them need not be sent after all.
 
 The journal gives the network's input and output, not how it learns. Here it learns as the threshold does, by a soft gate: in
 the backward pass a tensor's keep probability p is the gate, so dL_val / dp of tensor l is w_k <grad L_k, W_k(l) - W_g(l)>; each
-site computes its own terms. A price on numbers is added, since no loss alone would leave out what only costs bytes.
+site computes its own terms. A price on numbers is added, because by the loss alone no tensor would be left out to save bytes.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def keep_probability(network: Numbers, magnitudes: Numbers) -> Numbers:
 
 
 def network_gradient(network: Numbers, magnitudes: Numbers, slopes: Numbers) -> Numbers:
-    """Return the gradient of sum_l slopes(l) p(l) by the network's parameters, (SIZE,) float64. slopes: (tensors,), dL / dp."""
+    """Return the gradient of sum_l slopes(l) p(l) in the network's parameters, (SIZE,) float64. slopes: (tensors,), dL / dp."""
     inputs, hidden, outputs = _forward(network, magnitudes)
     keep = 1 / (1 + np.exp(-outputs))
     at_output = slopes * keep * (1 - keep)

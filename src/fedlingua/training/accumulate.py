@@ -21,9 +21,9 @@ Step = Sequence[Sequence[Example]]
 
 class StepGradient:
     """Adds the gradient of a step's mean loss to the parameters. The mean is over the tokens of the whole step, however its batches are
-    cut or shared among a process group. pass_tokens: The fixed cost of a pass through the model, in tokens; batches are cut into pieces
-    of similar length by it; 0: they are not cut. clipping: Makes it the noised mean of the sentences' clipped gradients, within its
-    `recording`; such a step may have no example.
+    cut or shared among a process group. pass_tokens: The fixed cost of a pass through the model, in tokens, by which batches are
+    cut into pieces of similar length; 0: they are not cut. clipping: Makes the gradient the noised mean of the sentences' clipped
+    gradients, within its `recording`; such a step may have no example.
 
     If a batch runs out of memory, it is halved and the step begins again. It is the same step except for dropout, which is drawn anew.
     From then on no batch has more padded tokens than that half.

@@ -1,7 +1,7 @@
 """The output head's cross-entropy, computed from all scores at once or in chunks of a few predicted tokens.
 
-Scores, (tokens, vocabulary), take most of a step's memory. The loss's gradient by the scores is their softmax minus the one-hot
-targets: a chunk's gradient by the head's input, (tokens, d), is computed right after its scores, which are then freed.
+Scores, (tokens, vocabulary), take most of a step's memory. The loss's gradient in the scores is their softmax minus the one-hot
+targets. So a chunk's gradient in the head's input, (tokens, d), is computed right after its scores, which are then freed.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Masked-language modelling as a task (Devlin et al. 2019): text as ids, masked anew at each draw, and its loss.
 
 A share of a sequence's pieces is to be predicted, at least one; 80 % of those are replaced by the mask, 10 % by any piece, and
-10 % stay unchanged. Text to measure has masks that depend on it alone, so all methods are measured on the same.
+10 % stay unchanged. In text to measure, masks depend only on the text, so all methods are measured on the same ones.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class MaskedBatch(Batch):
         return head, transformed, self.labels[asked]
 
     def predicted(self, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
-        """Return the scores of the masked positions alone, (positions, vocabulary), and the pieces to predict there."""
+        """Return the scores of the masked positions only, (positions, vocabulary), and the pieces to predict there."""
         head, hidden, targets = self.before_head(model)
         return head.scores(hidden), targets
 

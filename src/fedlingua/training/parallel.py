@@ -35,7 +35,7 @@ from fedlingua.training.optimizers import Numbers
 from fedlingua.training.process_group import DistributedGroup, ProcessGroup
 
 GRACE_S = 2.0
-"""Seconds that the other processes have to report after the first failure, since one of them may have caused it."""
+"""Seconds that the other processes have to report after the first failure, because one of them may be its cause."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def check_processes(settings: Settings) -> None:
 
 
 def train_in_processes(trainable: Trainable, job: Job, log: Path) -> LocalResult:
-    """Train in place as `train_locally` does, in the settings' number of processes. log: the file for what they print.
+    """Train in place as `train_locally` does, in the settings' number of processes. log: the file for their output.
 
     Raises:
         ConfigError: There are fewer GPUs than processes.

@@ -37,7 +37,7 @@ def chunk_size(asked: int, head_numbers: int, frozen: bool, device: str) -> int:
 
 
 def cut(lengths: Sequence[int], cost: int) -> Iterator[slice]:
-    """Cut examples, in order, into the runs with the least sum of padded tokens, plus `cost` for each run; of equal ones the fewest."""
+    """Cut examples, in order, into runs with the least sum of padded tokens plus `cost` per run; among equal sums, the fewest runs."""
     least, starts = [0], [0]
     for end in range(1, len(lengths) + 1):
         longest, best = 0, (0, 0)

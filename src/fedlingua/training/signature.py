@@ -52,7 +52,7 @@ def num_weights(adapter: BottleneckAdapter) -> int:
 
 
 def mean_gradient(model: PreTrainedModel, adapter: BottleneckAdapter, examples: Sequence[Example], codec: Codec) -> Array:
-    """Return the gradient of the mean loss a token (eq. 1) over all examples by the adapter's two weights: (2 x d x dim,)."""
+    """Return the gradient of the mean loss a token (eq. 1), over all examples, in the adapter's two weights: (2 x d x dim,)."""
     total, num_tokens = np.zeros(num_weights(adapter), np.float32), 0
     for batch in by_tokens(examples, BATCH_TOKENS, Random(0)):
         gradient, tokens = _gradient(model, adapter, batch, codec)
@@ -105,7 +105,7 @@ def random_projection(dimensions: int, size: int, seed: int) -> Array:
 
 
 def _gradient(model: PreTrainedModel, adapter: BottleneckAdapter, batch: Sequence[Example], codec: Codec) -> tuple[Array, int]:
-    """Return (gradient of nll_sum, number of target tokens) in the model's current mode, which stays as it is."""
+    """Return (gradient of nll_sum, number of target tokens) in the model's current mode, which is left unchanged."""
     weights = _weights(adapter)
     required = [weight.requires_grad for weight in weights]
     for weight in weights:

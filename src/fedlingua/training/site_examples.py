@@ -1,4 +1,4 @@
-"""Examples made of a site's text: sentence pairs or masked sequences; used wherever its model is trained or measured."""
+"""Examples from a site's text, sentence pairs or masked sequences; used wherever its model is trained or measured."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""COMET scores by unbabel-comet, whose dependencies exclude ours: in an environment of its own, as a process."""
+"""COMET scores by unbabel-comet. Its dependencies conflict with ours, so it runs as a process in its own environment."""

@@ -1,10 +1,10 @@
-"""The environment that unbabel-comet runs in: made on first use with venv and pip, and kept in the user's cache.
+"""The environment that unbabel-comet runs in. It is created on first use with venv and pip, in the user's cache.
 
-unbabel-comet 2.2 wants transformers < 5, protobuf < 5 and numpy < 2, so it can stand in no environment of ours. What makes one is a call
-of venv and two of pip. No tool on the index takes more off it than it brings: virtualenv would replace the one call; `pipx run` forgets
-an environment after 14 days, offers no API, and takes one index for all, where torch comes from its own; uv does not read pip's
-configuration, by which an institution says where packages come from; what `build` makes is gone at its end; nox and tox make those of a
-project's tests. None of them holds a lock against a second process, or says in our words what to do without a network.
+unbabel-comet 2.2 requires transformers < 5, protobuf < 5 and numpy < 2, so it cannot share our environment. One call of venv and two of
+pip create its own. No tool on the index would save more than it costs: virtualenv would replace the one call; `pipx run` forgets an
+environment after 14 days, has no API, and takes one index for all packages, while torch has its own; uv does not read pip's configuration,
+in which an institution names its package sources; `build` deletes its environments when it ends; nox and tox create those of a project's
+tests. None of them locks out a second process, or says in our words what to do without a network.
 """
 
 import shutil
@@ -20,25 +20,25 @@ from fedlingua.common.processes import last_lines
 
 VERSION = "2.2.7"
 REQUIREMENTS = (f"unbabel-comet=={VERSION}", "setuptools<81")
-"""setuptools: pytorch-lightning imports pkg_resources, which later ones have not."""
+"""setuptools: pytorch-lightning imports pkg_resources, which later versions lack."""
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 READY = "ready"
 
 
 def comet_python(say: Callable[[str], None]) -> Path:
-    """The Python that can import comet; its environment is made when it is not there, which takes a minute or two and 1.2 GB.
+    """Return the Python that can import comet. A missing environment is created, which takes a minute or two and 1.2 GB.
 
-    say: told before anything that takes long.
+    say: Called with a message before anything slow.
 
     Raises:
-        ConfigError: pip cannot make it, as without a network.
+        ConfigError: pip cannot create the environment, for example without a network.
     """
     directory = comet_directory()
     python = directory / "bin" / "python"
     if is_ready():
         return python
     with making(directory):
-        if is_ready():  # made by another process while this one waited
+        if is_ready():  # another process created it while this one waited
             return python
         say(f"making an environment for COMET in {directory}: once, about 1.2 GB")
         shutil.rmtree(directory, ignore_errors=True)
@@ -50,22 +50,22 @@ def comet_python(say: Callable[[str], None]) -> Path:
 
 
 def comet_directory() -> Path:
-    """Where the environment is, or will be."""
+    """Return where the environment is, or will be."""
     return cache_dir() / "comet" / f"{VERSION}-python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def is_ready() -> bool:
-    """Whether it is made."""
+    """Return whether the environment is complete."""
     return (comet_directory() / READY).is_file()
 
 
 def _install_torch(python: Path) -> None:
-    """The version that is ours, and where ours knows no GPU, the build without: the other has several GB of CUDA."""
-    import torch  # where no environment is to be made, nothing here needs it
+    """Install our version of torch. If ours has no GPU support, install the CPU build, which lacks several GB of CUDA."""
+    import torch  # needed only if an environment is created
 
     wanted = f"torch=={torch.__version__.partition('+')[0]}"
     if torch.version.cuda is None:
-        # An index that cannot be reached costs a few seconds, and what pip finds elsewhere serves.
+        # If this index cannot be reached, that costs a few seconds, and pip's own sources are used below.
         given = ["--retries", "0", "--timeout", "5", "--index-url", TORCH_CPU_INDEX, wanted]
         if subprocess.run([*_pip_install(python), *given], capture_output=True, check=False).returncode == 0:
             return

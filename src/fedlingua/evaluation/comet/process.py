@@ -1,10 +1,10 @@
-"""What runs in COMET's own environment, as a script: scores every text of a job as `comet-score` does, with one model for all.
+"""A script for COMET's own environment. It scores every text of a job as `comet-score` does, with one model for all.
 
     python process.py JOB.json RESULT.json
 
 JOB: {"model", "gpus", "batch_size", "texts": {name: {"src": [...], "mt": [...], "ref": [...]}}}; model: a checkpoint's path, or a name on
-the hub, which is fetched; without texts that is all. RESULT: {"checkpoint": its path, "scores": {name: [a number a sentence]}}. Each
-batch prints how many sentences are done so far. It imports nothing of ours. An error's exit status is 2 where the model could not be had.
+the hub, which is downloaded; a job without texts does only that. RESULT: {"checkpoint": its path, "scores": {name: [a score a sentence]}}.
+The script prints after each batch how many sentences are done, and imports nothing of ours. Exit status 2: the model is not available.
 """
 
 import json
@@ -51,7 +51,7 @@ def main(job_file: str, result_file: str) -> int:
 
 
 def count_sentences(model: Any) -> None:
-    """Print after each batch how many sentences are done."""
+    """Make the model print after each batch how many sentences are done."""
     step, done = model.predict_step, 0
 
     def counted(*arguments: Any, **named: Any) -> Any:

@@ -18,21 +18,21 @@ from fedlingua.evaluation.text_metrics import Counts, Translated
 
 DEFAULT_MODEL = "Unbabel/wmt22-comet-da"
 BATCH_SIZE = 16
-"""comet-score's."""
+"""comet-score's default."""
 PROCESS = Path(__file__).with_name("process.py")
 NO_MODEL = 2
-"""Exit status of the process: the model could not be had."""
+"""Exit status of the process if the model is not available."""
 
 
 @dataclass(frozen=True)
 class CometScores:
-    """segments: text -> a number a sentence, about 0 to 1. checkpoint: the first 48 bits of the sha256 of the model's file."""
+    """COMET's scores. segments: text -> a score per sentence, about 0 to 1. checkpoint: first 48 bits of the model file's sha256."""
 
     segments: Mapping[str, Sequence[float]]
     checkpoint: int
 
     def counts(self, name: str) -> Counts:
-        """(sentences, 2) of a text: the score and 1, so that a corpus's score is the share of their sums, the mean."""
+        """Return a text's counts, (sentences, 2): the score and 1. The quotient of their sums is the corpus's score, the mean."""
         scores = np.asarray(self.segments[name], dtype=np.float64)
         return np.stack([scores, np.ones(len(scores))], axis=1)
 
@@ -42,11 +42,11 @@ def comet_scores(
 ) -> CometScores:
     """Score texts with one model.
 
-    model: a checkpoint's path (.ckpt, with its hparams.yaml in the folder above), or a name on the hub; without an owner, Unbabel's.
-    say: told before anything that takes long; progress: (sentences done, of how many).
+    model: A checkpoint's path (.ckpt, with its hparams.yaml in the folder above), or a name on the hub (Unbabel's if it has no owner).
+    say: Called with a message before anything slow. progress: Called with (sentences done, sentences in total).
 
     Raises:
-        ConfigError: no such checkpoint, or neither the model nor the environment can be had here. RunError: it broke off.
+        ConfigError: There is no such checkpoint, or the model or the environment is not available. RunError: COMET failed.
     """
     total = sum(len(text.hypotheses) for text in texts.values())
     sides = {
@@ -59,25 +59,25 @@ def comet_scores(
 
 
 def check_comet(model: str, say: Callable[[str], None]) -> None:
-    """Make sure that COMET can score here, before anything else takes long: its environment is made, and its model fetched.
+    """Make sure that COMET can score here, before any slow work: create its environment, and download its model.
 
     Raises:
-        ConfigError: either cannot be had.
+        ConfigError: The environment or the model is not available.
     """
     _run(checked_model(model), {}, say, lambda done: None)
 
 
 def _run(model: str, texts: Mapping[str, Any], say: Callable[[str], None], progress: Callable[[int], None]) -> dict[str, Any]:
-    """A job of COMET's process, and its result. progress: told how many sentences are done."""
-    import torch  # a name or a checkpoint that is wrong is told without it
+    """Run a job in COMET's process and return its result. progress: Called with the number of sentences done."""
+    import torch  # slow to import; a wrong name or checkpoint is refused without it
 
     python = comet_python(say)
     job = {"model": model, "gpus": int(torch.cuda.is_available()), "batch_size": BATCH_SIZE, "texts": texts}
-    # The folder is for its owner alone: text stands in it.
+    # The folder is readable by its owner alone, since the job holds text.
     with tempfile.TemporaryDirectory(prefix="fedlingua-comet-") as folder:
         job_file, result_file, log = Path(folder) / "job.json", Path(folder) / "result.json", Path(folder) / "log"
         job_file.write_text(json.dumps(job), encoding="utf-8")
-        # Isolated: a PYTHONPATH, as Ray gives its workers one, would bring our libraries in.
+        # -I isolates the process: a PYTHONPATH, which Ray sets for its workers, would import our libraries.
         command = [str(python), "-I", str(PROCESS), str(job_file), str(result_file)]
         with (
             log.open("w") as errors,
@@ -98,12 +98,12 @@ def _run(model: str, texts: Mapping[str, Any], say: Callable[[str], None], progr
 
 
 def signature(model: str, checkpoint: int) -> str:
-    """How COMET measured: its version and precision, the model and its checkpoint, one reference."""
+    """Return COMET's signature: its version and precision, the model and its checkpoint, one reference."""
     return f"Comet{VERSION}|fp16|{Path(model).name if is_checkpoint(model) else model}:{checkpoint:012x}|r1"
 
 
 def is_checkpoint(model: str) -> bool:
-    """Whether a model is told by its file, and not by its name."""
+    """Return whether a model is given by its file, not by its name."""
     return model.endswith(".ckpt")
 
 
@@ -130,5 +130,5 @@ def _explain(code: int, model: str, reason: str) -> None:
             f"COMET model {model} is not on this machine and could not be fetched ({reason}); fetch it once where the hub can be "
             "reached, or give --model the path of a checkpoint (.ckpt)"
         )
-    # The last line of a traceback names no sentence: COMET raises none that quotes its input.
+    # The last line of a traceback holds no text of a site: no error of COMET quotes its input.
     raise RunError(f"COMET failed (exit status {code}): {reason}")

@@ -1,1 +1,1 @@
-"""How changes of tensors are made small for the way between server and site: codes, coder, error feedback. Pure functions."""
+"""Codes that shrink the changes of tensors on their way between server and site, with error feedback. Pure functions."""

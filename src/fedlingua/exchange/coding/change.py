@@ -1,4 +1,4 @@
-"""A part that the other side has, and what it becomes: the payload between them. Both sides make the same numbers of it."""
+"""Code the change from the part that the other side has to the new one. Both sides compute the same numbers from the payload."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from fedlingua.settings.codes import Code
 
 @dataclass(frozen=True)
 class Coded:
-    """payload: what travels; numbers: what the other side makes of it; residual: what is left for the next change. (n,) float32."""
+    """A coded change. payload: what travels. numbers, residual: the decoded part, and what the code left out, (n,) float32."""
 
     payload: bytes
     numbers: Numbers
@@ -22,16 +22,16 @@ class Coded:
 def encode_change(
     old: Numbers, new: Numbers, residual: Numbers | None, shapes: Shapes, code: Code, generator: np.random.Generator
 ) -> Coded:
-    """Code how a part goes from `old` to `new`; an exact code carries the new numbers themselves, which leave no residual.
+    """Code the change of a part from `old` to `new`. An exact code carries the new numbers themselves and leaves no residual.
 
-    For changes that add up, wanted = change + residual, and residual = wanted - C(wanted): Karimireddy et al. 2019, algorithm 2. Where
-    `old` is what the other side has, without a residual, `numbers` follow `new`: EF21, Richtárik et al. 2021, algorithm 1.
+    For changes that are added up: wanted = change + residual, next residual = wanted - C(wanted) (Karimireddy et al. 2019, algorithm 2).
+    If `old` is what the other side has, and no residual is given, `numbers` follow `new`: EF21 (Richtárik et al. 2021, algorithm 1).
 
     Args:
-        residual: Of the change before, stored by the caller; None: there is none yet.
+        residual: What the previous change left out, as the caller stored it; None: nothing yet.
 
     Raises:
-        ExchangeError: The residual is another tensor set's, or the numbers cannot be coded.
+        ExchangeError: The residual belongs to another tensor set, or the numbers cannot be coded.
     """
     wanted = new if code.is_exact else new - old
     if residual is not None and not code.is_exact:
@@ -44,13 +44,10 @@ def encode_change(
 
 
 def decode_change(old: Numbers, payload: Numbers, shapes: Shapes, code: Code) -> Numbers:
-    """Make the new part of the old one and a payload.
-
-    Args:
-        payload: As it came.
+    """Return the new part, given the old one and a received payload.
 
     Raises:
-        ExchangeError: It is not the bytes of a code, or not what this one makes of tensors of these shapes.
+        ExchangeError: The payload is not the bytes of a code, or not what this code makes of tensors of these shapes.
     """
     if payload.dtype != np.uint8 or payload.ndim != 1:
         raise ExchangeError(f"a change is {payload.dtype} {payload.shape}; wanted the bytes of a code, uint8 end to end")

@@ -1,9 +1,9 @@
-"""A part's change as a payload, and back: what lies end to end of encoder, decoder or what both share. Pure functions.
+"""Encode the change of a part (encoder, decoder or shared, its tensors end to end) as a payload, and decode it. Pure functions.
 
-A payload is a mark of its code and shapes, then float32 (none), the four bytes of all numbers one plane after the other
-(lossless), or levels: which tensors are not all 0, a scale for each of these, the places of their numbers that are not 0 if these
-are few, and the levels of these, or of all. With top the part is one tensor, 0 but for what is chosen; with rank a matrix is two,
-its factors. What a payload claims is held against the shapes, which both sides know, before memory is taken for it.
+A payload begins with a checksum of its code and shapes. Then follow float32 numbers (none), the four bytes of all numbers, one plane after
+the other (lossless), or levels: which tensors are not all 0, a scale for each of these, the places of their nonzero numbers if these are
+few, and the levels of those numbers, otherwise of all. `top` codes the part as one tensor that is 0 except for the chosen numbers; `rank`
+codes a matrix as two tensors, its factors. Claims of a payload are checked against the shapes before memory is allocated for them.
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.settings.codes import Code
 
 Shapes = Sequence[tuple[int, ...]]
-GREATEST = float(np.float32(1e30))  # magnitude that a scale may have
+GREATEST = float(np.float32(1e30))  # largest scale
 _BLOCK = 1 << 16
 _ITERATIONS, _SPARE_COLUMNS = 3, 4
 
 
 def generator_of(run_seed: int, round_number: int, site: str, part: str) -> np.random.Generator:
-    """What rounding draws from: the same for the same run, round, site and part."""
+    """Return the generator for random rounding; it draws the same for the same run, round, site and part."""
     digest = sha256(repr((run_seed, round_number, site, part)).encode()).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest)))
 
 
 def encode(change: Numbers, shapes: Shapes, code: Code, generator: np.random.Generator) -> bytes:
-    """Encode a part's change: (n,) float32, contiguous, its tensors end to end. shapes: of these, in order.
+    """Encode a part's change: (n,) float32, contiguous, its tensors end to end. shapes: the tensors' shapes, in order.
 
     Raises:
         ExchangeError: A number is NaN, infinite or, unless the code is none or lossless, over 1e30.
@@ -55,10 +55,10 @@ def encode(change: Numbers, shapes: Shapes, code: Code, generator: np.random.Gen
 
 
 def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
-    """(n,) float32, finite, the same bits on every machine: what a payload's code holds of the change.
+    """Return the change that a payload encodes: (n,) float32, finite, with the same bits on every machine.
 
     Raises:
-        ExchangeError: The payload is cut, longer, of another code, or not what its code makes of tensors of these shapes.
+        ExchangeError: The payload is cut, too long, of another code, or not what its code makes of tensors of these shapes.
     """
     mark, payload = entropy.split(payload, 4)
     if mark != _mark(shapes, code):
@@ -82,9 +82,9 @@ def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
 
 
 def factors(matrix: Numbers, rank: int, generator: np.random.Generator) -> list[Numbers]:
-    """[(m, rank), (n, rank)] float32, with a product close to the best of that rank: PowerSGD, Vogels et al. 2019, algorithm 1.
+    """Return [(m, rank), (n, rank)] float32, whose product is near the best of that rank: PowerSGD, Vogels et al. 2019, algorithm 1.
 
-    To need no state it starts at random, not from the last round, and so takes three iterations and four columns to spare.
+    It keeps no state: it starts at random, not from the last round's factors, and so needs three iterations and four spare columns.
     """
     scale = _magnitude(matrix) or 1.0
     right = generator.standard_normal((matrix.shape[1], min(rank + _SPARE_COLUMNS, *matrix.shape)), dtype=np.float32)
@@ -97,8 +97,8 @@ def factors(matrix: Numbers, rank: int, generator: np.random.Generator) -> list[
 
 
 def largest(pieces: Sequence[Numbers], count: int) -> Numbers:
-    """Ascending places of the `count` numbers of greatest magnitude in float32 arrays end to end, of equal ones the first."""
-    # Without the sign, bits ascend with the magnitude, and NaN is above all.
+    """Return the ascending places of the `count` largest magnitudes in float32 arrays end to end; of equal ones, the first."""
+    # Without the sign bit, float32 bits sort by magnitude, and NaN comes last.
     magnitudes = np.concatenate([piece.view(np.uint32) & np.uint32(0x7FFFFFFF) for piece in pieces])
     if count == 0:
         return np.empty(0, np.int64)
@@ -111,20 +111,20 @@ def largest(pieces: Sequence[Numbers], count: int) -> Numbers:
 def _encode_levels(
     tensors: Sequence[Numbers], code: Code, generator: np.random.Generator, places: Numbers | None = None, size: int = 0
 ) -> bytes:
-    """places: among `size`, of the numbers that are given as one tensor."""
+    """Encode tensors as levels. places: if the numbers are given as one tensor, their places among `size` numbers."""
     scales = np.array([_scale(tensor, code) for tensor in tensors], np.float32)
     held = [(tensor.ravel(), scale) for tensor, scale in zip(tensors, scales, strict=True) if scale > 0]
     blocks = ((tensor[start : start + _BLOCK], scale) for tensor, scale in held for start in range(0, tensor.size, _BLOCK))
     levels = np.concatenate([np.empty(0, np.int8), *(_rounded(block, scale, code, generator) for block, scale in blocks)])
     head = np.packbits(scales > 0).tobytes() + scales[scales > 0].tobytes()
-    # Where 0 is likely, Huffman's whole bits cost more than places do. Of signs, few 0 are worth none: they come out as +.
+    # If 0 is likely, places cost less than Huffman's whole bits. If only a few signs are 0, places do not pay: these decode as +.
     enough = (0.9 if code.bits == 1 else 0.5 if code.bits > 4 else 0.3) * levels.size
     size = size or levels.size
     if places is not None or np.count_nonzero(levels) < enough:
         nonzero = np.flatnonzero(levels)
         levels, places = levels[nonzero], nonzero if places is None else places[nonzero]
     symbols = (levels + np.int8(code.top_level)).view(np.uint8)
-    if levels.size < size or code.bits == 1:  # no 0 is among them
+    if levels.size < size or code.bits == 1:  # no symbol stands for 0
         symbols -= levels > 0
     head += entropy.encode_places(levels if places is None else places, size)
     return head + entropy.encode_symbols(symbols, code.bits)
@@ -165,14 +165,14 @@ def _decode_levels(payload: bytes, shapes: Shapes, code: Code) -> tuple[Numbers,
 
 
 def _rounded(numbers: Numbers, scale: np.float32, code: Code, generator: np.random.Generator) -> Numbers:
-    """int8 levels of numbers from -scale to scale; at random, a number is their mean (QSGD: Alistarh et al. 2017, §3.1)."""
+    """Return int8 levels of numbers from -scale to scale. Random rounding is unbiased (QSGD: Alistarh et al. 2017, §3.1)."""
     if code.bits == 1:
         return np.sign(numbers).astype(np.int8)
     levels = numbers / scale
     levels *= code.top_level
     if code.nearest:
         return np.rint(levels, out=levels).astype(np.int8)
-    # From the middle of each of 2^16 steps. PCG64's bits stay as they are; what a Generator makes of them may change with numpy.
+    # A draw is the middle of one of 2^16 steps. It uses PCG64's raw bits, because a Generator's methods may change with numpy.
     draws = generator.bit_generator.random_raw(-(-numbers.size // 4)).view(np.uint16)[: numbers.size]
     levels += (draws.astype(np.float32) + np.float32(0.5)) * np.float32(2**-16)
     return np.floor(levels, out=levels).astype(np.int8)
@@ -183,7 +183,7 @@ def _mark(shapes: Shapes, code: Code) -> bytes:
 
 
 def _scale(tensor: Numbers, code: Code) -> float:
-    """The greatest magnitude; of signs, the mean of those that are not 0: the least error (Karimireddy et al. 2019, §4)."""
+    """Return the largest magnitude; for signs the mean nonzero one, which has the least error (Karimireddy et al. 2019, §4)."""
     return (
         float(np.abs(tensor).sum(dtype=np.float64)) / max(1, np.flatnonzero(tensor).size)
         if code.bits == 1
@@ -192,7 +192,7 @@ def _scale(tensor: Numbers, code: Code) -> float:
 
 
 def _magnitude(numbers: Numbers) -> float:
-    """The greatest magnitude, without an array of all; NaN if there is one."""
+    """Return the largest magnitude, without an array of all magnitudes; NaN if any number is NaN."""
     return float(np.maximum(numbers.max(), -numbers.min())) if numbers.size else 0.0
 
 

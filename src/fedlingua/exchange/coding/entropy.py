@@ -1,10 +1,10 @@
-"""Symbols and places as few bytes, within a few hundredths of their entropy.
+"""Code symbols and places in few bytes, within a few hundredths of their entropy.
 
-As many symbols as fit are packed into a byte, and bytes Huffman-coded by zlib's deflate without its search for repetitions. Of 8 million
-normal numbers at 4 bits (entropy 2.54) that made 1.010 times the entropy, in 3.6 ns a number to encode and 1.7 to decode. zstandard's
-level 1 made 1.013 in 0.7 and 0.3 ns, but up to 1.2 where most symbols are 0; constriction's ANS 1.000 in 3.5 and 12 ns, all the time
-that decoding may take. zlib is in Python, and its streams claim no size: who reads one says how much may come out.
-What reads raises ExchangeError where bytes are missing, damaged, or not what was to come.
+As many symbols as fit are packed into a byte, and the bytes are Huffman-coded by zlib's deflate without its search for repetitions. For
+8 million normal numbers at 4 bits (entropy 2.54) this took 1.010 times the entropy, and 3.6 ns a number to encode, 1.7 to decode.
+zstandard's level 1 took 1.013 times, 0.7 and 0.3 ns, but up to 1.2 times if most symbols are 0. constriction's ANS took 1.000 times, 3.5
+and 12 ns, which is all the time that decoding may take. zlib comes with Python, and its streams claim no size: the reader sets the limit.
+Functions that decode raise ExchangeError if bytes are missing, damaged, or not as expected.
 """
 
 import zlib
@@ -16,17 +16,17 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
 
 _ESCAPE = 255
-_SYMBOLS_A_BYTE = (0, 8, 4, 2, 2, 1, 1, 1, 1)  # by their bits
+_SYMBOLS_A_BYTE = (0, 8, 4, 2, 2, 1, 1, 1, 1)  # by the bits of a symbol
 
 
 def deflate(numbers: Any) -> bytes:
-    """A contiguous array's bytes as one Huffman-coded stream, which says where it ends."""
+    """Return a contiguous array's bytes as one Huffman-coded stream, which marks its own end."""
     stream = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_HUFFMAN_ONLY)
     return stream.compress(numbers) + stream.flush()
 
 
 def inflate(payload: bytes, most: int, least: int) -> tuple[Numbers, bytes]:
-    """(A stream's bytes as uint8, what follows it), in no more memory than `most` bytes need. least: bytes that have to come."""
+    """Return (a stream's content as uint8, what follows it). It must have `least` to `most` bytes; memory is bounded by `most`."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         content = stream.decompress(payload, most + 1)
@@ -38,14 +38,14 @@ def inflate(payload: bytes, most: int, least: int) -> tuple[Numbers, bytes]:
 
 
 def split(payload: bytes, size: int) -> tuple[bytes, bytes]:
-    """A payload's first bytes, and what follows."""
+    """Return (the first `size` bytes of a payload, what follows)."""
     if len(payload) < size:
         raise ExchangeError(f"payload is cut: {len(payload)} bytes are left; wanted {size}")
     return payload[:size], payload[size:]
 
 
 def encode_symbols(symbols: Numbers, bits: int) -> bytes:
-    """(k,) uint8 as a stream, each below 2^bits."""
+    """Encode (k,) uint8 symbols, each below 2^bits, as a stream."""
     per_byte = _SYMBOLS_A_BYTE[bits]
     columns = np.zeros((-(-len(symbols) // per_byte), per_byte), np.uint8)
     columns.reshape(-1)[: len(symbols)] = symbols
@@ -57,7 +57,7 @@ def encode_symbols(symbols: Numbers, bits: int) -> bytes:
 
 
 def decode_symbols(payload: bytes, count: int, bits: int, alphabet: Numbers) -> tuple[Numbers, bytes]:
-    """(`count` of an alphabet, what follows)."""
+    """Return (`count` entries of the alphabet, what follows)."""
     per_byte = _SYMBOLS_A_BYTE[bits]
     size = -(-count // per_byte)
     packed, payload = inflate(payload, size, size)
@@ -71,15 +71,16 @@ def decode_symbols(payload: bytes, count: int, bits: int, alphabet: Numbers) -> 
 
 
 def encode_places(places: Numbers, size: int) -> bytes:
-    """(k,) ascending places below `size`: their count and, unless they are none or all, the gaps between them, which cannot descend.
+    """Encode (k,) ascending places below `size`: their count and, unless they are none or all, the gaps between them.
 
-    A gap's low bytes, if gaps are wide, travel as they are; what is above them as a byte in a stream, or more bytes where it is over 254.
+    Gaps always decode to ascending places. If gaps are wide, their low bytes travel as they are. The rest of each gap is one byte in a
+    stream, or several bytes if it is over 254.
     """
     count = len(places)
     start = count.to_bytes(4, "little")
     if count in (0, size):
         return start
-    low_bytes = ((size // count).bit_length() - 1) // 8  # what is above them is below 256 in the mean
+    low_bytes = ((size // count).bit_length() - 1) // 8  # the rest of a gap is below 256 on average
     gaps = (np.diff(places, prepend=-1) - 1).astype(np.uint32)
     high = gaps >> 8 * low_bytes
     escapes = high // _ESCAPE
@@ -89,7 +90,7 @@ def encode_places(places: Numbers, size: int) -> bytes:
 
 
 def decode_places(payload: bytes, size: int) -> tuple[Numbers | slice, int, bytes]:
-    """((k,) ascending places below `size`, or a slice of none or all; k; what follows)."""
+    """Return (places, k, what follows). places: (k,) ascending, below `size`; a slice if they are none or all."""
     start, payload = split(payload, 4)
     count = int.from_bytes(start, "little")
     if count > size:
