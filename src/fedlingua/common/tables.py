@@ -65,6 +65,14 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
         raise ConfigError("\n".join(mistakes))
 
 
+def flag(raw: Mapping[str, Any], key: str, where: str) -> bool:
+    """Return a key's value, false if it is missing; raise ConfigError for one that is neither true nor false."""
+    value = raw.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}: {key} = {value!r}; wanted true or false")
+    return value
+
+
 def count(value: Any, what: str) -> int:
     """Return a whole number, 0 or above; raise ConfigError for anything else."""
     if type(value) is not int or value < 0:

@@ -126,7 +126,7 @@ def _shared(
         if other == site or language not in whole[other]:
             continue
         train = sites[other]["train"][language]
-        shared = {part: stand_in(digests, whole[other][language] if part == ALL else train) for part, digests in own.items()}
+        shared = {part: np.isin(digests, whole[other][language] if part == ALL else train) for part, digests in own.items()}
         at[other] = {part: int(mask.sum()) for part, mask in shared.items()}
         anywhere = {part: anywhere[part] | mask for part, mask in shared.items()}
     return {
@@ -143,17 +143,8 @@ def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
         for split in JUDGED:
             for language, own in sites[site][split].items():
                 if language in sites[other]["train"]:
-                    leaking[site].append(own[stand_in(own, sites[other]["train"][language])])
+                    leaking[site].append(own[np.isin(own, sites[other]["train"][language])])
     return {site: np.unique(np.concatenate(digests)) for site, digests in leaking.items()}
-
-
-def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return a mask of shape (len(some),): which of `some` are among `others`."""
-    if not len(others):
-        return np.zeros(len(some), bool)
-    places = np.minimum(np.searchsorted(others, some), len(others) - 1)
-    among: np.ndarray[Any, np.dtype[np.bool_]] = others[places] == some
-    return among
 
 
 # --- Leaving out ----------------------------------------------------------------------------------------------------------------------

@@ -62,12 +62,9 @@ def script_share(sentence: str, language: str) -> float | None:
 @functools.cache
 def _only(script: str) -> frozenset[str]:
     """Return the characters of simplified Chinese that traditional Chinese lacks, or the reverse, by their character sets."""
-    return _character_set(script) - _character_set(_OTHER_CHINESE[script])
-
-
-def _character_set(script: str) -> frozenset[str]:
-    encoding = "gb2312" if script == "Hans" else "big5"
-    return frozenset(letter for letter in map(chr, range(0x4E00, 0xA000)) if letter.encode(encoding, "ignore"))
+    own, other = ("gb2312", "big5") if script == "Hans" else ("big5", "gb2312")
+    letters = map(chr, range(0x4E00, 0xA000))
+    return frozenset(letter for letter in letters if letter.encode(own, "ignore") and not letter.encode(other, "ignore"))
 
 
 @functools.cache

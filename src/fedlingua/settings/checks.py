@@ -14,7 +14,6 @@ from fedlingua.common.errors import ConfigError, all_at_once
 from fedlingua.common.languages import near_keys, nearest
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.methods import SMALL_SETS
-from fedlingua.settings.options import Option
 from fedlingua.settings.table import OLD_NAMES, OPTIONS
 
 _KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str: "text", bool: "true or false"}
@@ -45,19 +44,7 @@ def settings_from(run_config: Mapping[str, Any]) -> Settings:
 def _read(key: str, value: Any) -> tuple[str, Scalar]:
     """Check one key; return its attribute of `Settings` and its value."""
     refuse_unknown_key(key, value)
-    return OPTIONS[key].attribute, _checked(OPTIONS[key], value)
-
-
-def refuse_unknown_key(key: str, value: Any) -> None:
-    """Raise ConfigError for an unknown key; of a renamed key, the message gives the new name."""
-    if key in OLD_NAMES:
-        raise ConfigError(f"{key} = {value!r}: this key is called {OLD_NAMES[key]} now")
-    if key not in OPTIONS:
-        raise ConfigError(f"{key} = {value!r}: there is no such key{near_keys(key, OPTIONS)}; all: docs/options.md")
-
-
-def _checked(option: Option, value: Any) -> Scalar:
-    key = option.key
+    option = OPTIONS[key]
     if type(value) is int and option.value_type is float:
         value = float(value)
     if (got := type(value)) is not option.value_type:
@@ -74,8 +61,15 @@ def _checked(option: Option, value: Any) -> Scalar:
         raise ConfigError(f"{key} = {value!r} is too small; wanted {option.bounds}")
     if (option.most is not None and value > option.most) or (option.below is not None and value >= option.below):
         raise ConfigError(f"{key} = {value!r} is too large; wanted {option.bounds}")
-    result: Scalar = value
-    return result
+    return option.attribute, value
+
+
+def refuse_unknown_key(key: str, value: Any) -> None:
+    """Raise ConfigError for an unknown key; of a renamed key, the message gives the new name."""
+    if key in OLD_NAMES:
+        raise ConfigError(f"{key} = {value!r}: this key is called {OLD_NAMES[key]} now")
+    if key not in OPTIONS:
+        raise ConfigError(f"{key} = {value!r}: there is no such key{near_keys(key, OPTIONS)}; all: docs/options.md")
 
 
 def choices_of(key: str) -> tuple[str, ...]:

@@ -86,16 +86,21 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
     folder = how.to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{training.seed}"
     # Mistakes are refused before torch is imported or an encoder prepared; the text is read for that.
     check_new_folder(folder, "--to")
+    read_annotated(task, data, layout)
     if how.run:
         encoder_run(how.run, how.site)
-    else:
+        from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
+
+        encoder = encoder_directory(how.run, how.site)
+    else:  # a directory, or what a run's `backbone` may name
+        named = how.encoder or ""
         try:
-            known_backbone(how.encoder or "")
+            known_backbone(named)
+            make_built_in(named)
+            encoder = Path(named) if Path(named).is_dir() else backbone_directory(named)
         except BackboneError as error:
-            raise BackboneError(f"--encoder {how.encoder}: {error}") from error
-    read_annotated(task, data, layout)
+            raise BackboneError(f"--encoder {named}: {error}") from error
     from fedlingua.desk.finetuning import tasks
-    from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
 
     def report(epoch: "Epoch") -> None:
         console().print(
@@ -103,15 +108,6 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
             f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
         )
 
-    if how.run:
-        encoder = encoder_directory(how.run, how.site)
-    else:  # a directory, or what a run's `backbone` may name
-        named = how.encoder or ""
-        try:
-            make_built_in(named)
-            encoder = Path(named) if Path(named).is_dir() else backbone_directory(named)
-        except BackboneError as error:
-            raise BackboneError(f"--encoder {named}: {error}") from error
     where = tasks.Setting(
         encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout
     )

@@ -32,7 +32,7 @@ from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, refused_bundles, supernode_command
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
-from fedlingua.desk.deployment.worker import worker_of
+from fedlingua.desk.deployment.worker import SOCKET, worker_of
 from fedlingua.desk.translating.decoding import Search
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
@@ -261,12 +261,12 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     node = Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True)
     running = "this site is already running here; end the other `fedlingua site start` first"
     with RunFolder(site.state).held(running), worker_of(environment, site.home) as worker:
-        write_programs(programs, worker.socket if worker else None)
+        write_programs(programs, Path(worker.environment[SOCKET]) if worker else None)
         with node as supernode:
             say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
             while not supernode.stopped.wait(1.0):
-                if worker:
-                    worker.keep()
+                if worker and worker.ended:  # messages start programs of their own until it answers again
+                    worker.start()
                 if not supernode.ended:
                     continue
                 if not believed_there(supernode.printed()) or time.monotonic() > ends:
