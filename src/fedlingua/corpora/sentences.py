@@ -119,4 +119,5 @@ def _cuts(lengths: Sequence[int], most: int) -> list[int]:
 
 def _characters(sentence: str) -> list[str]:
     """Return the characters, each with its combining marks and with the space before it."""
-    return regex.findall(r" ?.\p{M}*", sentence)
+    characters: list[str] = regex.findall(r" ?.\p{M}*", sentence)
+    return characters
