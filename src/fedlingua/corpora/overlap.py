@@ -79,7 +79,7 @@ def key_check(key: bytes) -> str:
 def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, Digests]]:
     """Return the digests of the sentences of a site's texts, by split and language."""
     texts = list(texts)
-    languages = sorted({language for text in texts for language in (text.direction.source, text.direction.target)})
+    languages = sorted({language for text in texts for language in text.direction.sides})
     return {
         split: {
             language: np.unique(np.fromiter((digest(key, side) for side in _sides(texts, split, language)), DTYPE))
@@ -91,9 +91,8 @@ def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, D
 
 def _sides(texts: Iterable[SiteText], split: Split, language: str) -> Iterable[Side]:
     for text in texts:
-        sides = (text.direction.source, text.direction.target)
-        if language in sides:
-            place = sides.index(language)
+        if language in text.direction.sides:
+            place = text.direction.sides.index(language)
             yield from ((language, pair[place]) for pair in text.splits[split])
 
 
@@ -107,10 +106,8 @@ def shared_sentences(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, An
     language), each for `all`, train, dev and test. `all` counts matches in all of the other's text, a split those in its train.
     """
     whole = {
-        site: {
-            language: np.unique(np.concatenate([digests[split][language] for split in SPLITS])) for language in digests["train"]
-        }
-        for site, digests in sites.items()
+        site: {language: np.unique(np.concatenate([own[split][language] for split in SPLITS])) for language in own["train"]}
+        for site, own in sites.items()
     }
     return {site: {language: _shared(site, language, sites, whole) for language in whole[site]} for site in sites}
 
@@ -152,17 +149,15 @@ def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
 
 def without_leaks(text: SiteText, leaking: Digests, key: bytes) -> SiteText:
     """Return the text without the pairs of dev and test that have a side in `leaking`; these are counted as dropped."""
-    known, languages = set(leaking.tolist()), (text.direction.source, text.direction.target)
+    known = set(leaking.tolist())
 
     def leaks(pair: Pair) -> bool:
-        return any(digest(key, side) in known for side in zip(languages, pair, strict=True))
+        return any(digest(key, side) in known for side in zip(text.direction.sides, pair, strict=True))
 
-    left = {
-        split: [pair for pair in pairs if not leaks(pair)] if split in JUDGED else pairs for split, pairs in text.splits.items()
-    }
+    left = {split: [pair for pair in text.splits[split] if not leaks(pair)] for split in JUDGED}
     account = replace(text.account, dropped=dict(text.account.dropped))
     account.take_back(REASON, sum(len(text.splits[split]) - len(left[split]) for split in JUDGED))
-    return replace(text, account=account, splits=left)
+    return replace(text, account=account, splits={**text.splits, **left})
 
 
 def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Split, int]:

@@ -48,7 +48,7 @@ def read_register(entry: Mapping[str, Any], direction: Direction, where: str) ->
         raise ConfigError(
             f"{where}: phrasebook = {name!r} is not known{nearest(name, choices)}; choose one of {', '.join(choices)}"
         )
-    for code in (direction.source, direction.target):
+    for code in direction.sides:
         if code not in phrasebook.LANGUAGES:
             known = ", ".join(phrasebook.LANGUAGES)
             raise ConfigError(

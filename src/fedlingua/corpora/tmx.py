@@ -34,7 +34,7 @@ class TmxFile(Corpus[Pair]):
     direction: Direction
 
     def read(self) -> Iterator[Pair]:
-        for source, target in _sides(self.path, (self.direction.source, self.direction.target)):
+        for source, target in _sides(self.path, self.direction.sides):
             yield Pair(source or "", target or "")
 
 

@@ -205,10 +205,8 @@ def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) 
             value, low, high = attacks.auc(trials)
             figures.append(Figure("sentences by subspace", about, protection.name, "AUC", value, 0.5, low, high))
             if whole:
-                value, chance = np.mean(recalls, axis=0)
-                figures.append(
-                    Figure("tokens by subspace", about, protection.name, "recall = precision", float(value), float(chance))
-                )
+                value, chance = map(float, np.mean(recalls, axis=0))
+                figures.append(Figure("tokens by subspace", about, protection.name, "recall = precision", value, chance))
     return figures
 
 

@@ -181,7 +181,7 @@ def corpus_overlap(
 
 
 def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
-    account, sides = statistics.account, (corpus.parsed.source, corpus.parsed.target)
+    account, sides = statistics.account, corpus.parsed.sides
     console().print(f"{corpus.corpus}, {corpus.parsed}: ", end="")
     console().print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}")
     if account.dropped:

@@ -108,10 +108,8 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
             f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
         )
 
-    where = tasks.Setting(
-        encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout
-    )
-    result = tasks.finetune(task, where, training, report)
+    at = tasks.Setting(encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout)
+    result = tasks.finetune(task, at, training, report)
     console().print(f"epoch {result['best_epoch']} is the best on dev and is kept")
     for table in _score_tables(result):
         console().print(table)

@@ -120,9 +120,8 @@ def _write_parquet(pairs: Iterable[Pair], target: Target, asides: list[Path]) ->
     import pyarrow as pa  # takes a second to load
     from pyarrow import parquet
 
-    codes = (target.direction.source, target.direction.target)
+    codes, rest = target.direction.sides, iter(pairs)
     schema = pa.schema([(code, pa.string()) for code in codes])
-    rest = iter(pairs)
     with parquet.ParquetWriter(asides[0], schema) as writer:
         while rows := list(islice(rest, _ROWS)):
             columns = zip(codes, zip(*rows, strict=True), strict=True)
@@ -130,7 +129,7 @@ def _write_parquet(pairs: Iterable[Pair], target: Target, asides: list[Path]) ->
 
 
 def _write_tmx(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
-    codes = (target.direction.source, target.direction.target)
+    codes = target.direction.sides
     with text_file(asides[0], target.path) as stream:
         stream.write('<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n<header creationtool="fedlingua" ')
         stream.write('creationtoolversion="1" segtype="sentence" o-tmf="fedlingua" adminlang="en" datatype="plaintext" ')

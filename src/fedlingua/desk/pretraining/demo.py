@@ -90,16 +90,12 @@ def demo_encoder() -> Path:
 
             shutil.rmtree(directory, ignore_errors=True)
             text = phrasebook.base_corpus(ENCODER_SENTENCES, GRAMMAR_SEED)
-            pairs = {
-                Direction(code, code): [Pair(sentence, sentence) for sentence in sentences] for code, sentences in text.items()
-            }
-            train, dev = (
-                {d: held[part] for d, held in pairs.items()} for part in (slice(DEV_SENTENCES, None), slice(DEV_SENTENCES))
-            )
+            pairs = {Direction(code, code): [*map(Pair, sentences, sentences)] for code, sentences in text.items()}
+            train = {language: held[DEV_SENTENCES:] for language, held in pairs.items()}
+            dev = {language: held[:DEV_SENTENCES] for language, held in pairs.items()}
             around = replace(ALONE, note=to_stderr("demo encoder"))
-            pretrain(
-                partial(masked_material, train, dev, ENCODER_SIZE, ENCODER_TRAINING), ENCODER_TRAINING, directory, around=around
-            )
+            make = partial(masked_material, train, dev, ENCODER_SIZE, ENCODER_TRAINING)
+            pretrain(make, ENCODER_TRAINING, directory, around=around)
             made_by.write_text(demo_encoder_hash(), encoding="utf-8")
     return directory
 

@@ -156,9 +156,8 @@ def difference_plot(comparison: Comparison) -> go.Figure:
         differences = [beside.sites.get(row, beside.macro if row == "macro" else beside.pooled) for row in rows]
         known = [(row + offset, rows[row], each) for row, each in enumerate(differences) if each]
         _add_differences(figure, beside.run, place + 1, known, comparison)
-    _frame_rows(
-        figure, rows, len(comparison.beside), f"{comparison.metric.name} above {short(comparison.runs[0].name, LONGEST_RUN)}"
-    )
+    above = f"{comparison.metric.name} above {short(comparison.runs[0].name, LONGEST_RUN)}"
+    _frame_rows(figure, rows, len(comparison.beside), above)
     dotted(figure, x=0)
     return figure
 

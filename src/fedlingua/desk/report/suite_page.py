@@ -115,9 +115,8 @@ def macro_plot(result: SuiteTable) -> go.Figure:
     look: canvas.Look = {"size": 11, "color": canvas.UP, "error_x": error, "text": names}
     shown = [units.mean_and_sd(line.mean("macro"), line.sd) for line in lines]
     name = "mean ± sd" if any(line.seeds[1:] for line in lines) else "mean"
-    canvas.marks(
-        figure, [line.mean("macro") for line in lines], places, name, "%{text}<br>%{customdata}", customdata=shown, **look
-    )
+    means = [line.mean("macro") for line in lines]
+    canvas.marks(figure, means, places, name, "%{text}<br>%{customdata}", customdata=shown, **look)
     if paper := result.suite.get("paper"):
         of_paper = [paper["rows"].get(line.name, {}).get("macro") for line in lines]
         diamond = {"size": 11, "symbol": "diamond-open", "color": canvas.WORSE, "line": {"width": 2}}

@@ -250,7 +250,7 @@ def _answering(variant: TrainedModel) -> Answering:
 
 def _listed(models: Models, about: dict[str, Any], limits: Limits) -> ModelList:
     directions = [] if models.run.why_no_direction else models.directions()
-    used = {code for each in (*directions, *models.sites.values()) for code in (each.direction.source, each.direction.target)}
+    used = {code for each in (*directions, *models.sites.values()) for code in each.direction.sides}
     return ModelList(
         run=about,
         sites=[_answering(variant).model_copy(update={"site": site}) for site, variant in models.sites.items()],

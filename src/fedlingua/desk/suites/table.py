@@ -216,14 +216,12 @@ class SuiteTable:
         Accuracy: The share of masked pieces that were guessed, in %. Parts: The mean perplexity over four parts of each text, and its
         sample standard deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
         """
-        lines, scale = self.lines, ACCURACY.scale
-        columns = {
-            f"{ACCURACY_OF}{site}": [_mean(line.values(ACCURACY.key, site), scale) for line in lines] for site in self.sites
-        }
-        columns[MACRO_ACCURACY] = [_mean(line.values(f"macro_{ACCURACY.key}"), scale) for line in lines]
+        lines, key, scale = self.lines, ACCURACY.key, ACCURACY.scale
+        columns = {f"{ACCURACY_OF}{site}": [_mean(line.values(key, site), scale) for line in lines] for site in self.sites}
+        columns[MACRO_ACCURACY] = [_mean(line.values(f"macro_{key}"), scale) for line in lines]
         for site in self.sites:
-            for before, key in ((PARTS_OF, "perplexity_of_parts"), (PARTS_SD_OF, "perplexity_of_parts_sd")):
-                columns[f"{before}{site}"] = [_mean(line.values(key, site)) for line in lines]
+            for before, parts in ((PARTS_OF, "perplexity_of_parts"), (PARTS_SD_OF, "perplexity_of_parts_sd")):
+                columns[f"{before}{site}"] = [_mean(line.values(parts, site)) for line in lines]
         return columns
 
     @property
