@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from fedlingua.common.errors import ConfigError, all_at_once
-from fedlingua.common.languages import near_keys, nearest
+from fedlingua.common.languages import near_keys
+from fedlingua.common.tables import check_choice
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.methods import SMALL_SETS
 from fedlingua.settings.table import OLD_NAMES, OPTIONS
@@ -52,9 +53,8 @@ def _read(key: str, value: Any) -> tuple[str, Scalar]:
         raise ConfigError(f"{key} = {value!r} is of type {got.__name__}; wanted {wanted}")
     if option.check:
         option.check(value)
-    elif option.choices and value not in option.choices:
-        choices = ", ".join(option.choices)
-        raise ConfigError(f"{key} = {value!r} is not known{nearest(value, option.choices)}; choose one of {choices}")
+    elif option.choices:
+        check_choice(value, option.choices, f"{key} =")
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key} = {value!r}; wanted a finite number")
     if (option.least is not None and value < option.least) or (option.above is not None and value <= option.above):

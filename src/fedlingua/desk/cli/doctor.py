@@ -20,12 +20,11 @@ PROGRAMS = ("flwr", "flower-superlink", "flower-supernode")
 @commands.command(epilog=example("fedlingua doctor"))
 def doctor() -> Answer:
     """Check this machine: versions, GPU, memory, disk, Flower, ports and extras. Uses no network and changes nothing."""
-    checks = [show_result(result) for result in check_machine()]
-    if wrong := sum(not each["good"] for each in checks):
-        raise DeploymentError(
-            f"{wrong} of {len(checks)} checks failed; the lines above say what to do", answer={"checks": checks}
-        )
-    return {"checks": checks}
+    answer = {"checks": [show_result(result) for result in check_machine()]}
+    good = [each["good"] for each in answer["checks"]]
+    if not all(good):
+        raise DeploymentError(f"{good.count(False)} of {len(good)} checks failed; the lines above say what to do", answer=answer)
+    return answer
 
 
 def check_machine() -> Iterator[CheckResult]:

@@ -23,13 +23,9 @@ from fedlingua.settings.pretraining import EncoderSettings, PretrainSettings, de
 from fedlingua_demo import phrasebook
 
 SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)
-TRAINING = PretrainSettings(
-    steps=1500, tokens_per_batch=2500, learning_rate=4e-3, warmup_steps=200, label_smoothing=0.1, max_tokens=64, threads=2
-)
+TRAINING = PretrainSettings(steps=1500, tokens_per_batch=2500, learning_rate=4e-3, warmup_steps=200, max_tokens=64)
 ENCODER_SIZE = EncoderSize(d_model=96, layers=2, heads=4, ffn_dim=192, vocab_size=1200, dropout=0.0)
-ENCODER_TRAINING = EncoderSettings(
-    steps=600, tokens_per_batch=2000, learning_rate=3e-3, warmup_steps=60, max_tokens=64, threads=2
-)
+ENCODER_TRAINING = EncoderSettings(steps=600, tokens_per_batch=2000, learning_rate=3e-3, warmup_steps=60, max_tokens=64)
 SENTENCES, ENCODER_SENTENCES, DEV_SENTENCES, GRAMMAR_SEED = 6000, 3000, 40, 1
 
 

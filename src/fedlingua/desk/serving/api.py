@@ -209,10 +209,8 @@ def _variant(asked: Asked, models: Models) -> TrainedModel:
     if asked.site is not None:
         if asked.source is not None or asked.target is not None:
             raise _no(422, "got site, and source or target; wanted either a site, or both languages")
-        if asked.site not in models.run.sites:
-            raise _no(
-                404, f"no site {asked.site!r}{nearest(asked.site, models.run.sites)}; there are {', '.join(models.run.sites)}"
-            )
+        if asked.site not in (sites := models.run.sites):
+            raise _no(404, f"no site {asked.site!r}{nearest(asked.site, sites)}; there are {', '.join(sites)}")
         if asked.site not in models.sites:
             raise _no(404, f"what {asked.site} trained lies with the site itself; here are {', '.join(models.sites) or 'none'}")
         return models.sites[asked.site]
