@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import regex
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -39,6 +40,7 @@ ALL = "all"
 """Key in counts of shared sentences: all splits of a site together."""
 LEAKS_FILE = "leaks.safetensors"
 """File in a site's folder of a run with the digests of its leaking sentences, written after the comparison."""
+_OUTER = regex.compile(r"^[ \p{P}]+|[ \p{P}]+$")
 _PERSON = b"overlap 1"
 """Version of normalising and hashing, mixed into each hash; digests of different versions never match."""
 
@@ -52,16 +54,7 @@ def normalised(sentence: str) -> str:
     folded = sentence.casefold()
     # Case folding can decompose letters.
     words = " ".join((folded if folded.isascii() else unicodedata.normalize("NFKC", folded)).split())
-    start, end = 0, len(words)
-    while start < end and _is_outer(words[start]):
-        start += 1
-    while start < end and _is_outer(words[end - 1]):
-        end -= 1
-    return words[start:end] or words
-
-
-def _is_outer(letter: str) -> bool:
-    return letter == " " or (not letter.isalnum() and unicodedata.category(letter).startswith("P"))
+    return _OUTER.sub("", words) or words
 
 
 def digest(key: bytes, side: Side) -> int:

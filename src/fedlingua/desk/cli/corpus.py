@@ -141,11 +141,10 @@ def corpus_split(
     pairs = list(clean(read, direction, cleaned, account, name))
     account.check(name)
     parts = split_sites({name: (direction, pairs)}, rules)[name]
-    counts = {split: len(parts[split]) for split in SPLITS}
-    if missing := [split for split in SPLITS if not parts[split]]:
-        sizes = ", ".join(f"{split} {count}" for split, count in counts.items())
-        raise CorpusError(f"{name}: no {missing[0]} sentence is left ({sizes}); give more text, or other --shares")
     splits, note = {split: parts[split] for split in SPLITS}, "in train: pairs with a sentence that train has too"
+    if missing := [split for split in SPLITS if not parts[split]]:
+        sizes = ", ".join(f"{split} {len(part)}" for split, part in splits.items())
+        raise CorpusError(f"{name}: no {missing[0]} sentence is left ({sizes}); give more text, or other --shares")
     made = gathered(name, key, False, {direction: splits}, {direction: [Path(name)]}, {direction: account}, note)
     prepared = replace(made, account={"mode": mode, "key": key, "directions": made.account["directions"]})
     write_splits(prepared.splits, prepared.account, to)

@@ -14,7 +14,6 @@ from fedlingua.desk.doctor import machine, requirements
 from fedlingua.evaluation.comet.environment import VERSION, comet_directory, is_ready
 
 commands = Commands()
-PROGRAMS = ("flwr", "flower-superlink", "flower-supernode")
 
 
 @commands.command(epilog=example("fedlingua doctor"))
@@ -57,7 +56,7 @@ def check_machine() -> Iterator[CheckResult]:
 
 
 def _flower() -> str:
-    programs = [program(name) for name in PROGRAMS]
+    programs = [program(name) for name in ("flwr", "flower-superlink", "flower-supernode")]
     return f"{', '.join(programs)}; each run has a FLWR_HOME of its own, and ~/.flwr stays as it is"
 
 

@@ -174,9 +174,8 @@ def site_approve(
             from fedlingua.privacy.roster import members_hash
 
             for each in read.sites:
-                say(
-                    f"  - secure sums with {each.name}, key {key_fingerprint(each.public_key)}; compare it with what its owner says"
-                )
+                key = key_fingerprint(each.public_key)
+                say(f"  - secure sums with {each.name}, key {key}; compare it with what its owner says")
             hashes["roster"] = members_hash({each.name: each.public_key for each in read.sites})
         if not yes:
             confirm("May this run here?", abort=True, err=True)
