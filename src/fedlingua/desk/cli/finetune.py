@@ -84,16 +84,17 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
     folder = how.to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{training.seed}"
     # Mistakes are refused before torch is imported or an encoder prepared; the text is read for that.
     check_new_folder(folder, "--to")
-    read_annotated(task, data, layout)
+    named = how.encoder or ""
     if how.run:
         encoder_run(how.run, how.site)
+        read_annotated(task, data, layout)
         from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
 
         encoder = encoder_directory(how.run, how.site)
     else:  # a directory, or what a run's `backbone` may name
-        named = how.encoder or ""
         try:
             known_backbone(named)
+            read_annotated(task, data, layout)
             make_built_in(named)
             encoder = Path(named) if Path(named).is_dir() else backbone_directory(named)
         except BackboneError as error:
