@@ -62,8 +62,11 @@ def replace_text(file: Path, text: str) -> None:
     """Write a file atomically: under another name, then renamed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
-    _write_to_disk(aside, text)
-    os.replace(aside, file)
+    try:
+        _write_to_disk(aside, text)
+        os.replace(aside, file)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _write_to_disk(file: Path, text: str) -> None:

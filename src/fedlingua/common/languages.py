@@ -64,6 +64,11 @@ class Direction:
         return self.source == self.target
 
     @property
+    def sides(self) -> tuple[str, str]:
+        """The source and the target language."""
+        return self.source, self.target
+
+    @property
     def reverse(self) -> "Direction":
         """The direction from target to source."""
         return Direction(self.target, self.source)

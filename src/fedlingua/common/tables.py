@@ -1,7 +1,7 @@
 """Read tables of a TOML file into dataclasses and check their keys. Every error names its place in the file."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, get_args
 
@@ -40,10 +40,8 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
                 f"{where}: {key} = {value!r} is of type {type(value).__name__}; wanted {_WANTED.get(wanted, wanted)}"
             )
         choices = get_args(fields[key].type) if wanted == "str" else ()
-        if choices and value not in choices:
-            raise ConfigError(
-                f"{where}: {key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}"
-            )
+        if choices:
+            check_choice(value, choices, f"{where}: {key} =")
         return value
 
     values = all_at_once(partial(read, *each) for each in raw.items())
@@ -63,6 +61,20 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
     if unknown:
         mistakes = [f"{where}: {key} = {value!r}: there is no such key{near_keys(key, known)}" for key, value in unknown.items()]
         raise ConfigError("\n".join(mistakes))
+
+
+def check_choice(value: str, choices: Iterable[str], what: str) -> None:
+    """Raise ConfigError, which lists the choices, for a value that is none of them. what: its place, such as "corpus"."""
+    if value not in (names := list(choices)):
+        raise ConfigError(f"{what} {value!r} is not known{nearest(value, names)}; choose one of {', '.join(names)}")
+
+
+def flag(raw: Mapping[str, Any], key: str, where: str) -> bool:
+    """Return a key's value, false if it is missing; raise ConfigError for one that is neither true nor false."""
+    value = raw.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}: {key} = {value!r}; wanted true or false")
+    return value
 
 
 def count(value: Any, what: str) -> int:

@@ -11,6 +11,11 @@ def score(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}"
 
 
+def mean_and_sd(mean: float | None, sd: float | None = None) -> str:
+    """Format a mean score, with its standard deviation if there is one."""
+    return score(mean) + ("" if sd is None else f" ± {score(sd)}")
+
+
 def gain(value: float | None) -> str:
     """Format a difference of scores with its sign; one that rounds to zero reads +0.00, never -0.00."""
     return NOTHING if value is None else f"{round(value, 2) + 0.0:+.2f}"

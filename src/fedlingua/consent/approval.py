@@ -59,10 +59,8 @@ def private_words(settings: Settings) -> str:
     )
 
 
-def _other(values: Mapping[str, object], defaults: Mapping[str, object]) -> str:
-    other = [
-        f"{key} = {value!r}" for key, value in values.items() if value != defaults[key] and key not in CHANGES_WITHOUT_ASKING
-    ]
+def _other(values: Mapping[str, object], usual: Mapping[str, object]) -> str:
+    other = [f"{key} = {value!r}" for key, value in values.items() if value != usual[key] and key not in CHANGES_WITHOUT_ASKING]
     return ", ".join(other) or "none"
 
 
@@ -128,11 +126,8 @@ def _update(settings: Settings, outline: Outline | None) -> str:
         return f"no tensors under {settings.method}"
     what = "the tensors that travel"
     if outline:
-        chosen = outline.tensor_set
-        size = (
-            f"{len(chosen.specs)} tensors, {chosen.num_parameters} numbers of 4 bytes, {4 * chosen.num_parameters / 1e6:.2f} MB"
-        )
-        what += f" ({size})"
+        specs, number = outline.tensor_set.specs, outline.tensor_set.num_parameters
+        what += f" ({len(specs)} tensors, {number} numbers of 4 bytes, {4 * number / 1e6:.2f} MB)"
     if settings.selected_by != "all":
         what = f"of {what} what {settings.selected_by} takes, and which that is"
         if settings.by_deviation and not settings.learns_threshold:

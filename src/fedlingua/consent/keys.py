@@ -6,17 +6,10 @@ import os
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_public_key,
-    load_ssh_private_key,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedlingua.common.errors import ConfigError
 
@@ -37,9 +30,10 @@ def make_key(file: Path) -> str:
         if path.exists():
             raise ConfigError(f"{path} already exists and may be in use; give another file, or move it away")
     key = ec.generate_private_key(ec.SECP384R1())
-    line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_private(file, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    form, encryption = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    write_private(file, key.private_bytes(Encoding.PEM, form, encryption))
+    line = public_line(file)
     public_file.write_text(line + "\n", encoding="ascii")
     return line
 
@@ -47,15 +41,15 @@ def make_key(file: Path) -> str:
 def public_line(file: Path) -> str:
     """Return the public key of a private key's file as one OpenSSH line; raise ConfigError if it holds no private key."""
     try:
-        key = load_ssh_private_key(file.read_bytes(), None)
+        key = serialization.load_ssh_private_key(file.read_bytes(), None)
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{file} holds no private key in OpenSSH's form; `fedlingua site init` makes one") from error
-    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return key.public_key().public_bytes(Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
 
 
 def sign(file: Path, message: bytes) -> bytes:
     """Return the signature of a private key's file under a message: ECDSA with SHA-256."""
-    key = load_ssh_private_key(file.read_bytes(), None)
+    key = serialization.load_ssh_private_key(file.read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)  # `make_key` makes no other, and Flower accepts none
     return key.sign(message, ec.ECDSA(SHA256()))
 
@@ -94,7 +88,7 @@ def read_public_key(text: str, where: str) -> ec.EllipticCurvePublicKey:
         got = f"a key of type {kind}" if kind.startswith(("ssh-", "sk-", "ecdsa-")) else "no OpenSSH public key"
         raise ConfigError(f"{where}: got {got}; {wanted}")
     try:
-        key = load_ssh_public_key(line.encode())
+        key = serialization.load_ssh_public_key(line.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{where}: the key is damaged ({error}); {wanted}. Copy it again, whole") from error
     assert isinstance(key, ec.EllipticCurvePublicKey)  # its type was read off the line, and the parser compares the two
@@ -103,9 +97,10 @@ def read_public_key(text: str, where: str) -> ec.EllipticCurvePublicKey:
 
 def same_key(text: str, stored: bytes) -> bool:
     """Return whether `stored` (OpenSSH, or PEM as in Flower's NodeInfo) is the key of an OpenSSH line; False if unreadable."""
+    is_pem = stored.lstrip().startswith(b"-----")
     try:
         line_key = read_public_key(text, "")
-        stored_key = load_pem_public_key(stored) if stored.lstrip().startswith(b"-----") else load_ssh_public_key(stored)
+        stored_key = serialization.load_pem_public_key(stored) if is_pem else serialization.load_ssh_public_key(stored)
     except (ConfigError, ValueError, UnsupportedAlgorithm):
         return False
     return isinstance(stored_key, ec.EllipticCurvePublicKey) and stored_key.public_numbers() == line_key.public_numbers()

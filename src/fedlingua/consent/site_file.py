@@ -13,7 +13,7 @@ import tomli_w
 from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.common.errors import ConfigError, ExchangeError, all_at_once
 from fedlingua.common.files import read_toml
-from fedlingua.common.tables import count, fill, refuse_unknown, table
+from fedlingua.common.tables import count, fill, flag, refuse_unknown, table
 from fedlingua.consent.ledger import Ledger
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.corpora.formats import formats_of, listed
@@ -23,18 +23,7 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
 
 _TABLES = {"site", "text", "server", "node", "limits", "backbones"}
-_OF_A_NODE = {
-    "key",
-    "state",
-    "home",
-    "device",
-    "processes",
-    "methods",
-    "raw-gradients",
-    "max-epsilon",
-    "max-delta",
-    "overlap-key",
-}
+_NODE = {"key", "state", "home", "device", "processes", "methods", "raw-gradients", "max-epsilon", "max-delta", "overlap-key"}
 
 SITE_FILE = "site-file"
 """Key of a SuperNode's --node-config: the path of its site's file."""
@@ -131,7 +120,7 @@ def read_site_file(path: Path) -> SiteFile:
     checks: list[Callable[[], Any]] = [
         lambda: refuse_unknown(raw, _TABLES, path.name),
         lambda: refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]"),
-        lambda: refuse_unknown(node, _OF_A_NODE, f"{path.name} [node]"),
+        lambda: refuse_unknown(node, _NODE, f"{path.name} [node]"),
         lambda: fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]"),
         lambda: fill(SiteLimits, given, f"{path.name} [limits]"),
         *(partial(read_site, entry, number, path.name, folder) for number, entry in enumerate(entries, start=1)),
@@ -146,7 +135,7 @@ def read_site_file(path: Path) -> SiteFile:
             raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of {listed(formats_of(site.direction))}")
         if names.count(site.name) > 1:
             raise ConfigError(f"{path.name}: {names.count(site.name)} sites have the name {site.name!r}; give each its own")
-    address, insecure = server.get("address", ""), _flag(server, "insecure", f"{path.name} [server]")
+    address, insecure = server.get("address", ""), flag(server, "insecure", f"{path.name} [server]")
     check_address(address, f"{path.name} [server]: address =")
     if node.get("device", "") not in ("", "cpu", "cuda"):
         raise ConfigError(f"{path.name} [node]: device = {node['device']!r}; choose cpu or cuda, or leave it to the run")
@@ -162,7 +151,7 @@ def read_site_file(path: Path) -> SiteFile:
         device=str(node.get("device", "")),
         processes=count(node.get("processes", 0), f"{path.name} [node]: processes"),
         limits=limits,
-        raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
+        raw_gradients=flag(node, "raw-gradients", f"{path.name} [node]"),
         max_epsilon=_number(node, "max-epsilon", 10.0, (0.0, math.inf), path.name),
         max_delta=_number(node, "max-delta", 1e-5, (1e-12, 0.01), path.name),
         overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
@@ -180,13 +169,6 @@ def check_address(address: Any, where: str) -> None:
 def site_table(entry: Mapping[str, Any]) -> str:
     """Format one [[site]] table as TOML text."""
     return f"[[site]]\n{tomli_w.dumps(entry)}"
-
-
-def _flag(raw: Mapping[str, Any], key: str, where: str) -> bool:
-    value = raw.get(key, False)
-    if not isinstance(value, bool):
-        raise ConfigError(f"{where}: {key} = {value!r}; wanted true or false")
-    return value
 
 
 def _number(node: Mapping[str, Any], key: str, default: float, bounds: tuple[float, float], where: str) -> float:

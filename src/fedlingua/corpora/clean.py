@@ -183,7 +183,7 @@ def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
     """Return why the rules that look at one stripped pair alone drop it; None if they keep it."""
     if not pair.source or not pair.target:
         return "empty"
-    lengths = [length(pair.source, direction.source), length(pair.target, direction.target)]
+    lengths = [*map(length, pair, direction.sides)]
     if min(lengths) < rules.min_words:
         return "too-short"
     if rules.max_words and max(lengths) > rules.max_words:
@@ -207,12 +207,11 @@ def _has_control_character(sentence: str) -> bool:
 
 
 def _other_language(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
-    sides = ((pair.source, direction.source), (pair.target, direction.target))
     if rules.min_script_share:
-        shares = (script_share(*side) for side in sides)
+        shares = map(script_share, pair, direction.sides)
         if any(share is not None and share < rules.min_script_share for share in shares):
             return "script"
-    if rules.identify_language and any(other_language(*side) for side in sides):
+    if rules.identify_language and any(map(other_language, pair, direction.sides)):
         return "language"
     return None
 

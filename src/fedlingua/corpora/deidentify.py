@@ -7,7 +7,6 @@ The hook must be deterministic, because every process reads the documents anew.
 
 import contextlib
 import ctypes
-import functools
 import importlib
 import logging
 import os
@@ -166,6 +165,8 @@ class _Silence:
 
 
 _unheard = _Silence()
+_OWN_SYMBOLS = ctypes.CDLL(None)
+"""This process's own C library."""
 
 
 def _silenced() -> contextlib.ExitStack:
@@ -195,10 +196,4 @@ def _flush(streams: Iterable[TextIO | None]) -> None:
             if stream is not None:
                 stream.flush()
     with contextlib.suppress(OSError, AttributeError):
-        _own_symbols().fflush(None)
-
-
-@functools.cache
-def _own_symbols() -> ctypes.CDLL:
-    """Return this process's own C library; cached, since every document needs it twice."""
-    return ctypes.CDLL(None)
+        _OWN_SYMBOLS.fflush(None)

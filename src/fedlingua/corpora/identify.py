@@ -22,9 +22,8 @@ def check_columns(pairs: Sequence[tuple[str, str]], direction: Direction, where:
     Raises:
         CorpusError: the columns are swapped. Begins with `where`.
     """
-    some, sides = pairs[:: max(1, len(pairs) // LOOKED_AT)][:LOOKED_AT], (direction.source, direction.target)
-    turned = (direction.target, direction.source)
-    swapped = sum(all(map(_is_rather, pair, turned, sides)) for pair in some) / max(1, len(some))
+    some, sides = pairs[:: max(1, len(pairs) // LOOKED_AT)][:LOOKED_AT], direction.sides
+    swapped = sum(all(map(_is_rather, pair, direction.reverse.sides, sides)) for pair in some) / max(1, len(some))
     if swapped > 0.5:
         raise CorpusError(
             f"{where}: the columns are swapped: in {swapped:.0%} of {len(some)} pairs the {sides[0]} text is "

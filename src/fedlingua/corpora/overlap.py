@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import regex
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -39,6 +40,7 @@ ALL = "all"
 """Key in counts of shared sentences: all splits of a site together."""
 LEAKS_FILE = "leaks.safetensors"
 """File in a site's folder of a run with the digests of its leaking sentences, written after the comparison."""
+_OUTER = regex.compile(r"^[ \p{P}]+|[ \p{P}]+$")
 _PERSON = b"overlap 1"
 """Version of normalising and hashing, mixed into each hash; digests of different versions never match."""
 
@@ -52,16 +54,7 @@ def normalised(sentence: str) -> str:
     folded = sentence.casefold()
     # Case folding can decompose letters.
     words = " ".join((folded if folded.isascii() else unicodedata.normalize("NFKC", folded)).split())
-    start, end = 0, len(words)
-    while start < end and _is_outer(words[start]):
-        start += 1
-    while start < end and _is_outer(words[end - 1]):
-        end -= 1
-    return words[start:end] or words
-
-
-def _is_outer(letter: str) -> bool:
-    return letter == " " or (not letter.isalnum() and unicodedata.category(letter).startswith("P"))
+    return _OUTER.sub("", words) or words
 
 
 def digest(key: bytes, side: Side) -> int:
@@ -79,7 +72,7 @@ def key_check(key: bytes) -> str:
 def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, Digests]]:
     """Return the digests of the sentences of a site's texts, by split and language."""
     texts = list(texts)
-    languages = sorted({language for text in texts for language in (text.direction.source, text.direction.target)})
+    languages = sorted({language for text in texts for language in text.direction.sides})
     return {
         split: {
             language: np.unique(np.fromiter((digest(key, side) for side in _sides(texts, split, language)), DTYPE))
@@ -91,9 +84,8 @@ def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, D
 
 def _sides(texts: Iterable[SiteText], split: Split, language: str) -> Iterable[Side]:
     for text in texts:
-        sides = (text.direction.source, text.direction.target)
-        if language in sides:
-            place = sides.index(language)
+        if language in text.direction.sides:
+            place = text.direction.sides.index(language)
             yield from ((language, pair[place]) for pair in text.splits[split])
 
 
@@ -107,10 +99,8 @@ def shared_sentences(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, An
     language), each for `all`, train, dev and test. `all` counts matches in all of the other's text, a split those in its train.
     """
     whole = {
-        site: {
-            language: np.unique(np.concatenate([digests[split][language] for split in SPLITS])) for language in digests["train"]
-        }
-        for site, digests in sites.items()
+        site: {language: np.unique(np.concatenate([own[split][language] for split in SPLITS])) for language in own["train"]}
+        for site, own in sites.items()
     }
     return {site: {language: _shared(site, language, sites, whole) for language in whole[site]} for site in sites}
 
@@ -126,7 +116,7 @@ def _shared(
         if other == site or language not in whole[other]:
             continue
         train = sites[other]["train"][language]
-        shared = {part: stand_in(digests, whole[other][language] if part == ALL else train) for part, digests in own.items()}
+        shared = {part: np.isin(digests, whole[other][language] if part == ALL else train) for part, digests in own.items()}
         at[other] = {part: int(mask.sum()) for part, mask in shared.items()}
         anywhere = {part: anywhere[part] | mask for part, mask in shared.items()}
     return {
@@ -143,17 +133,8 @@ def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
         for split in JUDGED:
             for language, own in sites[site][split].items():
                 if language in sites[other]["train"]:
-                    leaking[site].append(own[stand_in(own, sites[other]["train"][language])])
+                    leaking[site].append(own[np.isin(own, sites[other]["train"][language])])
     return {site: np.unique(np.concatenate(digests)) for site, digests in leaking.items()}
-
-
-def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return a mask of shape (len(some),): which of `some` are among `others`."""
-    if not len(others):
-        return np.zeros(len(some), bool)
-    places = np.minimum(np.searchsorted(others, some), len(others) - 1)
-    among: np.ndarray[Any, np.dtype[np.bool_]] = others[places] == some
-    return among
 
 
 # --- Leaving out ----------------------------------------------------------------------------------------------------------------------
@@ -161,17 +142,15 @@ def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool
 
 def without_leaks(text: SiteText, leaking: Digests, key: bytes) -> SiteText:
     """Return the text without the pairs of dev and test that have a side in `leaking`; these are counted as dropped."""
-    known, languages = set(leaking.tolist()), (text.direction.source, text.direction.target)
+    known = set(leaking.tolist())
 
     def leaks(pair: Pair) -> bool:
-        return any(digest(key, side) in known for side in zip(languages, pair, strict=True))
+        return any(digest(key, side) in known for side in zip(text.direction.sides, pair, strict=True))
 
-    left = {
-        split: [pair for pair in pairs if not leaks(pair)] if split in JUDGED else pairs for split, pairs in text.splits.items()
-    }
+    left = {split: [pair for pair in text.splits[split] if not leaks(pair)] for split in JUDGED}
     account = replace(text.account, dropped=dict(text.account.dropped))
     account.take_back(REASON, sum(len(text.splits[split]) - len(left[split]) for split in JUDGED))
-    return replace(text, account=account, splits=left)
+    return replace(text, account=account, splits={**text.splits, **left})
 
 
 def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Split, int]:

@@ -13,8 +13,8 @@ from typing import Any
 from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml
-from fedlingua.common.languages import Direction, nearest, parse_direction, parse_language
-from fedlingua.common.tables import fill, refuse_unknown, table
+from fedlingua.common.languages import Direction, parse_direction, parse_language
+from fedlingua.common.tables import check_choice, fill, refuse_unknown, table
 from fedlingua.corpora.clean import Account, CleaningRules, clean, read_cleaning
 from fedlingua.corpora.formats import FILE_FORMATS, Format, corpus_of, listed, options_of
 from fedlingua.corpora.read import Corpus, LineFiles, Pair
@@ -72,8 +72,7 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     refuse_other_kind(path, content, RECIPE)
     raw = _overridden(content, overrides)
     task = raw.get("task", "translation")
-    if task not in TASKS:
-        raise ConfigError(f"{path.name}: task = {task!r} is not known{nearest(task, TASKS)}; choose one of {', '.join(TASKS)}")
+    check_choice(task, TASKS, f"{path.name}: task =")
     refuse_unknown(raw, {"name", "task", "both-ways", "corpus", *_TABLES}, path.name)
     tables = {key: table(raw, key, path.name) for key in _TABLES}
     translates = task == "translation"
@@ -132,21 +131,17 @@ def _overridden(raw: dict[str, Any], overrides: Mapping[str, Scalar]) -> dict[st
     return raw
 
 
+_FROM_0 = ("training.warmup-steps", "watching.evaluate-every", "watching.dev-sentences", "watching.checkpoint-minutes")
+_FROM_1 = ("training.steps", "training.tokens-per-batch", "training.threads")
+_BELOW_1 = ("training.label-smoothing", "training.weight-average", "model.dropout")
 _BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "training.steps": ("1 or more", lambda value: value >= 1),
-    "training.tokens-per-batch": ("1 or more", lambda value: value >= 1),
+    **dict.fromkeys(_FROM_0, ("0 or more", lambda value: value >= 0)),
+    **dict.fromkeys(_FROM_1, ("1 or more", lambda value: value >= 1)),
+    **dict.fromkeys(_BELOW_1, ("0 or more and below 1", lambda value: 0 <= value < 1)),
     "training.learning-rate": ("above 0", lambda value: 0 < value < math.inf),
     "training.minutes": ("0 (no limit) or more", lambda value: 0 <= value < math.inf),
-    "training.warmup-steps": ("0 or more", lambda value: value >= 0),
-    "training.label-smoothing": ("0 or more and below 1", lambda value: 0 <= value < 1),
-    "training.weight-average": ("0 or more and below 1", lambda value: 0 <= value < 1),
     "training.max-tokens": ("4 or more", lambda value: value >= 4),
-    "training.threads": ("1 or more", lambda value: value >= 1),
     "training.sampling-temperature": ("1 (by size) or more (more alike)", lambda value: value >= 1),
-    "watching.evaluate-every": ("0 or more", lambda value: value >= 0),
-    "watching.dev-sentences": ("0 or more", lambda value: value >= 0),
-    "watching.checkpoint-minutes": ("0 or more", lambda value: value >= 0),
-    "model.dropout": ("0 or more and below 1", lambda value: 0 <= value < 1),
     "base.share": ("above 0, at most 1", lambda value: 0 < value <= 1),
     "base.dev": ("0 to 1", lambda value: 0 <= value <= 1),
 }

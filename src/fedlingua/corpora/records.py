@@ -145,8 +145,7 @@ class Dataset(Corpus[Pair]):
 
 
 def _pair(record: Mapping[str, Any], fields: tuple[str, str], here: str) -> Pair:
-    source, target = (_side(record, field, here) for field in fields)
-    return Pair(source, target)
+    return Pair(*(_side(record, field, here) for field in fields))
 
 
 def _side(record: Mapping[str, Any], field: str, here: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction, nearest
-from fedlingua.common.tables import count
+from fedlingua.common.tables import check_choice, count
 from fedlingua.corpora.read import AnyPath, Corpus, Pair
 from fedlingua_demo import phrasebook
 
@@ -43,16 +43,9 @@ def read_register(entry: Mapping[str, Any], direction: Direction, where: str) ->
         ConfigError: the register is unknown, the phrasebook lacks a language, or a number is not a whole one.
     """
     name = str(entry["phrasebook"])
-    if name not in phrasebook.REGISTERS:
-        choices = phrasebook.REGISTERS
-        raise ConfigError(
-            f"{where}: phrasebook = {name!r} is not known{nearest(name, choices)}; choose one of {', '.join(choices)}"
-        )
-    for code in (direction.source, direction.target):
-        if code not in phrasebook.LANGUAGES:
-            known = ", ".join(phrasebook.LANGUAGES)
-            raise ConfigError(
-                f"{where}: the phrasebook has no language {code!r}{nearest(code, phrasebook.LANGUAGES)}; it has {known}"
-            )
+    check_choice(name, phrasebook.REGISTERS, f"{where}: phrasebook =")
+    known = phrasebook.LANGUAGES
+    for code in (code for code in direction.sides if code not in known):
+        raise ConfigError(f"{where}: the phrasebook has no language {code!r}{nearest(code, known)}; it has {', '.join(known)}")
     sentences = count(entry["sentences"], f"{where}: sentences") if "sentences" in entry else None
     return Register(name, sentences, count(entry.get("seed", 1), f"{where}: seed"), direction, where)

@@ -62,12 +62,9 @@ def script_share(sentence: str, language: str) -> float | None:
 @functools.cache
 def _only(script: str) -> frozenset[str]:
     """Return the characters of simplified Chinese that traditional Chinese lacks, or the reverse, by their character sets."""
-    return _character_set(script) - _character_set(_OTHER_CHINESE[script])
-
-
-def _character_set(script: str) -> frozenset[str]:
-    encoding = "gb2312" if script == "Hans" else "big5"
-    return frozenset(letter for letter in map(chr, range(0x4E00, 0xA000)) if letter.encode(encoding, "ignore"))
+    own, other = ("gb2312", "big5") if script == "Hans" else ("big5", "gb2312")
+    letters = map(chr, range(0x4E00, 0xA000))
+    return frozenset(letter for letter in letters if letter.encode(own, "ignore") and not letter.encode(other, "ignore"))
 
 
 @functools.cache
@@ -82,7 +79,7 @@ def _own(scripts: tuple[str, ...]) -> "regex.Pattern[str]":
 def in_order(pairs: Iterable[Pair], direction: Direction, where: str) -> Iterator[Pair]:
     """Return the same pairs; raise CorpusError if most of the first have each side in the other's script."""
     pairs = iter(pairs)
-    source, target = (scripts_of(language) for language in (direction.source, direction.target))
+    source, target = (scripts_of(language) for language in direction.sides)
     if _OTHER_CHINESE.get(source[0]) != target[0] and _in_unicode(source) & _in_unicode(target):
         return pairs
     return chain(_checked(list(islice(pairs, _SAMPLE)), direction, where), pairs)
@@ -101,5 +98,4 @@ def _checked(first: list[Pair], direction: Direction, where: str) -> list[Pair]:
 
 def _is_written(pair: Pair, direction: Direction) -> bool:
     """Whether most letters of each side are in the scripts of its language."""
-    shares = script_share(pair.source, direction.source), script_share(pair.target, direction.target)
-    return all(share is not None and share > 0.5 for share in shares)
+    return all(share is not None and share > 0.5 for share in map(script_share, pair, direction.sides))

@@ -9,10 +9,11 @@ The rules are the project's own, because results depend on them: sentencex split
 
 import math
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
+
+import regex
 
 from fedlingua.common.languages import plain_code, without_spaces
 
@@ -118,10 +119,5 @@ def _cuts(lengths: Sequence[int], most: int) -> list[int]:
 
 def _characters(sentence: str) -> list[str]:
     """Return the characters, each with its combining marks and with the space before it."""
-    characters: list[str] = []
-    for character in sentence:
-        if characters and (characters[-1] == " " or unicodedata.category(character).startswith("M")):
-            characters[-1] += character
-        else:
-            characters.append(character)
+    characters: list[str] = regex.findall(r" ?.\p{M}*", sentence)
     return characters

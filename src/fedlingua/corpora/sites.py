@@ -11,7 +11,7 @@ from fedlingua.clustering.clusters import Clusters, Relatives, given_clusters
 from fedlingua.common.errors import ConfigError, CorpusError, all_at_once
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, parse_direction, parse_language
-from fedlingua.common.tables import count, fill, refuse_unknown, table
+from fedlingua.common.tables import count, fill, flag, refuse_unknown, table
 from fedlingua.corpora.clean import read_cleaning
 from fedlingua.corpora.deidentify import Hook, read_hook
 from fedlingua.corpora.formats import PAIR_FORMATS, TEXT_FORMATS, SplitFiles, corpus_of, formats_of, listed, options_of
@@ -214,9 +214,7 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     if name == POOLED:
         raise ConfigError(f"{here}: centralized methods call all sites together {POOLED!r}; give the site another name")
     direction = _direction(entry, here)
-    key, sizes, public = str(entry.get("public-key", "")), read_sizes(entry, here), entry.get("public", False)
-    if not isinstance(public, bool):
-        raise ConfigError(f"{here}: public = {public!r}; wanted true or false")
+    key, sizes, public = str(entry.get("public-key", "")), read_sizes(entry, here), flag(entry, "public", here)
     if not CORPUS_KEYS & set(entry):
         if own := sorted(((_PAIR_KEYS | _TEXT_KEYS) - CORPUS_KEYS | {*SPLITS, "deidentify-with"}) & set(entry)):
             raise ConfigError(

@@ -88,8 +88,7 @@ def base_sides(corpora: Sequence[tuple[Direction, Sequence[Pair]]], key: str, sh
     for direction, pairs in corpora:
         for pair in pairs:
             if position(key, "base", *components.root((direction.source, pair.source))) < share:
-                chosen.add((direction.source, pair.source))
-                chosen.add((direction.target, pair.target))
+                chosen.update(zip(direction.sides, pair, strict=True))
     return chosen
 
 
@@ -110,7 +109,7 @@ def split_sites(
         everybody, result = list(directions) or [direction for direction, _ in sites.values()], {}
         for name, (direction, pairs) in sites.items():
             side = shared_side(direction, everybody)
-            result[name] = _group(pairs, [by_share(position(rules.key, "split", pair[side]), rules) for pair in pairs])
+            result[name] = _group(pairs, [by_share(rules, pair[side]) for pair in pairs])
         return result
     components = Components()
     for direction, pairs in sites.values():
@@ -120,15 +119,13 @@ def split_sites(
     result = {}
     for name, (direction, pairs) in sites.items():
         roots = [components.root((direction.source, pair.source)) for pair in pairs]
-        labels: list[Split] = [
-            "base" if root in tainted else by_share(position(rules.key, "split", *root), rules) for root in roots
-        ]
-        result[name] = _group(pairs, labels)
+        result[name] = _group(pairs, ["base" if root in tainted else by_share(rules, *root) for root in roots])
     return result
 
 
-def by_share(value: float, rules: SplitRules) -> Split:
-    """Return the split of a position, by the shares. value: the position, in [0, 1)."""
+def by_share(rules: SplitRules, *parts: str) -> Split:
+    """Return the split of a text by the shares and its position, which depends on the key and the text alone."""
+    value = position(rules.key, "split", *parts)
     if value < rules.train:
         return "train"
     return "dev" if value < rules.train + rules.dev else "test"
@@ -153,9 +150,7 @@ def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
 
     So sites with the same two languages choose the same side, whatever their direction.
     """
-    held = [
-        sum(language in (other.source, other.target) for other in everybody) for language in (direction.source, direction.target)
-    ]
+    held = [sum(language in other.sides for other in everybody) for language in direction.sides]
     if held[0] != held[1]:
         return 0 if held[0] > held[1] else 1
     return 0 if direction.source < direction.target else 1
@@ -189,7 +184,7 @@ def split_documents(
 def _placed(name: str, language: str, documents: Sequence[Document], rules: SplitRules) -> list[tuple[Document, Split]]:
     if rules.mode == "paper":
         return [(document, split) for split, part in _shuffle_and_cut(name, documents, rules).items() for document in part]
-    return [(document, by_share(position(rules.key, "split", language, document.text), rules)) for document in documents]
+    return [(document, by_share(rules, language, document.text)) for document in documents]
 
 
 def _without_leaks(

@@ -34,7 +34,7 @@ class TmxFile(Corpus[Pair]):
     direction: Direction
 
     def read(self) -> Iterator[Pair]:
-        for source, target in _sides(self.path, (self.direction.source, self.direction.target)):
+        for source, target in _sides(self.path, self.direction.sides):
             yield Pair(source or "", target or "")
 
 
@@ -60,7 +60,7 @@ def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
                     languages.update(segments.keys())
                     tags = [_tag(code, tuple(segments)) for code in wanted]
                     read.update(code for code, tag in zip(wanted, tags, strict=True) if tag)
-                    yield [_text(segments[tag], path) if tag else None for tag in tags]
+                    yield [on_one_line("".join(_parts(segments[tag], path))) if tag else None for tag in tags]
             except etree.XMLSyntaxError as error:
                 if stream.tell() == 0:
                     raise CorpusError(empty(path)) from None
@@ -151,10 +151,6 @@ def _segments(unit: Any) -> dict[str, Any]:
         if code and code not in segments and (segment := variant.find("seg")) is not None:
             segments[code] = segment
     return segments
-
-
-def _text(segment: Any, path: Path) -> str:
-    return on_one_line("".join(_parts(segment, path)) if len(segment) else segment.text or "")
 
 
 def _parts(element: Any, path: Path) -> Iterator[str]:

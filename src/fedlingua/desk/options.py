@@ -41,9 +41,8 @@ def defaults_text() -> str:
         comment = f"{said[key]} {_conditions(option, said[key])}".strip()
         first = f"{key.removeprefix(f'{group}.')} = {_toml(option.default)}".ljust(_COLUMN - 1)
         wrapped = textwrap.wrap(comment, _WIDTH - _COLUMN - 2, break_on_hyphens=False, break_long_words=False)
-        lines += [
-            f"{start} # {line}" for start, line in zip([first, *[" " * (_COLUMN - 1)] * len(wrapped)], wrapped, strict=False)
-        ]
+        starts = [first, *[" " * (_COLUMN - 1)] * len(wrapped)]
+        lines += [f"{start} # {line}" for start, line in zip(starts, wrapped, strict=False)]
     return "\n".join(lines) + "\n"
 
 

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from fedlingua.common.errors import ConfigError, all_at_once
-from fedlingua.common.languages import near_keys, nearest
+from fedlingua.common.languages import near_keys
+from fedlingua.common.tables import check_choice
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.methods import SMALL_SETS
-from fedlingua.settings.options import Option
 from fedlingua.settings.table import OLD_NAMES, OPTIONS
 
 _KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str: "text", bool: "true or false"}
@@ -45,7 +45,23 @@ def settings_from(run_config: Mapping[str, Any]) -> Settings:
 def _read(key: str, value: Any) -> tuple[str, Scalar]:
     """Check one key; return its attribute of `Settings` and its value."""
     refuse_unknown_key(key, value)
-    return OPTIONS[key].attribute, _checked(OPTIONS[key], value)
+    option = OPTIONS[key]
+    if type(value) is int and option.value_type is float:
+        value = float(value)
+    if (got := type(value)) is not option.value_type:
+        wanted = f"{option.value_type.__name__}, {_KINDS[option.value_type]}"
+        raise ConfigError(f"{key} = {value!r} is of type {got.__name__}; wanted {wanted}")
+    if option.check:
+        option.check(value)
+    elif option.choices:
+        check_choice(value, option.choices, f"{key} =")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{key} = {value!r}; wanted a finite number")
+    if (option.least is not None and value < option.least) or (option.above is not None and value <= option.above):
+        raise ConfigError(f"{key} = {value!r} is too small; wanted {option.bounds}")
+    if (option.most is not None and value > option.most) or (option.below is not None and value >= option.below):
+        raise ConfigError(f"{key} = {value!r} is too large; wanted {option.bounds}")
+    return option.attribute, value
 
 
 def refuse_unknown_key(key: str, value: Any) -> None:
@@ -54,28 +70,6 @@ def refuse_unknown_key(key: str, value: Any) -> None:
         raise ConfigError(f"{key} = {value!r}: this key is called {OLD_NAMES[key]} now")
     if key not in OPTIONS:
         raise ConfigError(f"{key} = {value!r}: there is no such key{near_keys(key, OPTIONS)}; all: docs/options.md")
-
-
-def _checked(option: Option, value: Any) -> Scalar:
-    key = option.key
-    if type(value) is int and option.value_type is float:
-        value = float(value)
-    if (got := type(value)) is not option.value_type:
-        wanted = f"{option.value_type.__name__}, {_KINDS[option.value_type]}"
-        raise ConfigError(f"{key} = {value!r} is of type {got.__name__}; wanted {wanted}")
-    if option.check:
-        option.check(value)
-    elif option.choices and value not in option.choices:
-        choices = ", ".join(option.choices)
-        raise ConfigError(f"{key} = {value!r} is not known{nearest(value, option.choices)}; choose one of {choices}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{key} = {value!r}; wanted a finite number")
-    if (option.least is not None and value < option.least) or (option.above is not None and value <= option.above):
-        raise ConfigError(f"{key} = {value!r} is too small; wanted {option.bounds}")
-    if (option.most is not None and value > option.most) or (option.below is not None and value >= option.below):
-        raise ConfigError(f"{key} = {value!r} is too large; wanted {option.bounds}")
-    result: Scalar = value
-    return result
 
 
 def choices_of(key: str) -> tuple[str, ...]:

@@ -15,20 +15,7 @@ from fedlingua.settings.methods import PAPER_LEARNING_RATES, SMALL_SETS, Method,
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import Scalar as Scalar
 from fedlingua.settings.table import MAY_CHANGE as MAY_CHANGE
-from fedlingua.settings.table import (
-    OPTIONS,
-    AddedLayers,
-    Aggregation,
-    Clusters,
-    Keeping,
-    Own,
-    Privacy,
-    Run,
-    Scoring,
-    Sending,
-    Training,
-    Waiting,
-)
+from fedlingua.settings.table import OPTIONS, SECTIONS, AddedLayers, Keeping, Run, Sections, Training
 
 Phase = Literal["join", "train", "send", "evaluate", "finish"]
 
@@ -37,7 +24,7 @@ DEMO_FEDERATION = ("demo", "experiments/federations/phrasebook.toml")
 
 
 @dataclass(frozen=True)
-class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, Sending, Scoring, Keeping, Waiting):
+class Settings(Sections):
     """The run config as attributes, which are the fields of the table's sections."""
 
     @property
@@ -229,7 +216,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, 
 
     def hash_of_alone(self) -> str:
         """Hash the settings that decide the model of a site training alone; equal hashes mean equal models under any method."""
-        shared = (Own, Clusters, Aggregation, Privacy, Sending, Scoring, Waiting)
+        shared = set(SECTIONS) - {Run, Training, AddedLayers, Keeping}
         elsewhere = {field.name for section in shared for field in fields(section)} | {"method", "keep_by", "keep_confidence"}
         return self._hash({"tensor-set": self.trained_set}, elsewhere)
 

@@ -122,13 +122,10 @@ def options_of(sections: Sequence[Any]) -> dict[str, Option]:
     options = {}
     for section in sections:
         for field in dataclasses.fields(section):
-            key = field.metadata["key"] or _key_of(field.name)
+            group, _, rest = field.name.partition("_")
+            grouped = f"{group}.{rest}" if group in GROUPS and rest else field.name
+            key = field.metadata["key"] or grouped.replace("_", "-")
             assert isinstance(field.type, type), field.name
             default: Any = field.default
             options[key] = Option(key, field.name, default, field.type, section, **field.metadata["about"])
     return options
-
-
-def _key_of(attribute: str) -> str:
-    group, _, rest = attribute.partition("_")
-    return (f"{group}.{rest}" if group in GROUPS and rest else attribute).replace("_", "-")

@@ -530,7 +530,12 @@ class Privacy:
     document a pair is from; so is site, whose noise would leave nothing at less than hundreds of sites."""
 
 
-SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, Sending, Scoring, Keeping, Waiting)
+@dataclass(frozen=True)
+class Sections(Run, Training, AddedLayers, Own, Clusters, Aggregation, Privacy, Sending, Scoring, Keeping, Waiting):
+    """All options."""
+
+
+SECTIONS = Sections.__bases__
 OPTIONS = options_of(SECTIONS)
 """Key -> option."""
 KEYS = {said.attribute: key for key, said in OPTIONS.items()}

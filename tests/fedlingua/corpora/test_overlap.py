@@ -22,7 +22,6 @@ from fedlingua.corpora.overlap import (
     left_out,
     normalised,
     shared_sentences,
-    stand_in,
     without_leaks,
 )
 from fedlingua.corpora.read import Pair
@@ -221,13 +220,6 @@ def test_the_order_of_sites_and_the_key_change_no_figure(seed, number):
         left = without_leaks(text, gone[site], KEY)
         for split in JUDGED:
             assert left.splits[split] == [pair for pair in text.splits[split] if others.isdisjoint(pair)]
-
-
-def test_standing_in_a_row_is_told_for_each_also_of_an_empty_one():
-    row = np.array([2, 5, 9], np.uint64)
-    assert stand_in(row, np.array([5, 2**64 - 1], np.uint64)).tolist() == [False, True, False]
-    assert stand_in(row, np.empty(0, np.uint64)).tolist() == [False] * 3
-    assert stand_in(np.empty(0, np.uint64), row).tolist() == []
 
 
 def test_leaving_out_all_is_refused_with_site_split_and_number():

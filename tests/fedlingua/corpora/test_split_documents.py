@@ -6,7 +6,7 @@ import pytest
 
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.split import SPLITS, Document, Split, SplitRules, by_share, position, split_documents
+from fedlingua.corpora.split import SPLITS, Document, Split, SplitRules, by_share, split_documents
 from fedlingua.corpora.texts import read_sites, read_text
 from tests.federations import SPLIT, federation
 
@@ -18,7 +18,7 @@ def document(text: str) -> Document:
 
 
 def home(text: str, language: str = "es", rules: SplitRules = RULES) -> Split:
-    return by_share(position(rules.key, "split", language, text), rules)
+    return by_share(rules, language, text)
 
 
 def found(splits: dict[Split, list[Pair]]) -> dict[str, list[str]]:

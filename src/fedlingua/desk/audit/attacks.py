@@ -38,7 +38,6 @@ def auc(trials: Sequence[tuple[Numbers, Numbers]], samples: int = SAMPLES, seed:
     Raises:
         ValueError: A trial lacks members or others.
     """
-
     areas = [roc_auc_score(np.repeat([1, 0], [len(each) for each in trial]), np.concatenate(trial)) for trial in trials]
     rng = np.random.default_rng(seed)
     drawn = []

@@ -8,17 +8,8 @@ from typing import cast
 import numpy as np
 from torch import Tensor, nn
 
-from fedlingua.desk.audit.attacks import (
-    Numbers,
-    auc,
-    auc_bound,
-    cosine,
-    exposure,
-    recall_at,
-    span_distances,
-    step_of,
-    word_scores,
-)
+from fedlingua.desk.audit import attacks
+from fedlingua.desk.audit.attacks import Numbers
 from fedlingua.desk.audit.retrained import MEMORY, Examples, Retrained, Seen
 from fedlingua.desk.audit.subject import Protection
 from fedlingua.exchange.tensor_sets import write_tensors
@@ -118,15 +109,15 @@ def membership(again: Retrained, protection: Protection, effort: Effort, note: N
         if not trials:
             continue
         scored = _scored(again, trials)
-        areas = {name: float(np.mean([auc([trial], 1)[0] for trial in each])) for name, each in scored.items()}
-        value, low, high = auc(scored["step"])
+        areas = {name: float(np.mean([attacks.auc([trial], 1)[0] for trial in each])) for name, each in scored.items()}
+        value, low, high = attacks.auc(scored["step"])
         detail = dict(areas)
         if size == 1:
             detail["first"] = float(sum(members[0] > others.max() for members, others in scored["step"]))
             detail["trials"] = float(len(trials))
         steps = again.steps(protection, 1.0 if size else again.settings.private_share)
         bounded = steps is not None and steps.share >= 1
-        most = auc_bound(steps.noise, 1 if size else again.settings.local_epochs) if steps and bounded else None
+        most = attacks.auc_bound(steps.noise, 1 if size else again.settings.local_epochs) if steps and bounded else None
         figures.append(Figure("membership", update, protection.name, "AUC", value, 0.5, low, high, most, detail))
     return figures
 
@@ -141,10 +132,13 @@ def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[
         write_tensors(again.model, again.named(before))
         for key, example in candidates.items():
             gradient = again.gradient(example)
-            step = step_of(gradient, again.settings.optimizer)
+            step = attacks.step_of(gradient, again.settings.optimizer)
             for place in range(first, min(first + block, len(trials))):
                 change = trials[place].seen.change
-                scores["gradient"][place][key], scores["step"][place][key] = cosine(change, -gradient), cosine(change, step)
+                scores["gradient"][place][key], scores["step"][place][key] = (
+                    attacks.cosine(change, -gradient),
+                    attacks.cosine(change, step),
+                )
     pairs = {
         name: [
             (np.array([of[id(e)] for e in trial.members]), np.array([of[id(e)] for e in trial.others]))
@@ -173,7 +167,7 @@ def words(again: Retrained, protection: Protection, effort: Effort, note: Note) 
         text = seen.used or again.training_texts[site]
         present = np.zeros(weight.shape[0], bool)
         present[[number for example in text for number in (*example.source, *example.target)]] = True
-        value = recall_at(word_scores(again.named(seen.change)[name]), present)
+        value = attacks.recall_at(attacks.word_scores(again.named(seen.change)[name]), present)
         figures.append(Figure("words", update, protection.name, "recall = precision", value, float(present.mean())))
     return figures
 
@@ -201,20 +195,18 @@ def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) 
                 write_tensors(other.model, other.named(other.received(site)))
                 candidates = [example.source for example in (*batch, *rng.sample(unseen, min(len(unseen), 49)))]
                 inputs = other.inputs(layer, candidates)
-                distances = span_distances(np.concatenate(inputs), rows, rank)
+                distances = attacks.span_distances(np.concatenate(inputs), rows, rank)
                 ends = np.cumsum([len(each) for each in inputs])[:-1]
                 scores = -np.array([each.mean() for each in np.split(distances, ends)])
                 trials.append((scores[: len(batch)], scores[len(batch) :]))
                 if whole:
                     recalls.append(_token_recall(other, layer, rows, batch, rank))
             about = f"{update}, {optimizer}"
-            value, low, high = auc(trials)
+            value, low, high = attacks.auc(trials)
             figures.append(Figure("sentences by subspace", about, protection.name, "AUC", value, 0.5, low, high))
             if whole:
-                value, chance = np.mean(recalls, axis=0)
-                figures.append(
-                    Figure("tokens by subspace", about, protection.name, "recall = precision", float(value), float(chance))
-                )
+                value, chance = map(float, np.mean(recalls, axis=0))
+                figures.append(Figure("tokens by subspace", about, protection.name, "recall = precision", value, chance))
     return figures
 
 
@@ -222,10 +214,10 @@ def _token_recall(again: Retrained, layer: nn.Module, rows: Numbers, batch: Exam
     """Return how many of a batch's source tokens the span names, and chance. A token's input depends on its place, so each is tried."""
     size, longest = len(cast(Tensor, again.model.get_input_embeddings().weight)), max(len(example.source) for example in batch)
     inputs = again.inputs(layer, [[token] * longest for token in range(size)])
-    distances = span_distances(np.concatenate(inputs), rows, rank).reshape(size, longest).min(axis=1)
+    distances = attacks.span_distances(np.concatenate(inputs), rows, rank).reshape(size, longest).min(axis=1)
     present = np.zeros(size, bool)
     present[[token for example in batch for token in example.source]] = True
-    return recall_at(-distances, present), float(present.mean())
+    return attacks.recall_at(-distances, present), float(present.mean())
 
 
 def canaries(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
@@ -248,7 +240,7 @@ def canaries(again: Retrained, protection: Protection, effort: Effort, note: Not
         means = [np.mean([changes[s][later.places[part]] for s in group], axis=0) for part, group in groups.items()]
         tensors = tensors + np.concatenate(means)
     falls = again.losses(begin, made) - again.losses(tensors, made)
-    bits = [exposure(fall, falls[effort.canaries :]) for fall in falls[: effort.canaries]]
+    bits = [attacks.exposure(fall, falls[effort.canaries :]) for fall in falls[: effort.canaries]]
     chance = float(np.mean([np.log2((len(alternatives) + 1) / rank) for rank in range(1, len(alternatives) + 2)]))
     update = f"{effort.rounds} round{'s' * (effort.rounds > 1)}"
     detail = {"most": float(np.log2(len(alternatives) + 1))}

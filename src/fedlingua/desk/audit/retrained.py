@@ -176,9 +176,8 @@ class Retrained:
         """Return the gradient of an example's mean loss at the site's incoming tensors, which the model must hold."""
         if (known := self._gradients.get(id(example))) is not None:
             return known[1]
-        gradient = self.flat(
-            corpus_gradient(self.model, self.chosen.names, [pad([example], self.codec).to(self.model.device)])[2]
-        )
+        batch = pad([example], self.codec).to(self.model.device)
+        gradient = self.flat(corpus_gradient(self.model, self.chosen.names, [batch])[2])
         if gradient.nbytes * (len(self._gradients) + 1) <= MEMORY:
             self._gradients[id(example)] = example, gradient
         return gradient

@@ -14,11 +14,6 @@ commands = Commands(help="What a server could read from the messages of a run.")
 FILE = "leak.json"
 
 
-@commands.callback()
-def audit() -> None:
-    """Keep `leak` a command of the group, though it is the only one."""
-
-
 @commands.command("leak", epilog=example("fedlingua audit leak runs/demo-adapter-families-2022 --site hospital-de"))
 def leak(
     run: RunArgument,

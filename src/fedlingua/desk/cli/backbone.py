@@ -13,11 +13,6 @@ SHOWN = 12
 """Most languages named in a line."""
 
 
-@commands.callback()
-def group() -> None:
-    """Holds the group together while it has one command."""
-
-
 @commands.command(epilog=example("fedlingua backbone show demo"))
 def show(
     name: Annotated[str, typer.Argument(help="A directory, a recipe's name, demo, or a hub id.", metavar="BACKBONE")],

@@ -6,8 +6,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.table import Table
+from typer import Argument, BadParameter, Option
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
@@ -28,13 +28,11 @@ commands = Commands()
 class PublicText:
     """Public text that all runs translate now: a corpus and its directions."""
 
-    public: Annotated[
-        str | None, typer.Option(help="Corpus that all runs translate now, in place of their sites' test text.")
-    ] = None
-    direction: Annotated[list[str] | None, typer.Option(help="Direction of --public, such as de-fr; repeatable.")] = None
-    kind: Annotated[str | None, typer.Option(help="Kind of --public, if its ending does not say.")] = None
-    option: Annotated[list[str] | None, typer.Option(help="Further keys of --public, as in a federation file.")] = None
-    limit: Annotated[int, typer.Option(min=0, help="Most pairs of --public for each direction; 0: all.")] = 0
+    public: Annotated[str | None, Option(help="Corpus that all runs translate now, in place of their sites' test text.")] = None
+    direction: Annotated[list[str] | None, Option(help="Direction of --public, such as de-fr; repeatable.")] = None
+    kind: Annotated[str | None, Option(help="Kind of --public, if its ending does not say.")] = None
+    option: Annotated[list[str] | None, Option(help="Further keys of --public, as in a federation file.")] = None
+    limit: Annotated[int, Option(min=0, help="Most pairs of --public for each direction; 0: all.")] = 0
     model: CometModel = "wmt22-comet-da"
 
     def translated(self, folders: Sequence[Path], metric: str) -> "list[ComparedRun]":
@@ -57,7 +55,7 @@ class PublicText:
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             help="Run folders, or RESULT/METHOD-SEED of a kept run. The others are compared with the first.",
             shell_complete=run_folders,
         ),
@@ -65,17 +63,17 @@ def compare(
     text: PublicText,
     metric: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Metric: bleu, chrf, chrf++, ter, comet, ...; default: the first metric of the runs' task.",
             shell_complete=metrics,
         ),
     ] = "",
-    samples: Annotated[int, typer.Option(min=40, help="Samples of the paired bootstrap.")] = 1000,
+    samples: Annotated[int, Option(min=40, help="Samples of the paired bootstrap.")] = 1000,
     sentences: Annotated[
         int,
-        typer.Option(min=0, help="Sentences to show for each site: those that the first two runs translate most differently."),
+        Option(min=0, help="Sentences to show for each site: those that the first two runs translate most differently."),
     ] = 0,
-    to: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write a page with plots.")] = None,
+    to: Annotated[Path | None, Option(metavar="FILE.html", help="Also write a page with plots.")] = None,
 ) -> Answer:
     """Compare runs by site, with a paired bootstrap, and by cost; show which sites gain by joining."""
     from fedlingua.desk.comparison.compare import compare as compare_runs
@@ -83,7 +81,7 @@ def compare(
     from fedlingua.desk.report.comparison_page import check_page, write_comparison
 
     if text.public is None and (text.direction or text.kind or text.option or text.limit):
-        raise typer.BadParameter("--direction, --kind, --option and --limit go with --public")
+        raise BadParameter("--direction, --kind, --option and --limit go with --public")
     if len(runs) < 2:
         raise ConfigError(f"{len(runs)} run cannot be compared; give two run folders or more")
     if to:

@@ -5,9 +5,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, BadParameter, Option
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.files import check_absent, check_folder_to_write
@@ -28,16 +28,14 @@ _WIDTH = 60
 
 @commands.command("prepare", epilog=example("fedlingua corpus prepare ted2020 --from downloads --to data"))
 def corpus_prepare(
-    name: Annotated[str, typer.Argument(help="ted2020, europarl, mtnt or uncorpus.")],
+    name: Annotated[str, Argument(help="ted2020, europarl, mtnt or uncorpus.")],
     source: Annotated[
-        Path, typer.Option("--from", help="Folder of the downloads: Moses files of OPUS (or zips); mtnt and uncorpus unpacked.")
+        Path, Option("--from", help="Folder of the downloads: Moses files of OPUS (or zips); mtnt and uncorpus unpacked.")
     ],
-    to: Annotated[Path, typer.Option(help="Data folder; the splits are written to a folder inside it.")],
-    uniform: Annotated[
-        bool, typer.Option("--uniform", help="Give all language pairs one size (Liu et al. 2023, appendix C).")
-    ] = False,
-    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Keep every sentence in one split, across all sites.")] = False,
-    key: Annotated[str, typer.Option(help="Text that seeds the shuffle and the choice.")] = "fedlingua",
+    to: Annotated[Path, Option(help="Data folder; the splits are written to a folder inside it.")],
+    uniform: Annotated[bool, Option("--uniform", help="Give all language pairs one size (Liu et al. 2023, appendix C).")] = False,
+    no_leaks: Annotated[bool, Option("--no-leaks", help="Keep every sentence in one split, across all sites.")] = False,
+    key: Annotated[str, Option(help="Text that seeds the shuffle and the choice.")] = "fedlingua",
 ) -> Answer:
     """Split downloaded corpora as the papers do: Liu et al. 2023 (ted2020, europarl), MetaSend (mtnt, uncorpus)."""
     from fedlingua.desk.cli.corpus_prepare import prepare_corpus
@@ -52,8 +50,8 @@ def corpus_prepare(
 def corpus_check(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
-    samples: Annotated[int, typer.Option(min=0, help="Pairs to show for each reason; they quote the text.")] = 3,
-    backbone: Annotated[str, typer.Option(help="Also check that this backbone knows the languages and the script.")] = "",
+    samples: Annotated[int, Option(min=0, help="Pairs to show for each reason; they quote the text.")] = 3,
+    backbone: Annotated[str, Option(help="Also check that this backbone knows the languages and the script.")] = "",
 ) -> Answer:
     """Check a whole corpus: what it holds, what cleaning drops, and why."""
     pairs, rules = corpus.read(), cleaning.read()
@@ -88,14 +86,12 @@ def corpus_check(
 def corpus_convert(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
-    to: Annotated[
-        Path, typer.Option(help="File to write: .tsv, .jsonl, .tmx (also .gz), .parquet; with --as moses a stem of two.")
-    ],
+    to: Annotated[Path, Option(help="File to write: .tsv, .jsonl, .tmx (also .gz), .parquet; with --as moses a stem of two.")],
     as_: Annotated[
         Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None,
-        typer.Option("--as", help="Format; default: by the ending of --to."),
+        Option("--as", help="Format; default: by the ending of --to."),
     ] = None,
-    clean_: Annotated[bool, typer.Option("--clean", help="Clean the text; --rules, --set and --strict imply it.")] = False,
+    clean_: Annotated[bool, Option("--clean", help="Clean the text; --rules, --set and --strict imply it.")] = False,
 ) -> Answer:
     """Convert a corpus to another format. The file is written whole or not at all."""
     pairs, account, name = corpus.read(), Account(), corpus.corpus
@@ -118,13 +114,13 @@ def corpus_convert(
 def corpus_split(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
-    to: Annotated[Path, typer.Option(help="Folder of the splits; it must not exist yet.")],
+    to: Annotated[Path, Option(help="Folder of the splits; it must not exist yet.")],
     mode: Annotated[
         Literal["components", "shared-side", "paper"],
-        typer.Option(help="How to split; components: no sentence in two splits. See [split]."),
+        Option(help="How to split; components: no sentence in two splits. See [split]."),
     ] = "components",
-    shares: Annotated[str, typer.Option(help="Shares of train, dev and test.")] = "0.6,0.2,0.2",
-    key: Annotated[str, typer.Option(help="Text that seeds the split.")] = "fedlingua",
+    shares: Annotated[str, Option(help="Shares of train, dev and test.")] = "0.6,0.2,0.2",
+    key: Annotated[str, Option(help="Text that seeds the split.")] = "fedlingua",
 ) -> Answer:
     """Clean a corpus and split it into train, dev and test, for `splits` in a federation file.
 
@@ -145,11 +141,10 @@ def corpus_split(
     pairs = list(clean(read, direction, cleaned, account, name))
     account.check(name)
     parts = split_sites({name: (direction, pairs)}, rules)[name]
-    counts = {split: len(parts[split]) for split in SPLITS}
-    if missing := [split for split in SPLITS if not parts[split]]:
-        sizes = ", ".join(f"{split} {count}" for split, count in counts.items())
-        raise CorpusError(f"{name}: no {missing[0]} sentence is left ({sizes}); give more text, or other --shares")
     splits, note = {split: parts[split] for split in SPLITS}, "in train: pairs with a sentence that train has too"
+    if missing := [split for split in SPLITS if not parts[split]]:
+        sizes = ", ".join(f"{split} {len(part)}" for split, part in splits.items())
+        raise CorpusError(f"{name}: no {missing[0]} sentence is left ({sizes}); give more text, or other --shares")
     made = gathered(name, key, False, {direction: splits}, {direction: [Path(name)]}, {direction: account}, note)
     prepared = replace(made, account={"mode": mode, "key": key, "directions": made.account["directions"]})
     write_splits(prepared.splits, prepared.account, to)
@@ -160,28 +155,26 @@ def corpus_split(
 
 @commands.command("overlap", epilog=example("fedlingua corpus overlap federation.toml --data data --to apart"))
 def corpus_overlap(
-    where: Annotated[
-        Path, typer.Argument(metavar="FEDERATION|RUN", help="Federation file with corpora, or the folder of a run.")
-    ],
+    where: Annotated[Path, Argument(metavar="FEDERATION|RUN", help="Federation file with corpora, or the folder of a run.")],
     data: Data = None,
     whole: Annotated[
         bool,
-        typer.Option("--whole", help="Compare all of the sites' cleaned text: no limits or sizes, no text for the backbone."),
+        Option("--whole", help="Compare all of the sites' cleaned text: no limits or sizes, no text for the backbone."),
     ] = False,
     to: Annotated[
-        Path | None, typer.Option(help="Also write the text without leaking dev and test pairs: TO/SITE.SPLIT.tsv.gz.")
+        Path | None, Option(help="Also write the text without leaking dev and test pairs: TO/SITE.SPLIT.tsv.gz.")
     ] = None,
 ) -> Answer:
     """Find sentences that several sites have, and dev and test pairs that another site trains on. For a run: by its sites' hashes."""
     from fedlingua.desk.cli.corpus_overlap import compare_files, overlap_of_run, show_overlap
 
     if where.is_dir() and (data or whole or to):
-        raise typer.BadParameter("for a run only counts are known; --data, --whole and --to go with a federation file")
+        raise BadParameter("for a run only counts are known; --data, --whole and --to go with a federation file")
     return show_overlap(overlap_of_run(where) if where.is_dir() else compare_files(where, data, whole, to), to)
 
 
 def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
-    account, sides = statistics.account, (corpus.parsed.source, corpus.parsed.target)
+    account, sides = statistics.account, corpus.parsed.sides
     console().print(f"{corpus.corpus}, {corpus.parsed}: ", end="")
     console().print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}")
     if account.dropped:

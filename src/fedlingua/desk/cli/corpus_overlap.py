@@ -79,9 +79,7 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
 
 
 def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> None:
-    named = {
-        site: {split: [without_tabs(pair) for pair in text.splits[split]] for split in SPLITS} for site, text in texts.items()
-    }
+    named = {site: {split: [*map(without_tabs, text.splits[split])] for split in SPLITS} for site, text in texts.items()}
     account = {
         site: {
             "direction": str(text.direction),

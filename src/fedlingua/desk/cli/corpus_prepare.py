@@ -11,7 +11,7 @@ from typing import Any
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import check_absent, check_folder_to_write
 from fedlingua.common.folders import replace_folder
-from fedlingua.common.languages import nearest
+from fedlingua.common.tables import check_choice
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
 from fedlingua.desk.cli.output import progress_bar
@@ -27,8 +27,6 @@ CORPORA: dict[str, Preparing] = {
     "mtnt": prepare_mtnt,
     "uncorpus": lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report),
 }
-WITHOUT_LEAKS = ("uncorpus",)
-"""Corpora whose splits never have leaks, and which so have no --no-leaks."""
 
 
 def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: bool, key: str) -> tuple[Path, Prepared]:
@@ -39,9 +37,8 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
     Raises:
         ConfigError: the corpus is unknown or lacks the option, or the folder exists already. CorpusError: as in `prepare`.
     """
-    if name not in CORPORA:
-        raise ConfigError(f"corpus {name!r} is not known{nearest(name, CORPORA)}; choose one of {', '.join(CORPORA)}")
-    if no_leaks and name in WITHOUT_LEAKS:
+    check_choice(name, CORPORA, "corpus")
+    if no_leaks and name == "uncorpus":
         raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
     if uniform and name not in PAPER_CORPORA:
         raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")

@@ -14,18 +14,16 @@ from fedlingua.desk.doctor import machine, requirements
 from fedlingua.evaluation.comet.environment import VERSION, comet_directory, is_ready
 
 commands = Commands()
-PROGRAMS = ("flwr", "flower-superlink", "flower-supernode")
 
 
 @commands.command(epilog=example("fedlingua doctor"))
 def doctor() -> Answer:
     """Check this machine: versions, GPU, memory, disk, Flower, ports and extras. Uses no network and changes nothing."""
-    checks = [show_result(result) for result in check_machine()]
-    if wrong := sum(not each["good"] for each in checks):
-        raise DeploymentError(
-            f"{wrong} of {len(checks)} checks failed; the lines above say what to do", answer={"checks": checks}
-        )
-    return {"checks": checks}
+    answer = {"checks": [show_result(result) for result in check_machine()]}
+    good = [each["good"] for each in answer["checks"]]
+    if not all(good):
+        raise DeploymentError(f"{good.count(False)} of {len(good)} checks failed; the lines above say what to do", answer=answer)
+    return answer
 
 
 def check_machine() -> Iterator[CheckResult]:
@@ -58,7 +56,7 @@ def check_machine() -> Iterator[CheckResult]:
 
 
 def _flower() -> str:
-    programs = [program(name) for name in PROGRAMS]
+    programs = [program(name) for name in ("flwr", "flower-superlink", "flower-supernode")]
     return f"{', '.join(programs)}; each run has a FLWR_HOME of its own, and ~/.flwr stays as it is"
 
 

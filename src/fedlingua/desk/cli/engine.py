@@ -40,7 +40,6 @@ _STOP_S = 60.0  # limit for asking a server to stop a run when the engine closes
 _GRACE_S = 4.0  # between SIGTERM and SIGKILL: the processes keep all in memory and have nothing to save
 _STATUS_TRIES = 3
 _SHORT_TEMP = 26  # bytes; the paths of Ray's sockets are about 80 bytes longer, and may have 107 at most
-_ACCESS = "[uvicorn.access]"
 LOG_LINES = 40
 """Lines from the end of a log that an error message quotes."""
 
@@ -289,7 +288,7 @@ class Engine:
             text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        return processes.last_lines("\n".join(line for line in text.split("\n") if _ACCESS not in line), lines)
+        return processes.last_lines("\n".join(line for line in text.split("\n") if "[uvicorn.access]" not in line), lines)
 
 
 def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:

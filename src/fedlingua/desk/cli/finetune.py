@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from fedlingua.backbones.directories import backbone_directory, known_backbone
 from fedlingua.common.devices import computed_in
@@ -31,33 +31,31 @@ class FineTuneOptions:
 
     encoder: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Encoder: a folder in transformers' layout (XLM-R, RoBERTa, BERT), or a backbone's name: demo-encoder, a recipe, "
             "a pinned hub id."
         ),
     ] = None
-    run: Annotated[
-        Path | None, typer.Option(help="Or the encoder that this run has pre-trained.", shell_complete=run_folders)
-    ] = None
+    run: Annotated[Path | None, Option(help="Or the encoder that this run has pre-trained.", shell_complete=run_folders)] = None
     site: Annotated[
-        str | None, typer.Option(help="With --run: the site, if sites end with different encoders.", shell_complete=sites_of_run)
+        str | None, Option(help="With --run: the site, if sites end with different encoders.", shell_complete=sites_of_run)
     ] = None
-    to: Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")] = None
+    to: Annotated[Path | None, Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")] = None
     max_tokens: Annotated[
         int | None,
-        typer.Option(help="Longest sequence in subwords; default: the encoder's limit, up to 256.", show_default=False),
+        Option(help="Longest sequence in subwords; default: the encoder's limit, up to 256.", show_default=False),
     ] = None
-    threads: Annotated[int, typer.Option(min=1, help="Torch threads; another number changes the last bits.")] = 1
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to train on.")] = "cpu"
+    threads: Annotated[int, Option(min=1, help="Torch threads; another number changes the last bits.")] = 1
+    device: Annotated[Literal["cpu", "cuda"], Option(help="Device to train on.")] = "cpu"
 
 
 @commands.command("ner", epilog=example("fedlingua finetune ner --encoder demo-encoder --data NCBI-disease --epochs 3"))
 def finetune_ner(
-    data: Annotated[Path, typer.Option(help="Folder with train, devel and test.")],
+    data: Annotated[Path, Option(help="Folder with train, devel and test.")],
     how: FineTuneOptions,
     training: FineTuning,
     layout: Annotated[
-        Literal["iob", "i2b2"], typer.Option(help="iob: a token and its tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
+        Literal["iob", "i2b2"], Option(help="iob: a token and its tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
     ] = "iob",
 ) -> Answer:
     """Recognize named entities; report micro, macro and weighted F1, with strict and type matching."""
@@ -66,7 +64,7 @@ def finetune_ner(
 
 @commands.command("pairs", epilog=example("fedlingua finetune pairs --run runs/encoder --data relations --to runs/relations"))
 def finetune_pairs(
-    data: Annotated[Path, typer.Option(help="Folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz.")],
+    data: Annotated[Path, Option(help="Folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz.")],
     how: FineTuneOptions,
     training: FineTuning,
 ) -> Answer:
@@ -86,16 +84,22 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
     folder = how.to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{training.seed}"
     # Mistakes are refused before torch is imported or an encoder prepared; the text is read for that.
     check_new_folder(folder, "--to")
+    named = how.encoder or ""
     if how.run:
         encoder_run(how.run, how.site)
-    else:
+        read_annotated(task, data, layout)
+        from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
+
+        encoder = encoder_directory(how.run, how.site)
+    else:  # a directory, or what a run's `backbone` may name
         try:
-            known_backbone(how.encoder or "")
+            known_backbone(named)
+            read_annotated(task, data, layout)
+            make_built_in(named)
+            encoder = Path(named) if Path(named).is_dir() else backbone_directory(named)
         except BackboneError as error:
-            raise BackboneError(f"--encoder {how.encoder}: {error}") from error
-    read_annotated(task, data, layout)
+            raise BackboneError(f"--encoder {named}: {error}") from error
     from fedlingua.desk.finetuning import tasks
-    from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
 
     def report(epoch: "Epoch") -> None:
         console().print(
@@ -103,19 +107,8 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
             f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
         )
 
-    if how.run:
-        encoder = encoder_directory(how.run, how.site)
-    else:  # a directory, or what a run's `backbone` may name
-        named = how.encoder or ""
-        try:
-            make_built_in(named)
-            encoder = Path(named) if Path(named).is_dir() else backbone_directory(named)
-        except BackboneError as error:
-            raise BackboneError(f"--encoder {named}: {error}") from error
-    where = tasks.Setting(
-        encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout
-    )
-    result = tasks.finetune(task, where, training, report)
+    at = tasks.Setting(encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout)
+    result = tasks.finetune(task, at, training, report)
     console().print(f"epoch {result['best_epoch']} is the best on dev and is kept")
     for table in _score_tables(result):
         console().print(table)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import parse_direction
@@ -14,14 +14,14 @@ from fedlingua.desk.translating.decoding import Decoding
 if TYPE_CHECKING:  # --help and completion need no models
     from fedlingua.desk.translating.models import TrainedModel
 
-Data = Annotated[Path | None, typer.Option("--data", help="Folder for relative corpus paths.")]
-Profile = Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
-Nodes = Annotated[int | None, typer.Option(min=1, help="Number of simulated nodes; default: one for each site.")]
-CometModel = Annotated[str, typer.Option(help="COMET model: a checkpoint (.ckpt) or a name on the hub.")]
-RunArgument = Annotated[Path, typer.Argument(help="Run folder.", shell_complete=run_folders)]
-RunOption = Annotated[Path, typer.Option("--run", help="Run folder.", shell_complete=run_folders)]
+Data = Annotated[Path | None, Option("--data", help="Folder for relative corpus paths.")]
+Profile = Annotated[str, Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
+Nodes = Annotated[int | None, Option(min=1, help="Number of simulated nodes; default: one for each site.")]
+CometModel = Annotated[str, Option(help="COMET model: a checkpoint (.ckpt) or a name on the hub.")]
+RunArgument = Annotated[Path, Argument(help="Run folder.", shell_complete=run_folders)]
+RunOption = Annotated[Path, Option("--run", help="Run folder.", shell_complete=run_folders)]
 SitesOption = Annotated[
-    list[str] | None, typer.Option("--site", help="A site of the run; repeatable; default: all.", shell_complete=sites_of_run)
+    list[str] | None, Option("--site", help="A site of the run; repeatable; default: all.", shell_complete=sites_of_run)
 ]
 
 
@@ -29,10 +29,8 @@ SitesOption = Annotated[
 class ModelChoice:
     """Whose model of a run is used: a site's own, or the clusters' for a direction."""
 
-    site: Annotated[str | None, typer.Option(help="Use this site's model.", shell_complete=sites_of_run)] = None
-    direction: Annotated[str | None, typer.Option(help="Or the run's model for this direction, which need not be a site's.")] = (
-        None
-    )
+    site: Annotated[str | None, Option(help="Use this site's model.", shell_complete=sites_of_run)] = None
+    direction: Annotated[str | None, Option(help="Or the run's model for this direction, which need not be a site's.")] = None
 
     def of(self, run: Path, command: str) -> "TrainedModel":
         """Open the run and return the chosen model; raise ConfigError unless exactly one is chosen."""
@@ -51,11 +49,11 @@ class TranslateOptions(Decoding):
 
     text: Annotated[
         Path | None,
-        typer.Argument(help="Text, one sentence a line, or a translation memory (.tmx), also .gz; default: standard input."),
+        Argument(help="Text, one sentence a line, or a translation memory (.tmx), also .gz; default: standard input."),
     ] = None
     to: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="File to write, whole or not at all; default: standard output. It holds translations line by line, or pairs if the "
             "name ends in .tmx, .tsv, .jsonl (also .gz) or .parquet."
         ),
@@ -66,13 +64,13 @@ class TranslateOptions(Decoding):
 class ExportOptions:
     """Where an export goes, and in which form."""
 
-    to: Annotated[Path, typer.Option(help="Folder to write, whole or not at all.")]
+    to: Annotated[Path, Option(help="Folder to write, whole or not at all.")]
     form: Annotated[
         str,
-        typer.Option(help="Format: adapter, peft (default for LoRA), transformers (default for a whole model) or ctranslate2."),
+        Option(help="Format: adapter, peft (default for LoRA), transformers (default for a whole model) or ctranslate2."),
     ] = ""
-    quantization: Annotated[str, typer.Option(help="For ctranslate2: int8, float16, ...; default: float32.")] = ""
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False
+    quantization: Annotated[str, Option(help="For ctranslate2: int8, float16, ...; default: float32.")] = ""
+    force: Annotated[bool, Option("--force", help="Replace an earlier export.")] = False
 
     def check(self) -> None:
         """Refuse an unknown form, and a folder that must not be written, by a ConfigError."""

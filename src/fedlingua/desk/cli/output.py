@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -106,10 +105,12 @@ class AnsweringConsole(Console):
 
 
 class Commands(typer.Typer):
-    """A group of commands with `--format`."""
+    """A command with `--format` or, if it has a help of its own, a group of such commands."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False, **options})
+        if "help" in options:
+            self.callback()(lambda: None)  # without it typer takes a group of one command for the command itself
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
         """Register a command as typer does; it also takes `--format`, and its help is the first paragraph of its docstring."""
@@ -204,7 +205,10 @@ def asks_json() -> bool:
 
 def print_json(answer: Answer) -> None:
     """Print one JSON document on standard output, with null for NaN and infinity, which JSON lacks."""
-    print(printable_json(json.dumps(_plain(answer), ensure_ascii=False, indent=2, allow_nan=False)), flush=True)
+    from pydantic_core import to_jsonable_python  # most commands print no JSON
+
+    plain = to_jsonable_python(answer, inf_nan_mode="null")
+    print(printable_json(json.dumps(plain, ensure_ascii=False, indent=2, allow_nan=False)), flush=True)
 
 
 def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
@@ -264,15 +268,3 @@ def _drop_output() -> None:
     with suppress(OSError, ValueError):
         out = sys.stdout.fileno()
         os.dup2(os.open(os.devnull, os.O_WRONLY), out)
-
-
-def _plain(answer: Any) -> Any:
-    if isinstance(answer, dict):
-        return {str(key): _plain(value) for key, value in answer.items()}
-    if isinstance(answer, list | tuple):
-        return [_plain(value) for value in answer]
-    if isinstance(answer, Path):
-        return str(answer)
-    if isinstance(answer, float) and not abs(answer) < float("inf"):
-        return None
-    return answer

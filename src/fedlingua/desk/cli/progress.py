@@ -277,5 +277,4 @@ def _loss(name: str, value: float | None) -> str:
 
 
 def _left(total: Tally) -> str:
-    seconds = total.left_s
-    return "" if not seconds else f"{units.duration(seconds)} left"
+    return f"{units.duration(total.left_s)} left" if total.left_s else ""

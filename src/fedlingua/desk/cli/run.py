@@ -6,7 +6,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write, read_toml
@@ -50,28 +50,26 @@ Overrides = list[str] | None
 def run(
     experiment: Annotated[
         Path | None,
-        typer.Argument(
+        Argument(
             help="Experiment file (TOML) with the keys that differ from the defaults.", shell_complete=toml_files(EXPERIMENT)
         ),
     ] = None,
     data: options.Data = None,
-    set_: Annotated[
-        Overrides, typer.Option("--set", help="Override a key: KEY=VALUE; repeatable.", shell_complete=settings)
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
-    to: Annotated[Path | None, typer.Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,
+    set_: Annotated[Overrides, Option("--set", help="Override a key: KEY=VALUE; repeatable.", shell_complete=settings)] = None,
+    seed: Annotated[int | None, Option(help="Random seed.")] = None,
+    to: Annotated[Path | None, Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,
     profile: options.Profile = "simulation",
     nodes: options.Nodes = None,
-    server: Annotated[Path | None, typer.Option(help="Folder of a server: run across its sites.")] = None,
+    server: Annotated[Path | None, Option(help="Folder of a server: run across its sites.")] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Run folder to resume after its last complete round.", shell_complete=run_folders)
+        Path | None, Option(help="Run folder to resume after its last complete round.", shell_complete=run_folders)
     ] = None,
 ) -> Answer:
     """Run a federation from start to end, show its progress, and write its run folder and report."""
     if (experiment is None) == (resume is None):
-        raise typer.BadParameter("give an experiment file, or --resume with a run folder")
+        raise BadParameter("give an experiment file, or --resume with a run folder")
     if resume is not None and (seed is not None or to is not None):
-        raise typer.BadParameter("--resume keeps the run's seed and folder; leave --seed and --to out")
+        raise BadParameter("--resume keeps the run's seed and folder; leave --seed and --to out")
     at = read_server_file(server) if server else None
     if resume is not None:
         folder = RunFolder(resume.resolve())

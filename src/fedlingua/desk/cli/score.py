@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 from rich.table import Table
+from typer import BadParameter, Option
 
 from fedlingua.common import units
 from fedlingua.common.languages import parse_direction
@@ -38,25 +38,23 @@ SIDES = ("base_", "")
 def score(
     run: Annotated[
         Path | None,
-        typer.Option("--run", help="Run folder with the translations, or give three files.", shell_complete=run_folders),
+        Option("--run", help="Run folder with the translations, or give three files.", shell_complete=run_folders),
     ] = None,
     site: SitesOption = None,
-    source: Annotated[Path | None, typer.Option(help="File of source sentences, one a line.")] = None,
-    hypothesis: Annotated[Path | None, typer.Option(help="File of translations, one a line.")] = None,
-    reference: Annotated[Path | None, typer.Option(help="File of reference translations, one a line.")] = None,
-    direction: Annotated[str, typer.Option(help="Direction of the files, such as de-fr.")] = "",
+    source: Annotated[Path | None, Option(help="File of source sentences, one a line.")] = None,
+    hypothesis: Annotated[Path | None, Option(help="File of translations, one a line.")] = None,
+    reference: Annotated[Path | None, Option(help="File of reference translations, one a line.")] = None,
+    direction: Annotated[str, Option(help="Direction of the files, such as de-fr.")] = "",
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            help="bleu, chrf, chrf++, ter, length-ratio, off-target, comet; default: all but comet.", shell_complete=metrics
-        ),
+        Option(help="bleu, chrf, chrf++, ter, length-ratio, off-target, comet; default: all but comet.", shell_complete=metrics),
     ] = None,
     model: CometModel = "wmt22-comet-da",
 ) -> Answer:
     """Score the translations of a run, which adds the result to its scores.json, or those in files."""
     files = (source, hypothesis, reference)
     if (run is None) == (None in files) and (run is None or any(files)):
-        raise typer.BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")
+        raise BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")
     names = metric_names(",".join(metric or TEXT_METRICS))
     if COMET in names:
         checked_model(model)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option, confirm, prompt
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, DeploymentError, RunError
@@ -32,7 +32,7 @@ from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, refused_bundles, supernode_command
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
-from fedlingua.desk.deployment.worker import worker_of
+from fedlingua.desk.deployment.worker import SOCKET, worker_of
 from fedlingua.desk.translating.decoding import Search
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
@@ -40,10 +40,10 @@ from fedlingua.settings.experiment import default_run_config, given_settings, re
 from fedlingua.settings.kinds import EXPERIMENT
 
 commands = Commands(help="One site of a federation across machines.")
-SiteArgument = Annotated[Path, typer.Argument(help="The site's folder, or its site.toml.")]
-SiteOption = Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")]
-NodeSite = Annotated[str | None, typer.Option("--name", help="The site, if the node hosts several.")]
-Delivery = Annotated[str | None, typer.Option("--run", help="Run id; default: the newest run that delivered a model.")]
+SiteArgument = Annotated[Path, Argument(help="The site's folder, or its site.toml.")]
+SiteOption = Annotated[Path, Option("--site", help="The site's folder, or its site.toml.")]
+NodeSite = Annotated[str | None, Option("--name", help="The site, if the node hosts several.")]
+Delivery = Annotated[str | None, Option("--run", help="Run id; default: the newest run that delivered a model.")]
 AGAIN_S, FORGOTTEN_S = 10.0, 90.0
 """Seconds between two tries to join, and from first to last; Flower forgets a SuperNode after two heartbeats of 30 s."""
 INSECURE = "warning: insecure = true: what this site sends can be read and changed on its way"
@@ -57,32 +57,32 @@ INSECURE = "warning: insecure = true: what this site sends can be read and chang
     ),
 )
 def site_init(
-    name: Annotated[str, typer.Option(prompt="The site's name", help="The site's name.")],
+    name: Annotated[str, Option(prompt="The site's name", help="The site's name.")],
     direction: Annotated[
         str,
-        typer.Option(
+        Option(
             prompt="Direction, such as de-fr, or a language",
             help="Source and target, such as de-fr; or one language, such as es, for text that is not translated.",
         ),
     ],
-    server: Annotated[str, typer.Option(prompt="The server's host:port", help="host:port of the server's fleet API.")],
-    to: Annotated[Path, typer.Option(help="The site's folder.")] = Path("site"),
-    tsv: Annotated[Path | None, typer.Option(help="Corpus: a file with two columns.")] = None,
-    tmx: Annotated[Path | None, typer.Option(help="Corpus: a translation memory.")] = None,
-    moses: Annotated[str | None, typer.Option(help="Corpus: the stem of two files, X for X.de and X.fr.")] = None,
-    lines: Annotated[Path | None, typer.Option(help="Corpus in one language: a file with one document on each line.")] = None,
+    server: Annotated[str, Option(prompt="The server's host:port", help="host:port of the server's fleet API.")],
+    to: Annotated[Path, Option(help="The site's folder.")] = Path("site"),
+    tsv: Annotated[Path | None, Option(help="Corpus: a file with two columns.")] = None,
+    tmx: Annotated[Path | None, Option(help="Corpus: a translation memory.")] = None,
+    moses: Annotated[str | None, Option(help="Corpus: the stem of two files, X for X.de and X.fr.")] = None,
+    lines: Annotated[Path | None, Option(help="Corpus in one language: a file with one document on each line.")] = None,
     jsonl: Annotated[
         Path | None,
-        typer.Option(help="Corpus: a JSON object a line, with a document in `text` or a pair in two fields, such as {de, fr}."),
+        Option(help="Corpus: a JSON object a line, with a document in `text` or a pair in two fields, such as {de, fr}."),
     ] = None,
-    notes: Annotated[Path | None, typer.Option(help="Corpus in one language: a folder of .txt files, one a document.")] = None,
+    notes: Annotated[Path | None, Option(help="Corpus in one language: a folder of .txt files, one a document.")] = None,
     deidentify_with: Annotated[
-        str | None, typer.Option(help="Function that de-identifies every document: package.module:function.")
+        str | None, Option(help="Function that de-identifies every document: package.module:function.")
     ] = None,
-    phrasebook: Annotated[str | None, typer.Option(help="Corpus for a trial: a register of the demo grammar.")] = None,
-    sentences: Annotated[int | None, typer.Option(help="With --phrasebook: number of sentences.")] = None,
-    authority: Annotated[Path | None, typer.Option(help="The server's ca.crt.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no key; only for a trial on one machine.")] = False,
+    phrasebook: Annotated[str | None, Option(help="Corpus for a trial: a register of the demo grammar.")] = None,
+    sentences: Annotated[int | None, Option(help="With --phrasebook: number of sentences.")] = None,
+    authority: Annotated[Path | None, Option(help="The server's ca.crt.")] = None,
+    insecure: Annotated[bool, Option("--insecure", help="No TLS and no key; only for a trial on one machine.")] = False,
 ) -> Answer:
     """Make the site's folder, with site.toml, its key, and a file for the server's operator."""
     files = {"tsv": tsv, "tmx": tmx, "lines": lines, "jsonl": jsonl, "notes": notes}
@@ -90,9 +90,9 @@ def site_init(
     if not any(corpus.values()) and sys.stdin.isatty():
         translates = not parse_written(direction).is_one_language
         wanted = "a file with two columns, source and target" if translates else "a file with a document a line"
-        corpus["tsv" if translates else "lines"] = typer.prompt(f"Corpus: {wanted}")
+        corpus["tsv" if translates else "lines"] = prompt(f"Corpus: {wanted}")
     if authority is None and not insecure:
-        raise typer.BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine")
+        raise BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine")
     asked = {**corpus, "sentences": sentences, "deidentify-with": deidentify_with}
     given = {key: value for key, value in asked.items() if value is not None}
     site, join_file = init_site(to, name, direction, given, server, None if insecure else authority)
@@ -108,12 +108,12 @@ def site_check(
     file: SiteArgument = Path("site"),
     experiment: Annotated[
         Path | None,
-        typer.Option(help="The run's experiment file; default: the demo's settings.", shell_complete=toml_files(EXPERIMENT)),
+        Option(help="The run's experiment file; default: the demo's settings.", shell_complete=toml_files(EXPERIMENT)),
     ] = None,
-    federation: Annotated[Path | None, typer.Option(help="The server's federation file.")] = None,
-    expect: Annotated[str, typer.Option(help="The server's fingerprint, or the beginning of it.")] = "",
-    knock: Annotated[bool, typer.Option(help="Also connect to the server for a moment.")] = True,
-    measure: Annotated[bool, typer.Option("--measure", help="Also load the backbone and measure its dev loss.")] = False,
+    federation: Annotated[Path | None, Option(help="The server's federation file.")] = None,
+    expect: Annotated[str, Option(help="The server's fingerprint, or the beginning of it.")] = "",
+    knock: Annotated[bool, Option(help="Also connect to the server for a moment.")] = True,
+    measure: Annotated[bool, Option("--measure", help="Also load the backbone and measure its dev loss.")] = False,
 ) -> Answer:
     """Check that the site is ready: corpora, backbone, memory, disk, certificate and key. Lists everything it may send."""
     site = _site(file)
@@ -145,21 +145,19 @@ def site_check(
     "approve", epilog=example("fedlingua site approve --experiment experiments/deployment/demo.toml --federation federation.toml")
 )
 def site_approve(
-    bundle: Annotated[str | None, typer.Argument(help="The bundle's hash; default: the one that this checkout makes.")] = None,
+    bundle: Annotated[str | None, Argument(help="The bundle's hash; default: the one that this checkout makes.")] = None,
     file: SiteOption = Path("site"),
     experiment: Annotated[
         Path | None,
-        typer.Option(help="The run's experiment file: its settings are approved too.", shell_complete=toml_files(EXPERIMENT)),
+        Option(help="The run's experiment file: its settings are approved too.", shell_complete=toml_files(EXPERIMENT)),
     ] = None,
-    federation: Annotated[Path | None, typer.Option(help="The server's federation file, with the text rules.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a key as the server does: KEY=VALUE; repeatable.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    federation: Annotated[Path | None, Option(help="The server's federation file, with the text rules.")] = None,
+    set_: Annotated[list[str] | None, Option("--set", help="Override a key as the server does: KEY=VALUE; repeatable.")] = None,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
 ) -> Answer:
     """Approve a bundle and, with --experiment, its settings, which are shown in words first."""
     if experiment and not federation:
-        raise typer.BadParameter("--experiment needs --federation, the server's file, which says how text is split")
+        raise BadParameter("--experiment needs --federation, the server's file, which says how text is split")
     site = _site(file)
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
     if experiment and federation:
@@ -176,12 +174,11 @@ def site_approve(
             from fedlingua.privacy.roster import members_hash
 
             for each in read.sites:
-                say(
-                    f"  - secure sums with {each.name}, key {key_fingerprint(each.public_key)}; compare it with what its owner says"
-                )
+                key = key_fingerprint(each.public_key)
+                say(f"  - secure sums with {each.name}, key {key}; compare it with what its owner says")
             hashes["roster"] = members_hash({each.name: each.public_key for each in read.sites})
         if not yes:
-            typer.confirm("May this run here?", abort=True, err=True)
+            confirm("May this run here?", abort=True, err=True)
         hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
     new = [approve(site.approvals, approved_hash, note) for note, approved_hash in hashes.items()]
     listed = ", ".join(f"{note} {approved_hash}" for note, approved_hash in hashes.items())
@@ -194,7 +191,7 @@ def site_approve(
 @commands.command("log", epilog=example("fedlingua site log site --last 20"))
 def site_log(
     file: SiteArgument = Path("site"),
-    last: Annotated[int, typer.Option(min=1, help="How many of the newest lines to show.")] = 50,
+    last: Annotated[int, Option(min=1, help="How many of the newest lines to show.")] = 50,
 ) -> Answer:
     """Show what the server asked and what left this site, and verify the log. The exit code is 1 if the log was changed."""
     state = _site(file).state
@@ -227,8 +224,8 @@ def _in_words(line: Mapping[str, Any]) -> str:
 
 @commands.command("overlap-key", epilog=example("fedlingua site overlap-key keys/overlap.key"))
 def site_overlap_key(
-    file: Annotated[Path, typer.Argument(help="File to write; with --show, the file to read.")] = Path("overlap.key"),
-    show: Annotated[bool, typer.Option("--show", help="Make no key; show the digits that identify this one.")] = False,
+    file: Annotated[Path, Argument(help="File to write; with --show, the file to read.")] = Path("overlap.key"),
+    show: Annotated[bool, Option("--show", help="Make no key; show the digits that identify this one.")] = False,
 ) -> Answer:
     """Make the key that a federation's sites share when a run compares their text (overlap). Keep it from the server."""
     key = read_overlap_key(file) if show else make_overlap_key(file)
@@ -261,12 +258,12 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     node = Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True)
     running = "this site is already running here; end the other `fedlingua site start` first"
     with RunFolder(site.state).held(running), worker_of(environment, site.home) as worker:
-        write_programs(programs, worker.socket if worker else None)
+        write_programs(programs, Path(worker.environment[SOCKET]) if worker else None)
         with node as supernode:
             say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
             while not supernode.stopped.wait(1.0):
-                if worker:
-                    worker.keep()
+                if worker and worker.ended:  # messages start programs of their own until it answers again
+                    worker.start()
                 if not supernode.ended:
                     continue
                 if not believed_there(supernode.printed()) or time.monotonic() > ends:
@@ -296,7 +293,7 @@ def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name:
 @commands.command("memory", epilog=example("fedlingua site memory --site site --federation federation.toml"))
 def site_memory(
     how: Search,
-    federation: Annotated[Path, typer.Option(help="The server's federation file, which holds the split rules.")],
+    federation: Annotated[Path, Option(help="The server's federation file, which holds the split rules.")],
     file: SiteOption = Path("site"),
     name: NodeSite = None,
     run: Delivery = None,

@@ -118,9 +118,8 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
     report(direction, 2 * len(files), 2 * len(files))
     paths = {direction: lines.files.paths() for direction, lines in corpora.items()}
     sides = {d: {split: list(map(corpora[d].sides, lines)) for split, lines in splits.items()} for d, splits in paper.items()}
-    return prepared.gathered(
-        corpus.opus.name, key, no_leaks, pairs, paths, accounts, prepared.IN_TRAIN_OF_THE_PAPER, leaks(sides)
-    )
+    note = prepared.IN_TRAIN_OF_THE_PAPER
+    return prepared.gathered(corpus.opus.name, key, no_leaks, pairs, paths, accounts, note, leaks(sides))
 
 
 def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Sequence[int]]:

@@ -29,10 +29,8 @@ class Statistics:
     samples: dict[str, list[tuple[int, Pair]]] = field(default_factory=dict)
 
 
-def corpus_statistics(
-    pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most_samples: int, where: str
-) -> Statistics:
-    """Read a corpus to its end; strict rules drop here as others do. CorpusError where the two sides are swapped."""
+def corpus_statistics(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most: int, where: str) -> Statistics:
+    """Read a corpus to its end; strict rules drop here as others do. most: samples of a reason. CorpusError: the sides are swapped."""
     statistics = Statistics()
     reason = judge(direction, dataclasses.replace(rules, strict=False))
     seen: tuple[set[int], set[int], set[int]] = (set(), set(), set())
@@ -41,12 +39,12 @@ def corpus_statistics(
         against = reason(pair)
         if against is not None:
             samples = statistics.samples.setdefault(against, [])
-            if len(samples) < most_samples:
+            if len(samples) < most:
                 samples.append((statistics.account.read + 1, pair))
         return against
 
     for pair, _ in judged(normalized(in_order(pairs, direction, where), rules), sampled, statistics.account):
-        for lengths, side, language in zip(statistics.lengths, pair, (direction.source, direction.target), strict=True):
+        for lengths, side, language in zip(statistics.lengths, pair, direction.sides, strict=True):
             lengths[length(side, language)] += 1
         for name, known, number in zip(statistics.repeated, seen, map(hash, (pair, *pair)), strict=True):
             statistics.repeated[name] += number in known
@@ -56,7 +54,7 @@ def corpus_statistics(
 
 def as_json(statistics: Statistics, direction: Direction) -> dict[str, Any]:
     """The figures as a JSON object; with the samples' text."""
-    lengths = zip((direction.source, direction.target), statistics.lengths, strict=True)
+    lengths = zip(direction.sides, statistics.lengths, strict=True)
     return {
         "direction": str(direction),
         "read": statistics.account.read,

@@ -48,16 +48,13 @@ def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> 
     most = 2 * wanted
     while True:
         account = Account()
-        front = first_by_hash(usable(files.read(), _fault, account), key, most)
+        # The papers clean nothing, so an empty side alone is a reason.
+        pairs = usable(files.read(), lambda pair: None if pair.source and pair.target else "empty", account)
+        front = first_by_hash(pairs, key, most)
         taken = divide(front, direction, sizes)
         if sum(map(len, taken.values())) == wanted or len(front) < most:
             return taken, account
         most *= 2
-
-
-def _fault(pair: Pair) -> str | None:
-    """The papers clean nothing, so an empty side alone is a reason."""
-    return None if pair.source and pair.target else "empty"
 
 
 def first_by_hash(pairs: Iterable[Pair], key: str, most: int) -> list[Pair]:

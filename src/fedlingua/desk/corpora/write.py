@@ -43,6 +43,10 @@ class Target:
         return [*side_paths(self.path, self.direction)] if self.form == "moses" else [self.path]
 
 
+Writer = Callable[[Iterable[Pair], Target, list[Path]], None]
+"""Writes pairs into the files of a target, each beside its place."""
+
+
 def target_of(path: Path, form: Form | None, direction: Direction) -> Target:
     """The target of a name, its form by its ending unless one is named; ConfigError for no form, or a file that is there."""
     ending = path.name.removesuffix(".gz").rpartition(".")[2]
@@ -94,14 +98,14 @@ def text_file(aside: Path, path: Path) -> Iterator[TextIO]:
         yield stack.enter_context(TextIOWrapper(raw, encoding="utf-8", newline=""))
 
 
-def _write_tsv(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
-    with text_file(asides[0], target.path) as stream:
-        stream.writelines("\t".join(without_tabs(pair)) + "\n" for pair in pairs)
+def _lines(line_of: Callable[[Pair, Direction], str]) -> Writer:
+    """Return a writer of a line for each pair."""
 
+    def write(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
+        with text_file(asides[0], target.path) as stream:
+            stream.writelines(f"{line_of(pair, target.direction)}\n" for pair in pairs)
 
-def _write_translations(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
-    with text_file(asides[0], target.path) as stream:
-        stream.writelines(f"{pair.target}\n" for pair in pairs)
+    return write
 
 
 def _write_moses(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
@@ -112,19 +116,12 @@ def _write_moses(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> N
             right.write(f"{pair.target}\n")
 
 
-def _write_jsonl(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
-    codes = (target.direction.source, target.direction.target)
-    with text_file(asides[0], target.path) as stream:
-        stream.writelines(json.dumps(dict(zip(codes, pair, strict=True)), ensure_ascii=False) + "\n" for pair in pairs)
-
-
 def _write_parquet(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
     import pyarrow as pa  # takes a second to load
     from pyarrow import parquet
 
-    codes = (target.direction.source, target.direction.target)
+    codes, rest = target.direction.sides, iter(pairs)
     schema = pa.schema([(code, pa.string()) for code in codes])
-    rest = iter(pairs)
     with parquet.ParquetWriter(asides[0], schema) as writer:
         while rows := list(islice(rest, _ROWS)):
             columns = zip(codes, zip(*rows, strict=True), strict=True)
@@ -132,7 +129,7 @@ def _write_parquet(pairs: Iterable[Pair], target: Target, asides: list[Path]) ->
 
 
 def _write_tmx(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
-    codes = (target.direction.source, target.direction.target)
+    codes = target.direction.sides
     with text_file(asides[0], target.path) as stream:
         stream.write('<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n<header creationtool="fedlingua" ')
         stream.write('creationtoolversion="1" segtype="sentence" o-tmf="fedlingua" adminlang="en" datatype="plaintext" ')
@@ -161,11 +158,11 @@ def _segment(side: str, number: int) -> str:
     return escape(side, {"\r": "&#13;"})
 
 
-_WRITERS: dict[Form, Callable[[Iterable[Pair], Target, list[Path]], None]] = {
-    "tsv": _write_tsv,
+_WRITERS: dict[Form, Writer] = {
+    "tsv": _lines(lambda pair, direction: "\t".join(without_tabs(pair))),
     "moses": _write_moses,
-    "jsonl": _write_jsonl,
+    "jsonl": _lines(lambda pair, of: json.dumps({of.source: pair.source, of.target: pair.target}, ensure_ascii=False)),
     "parquet": _write_parquet,
     "tmx": _write_tmx,
-    "translations": _write_translations,
+    "translations": _lines(lambda pair, direction: pair.target),
 }

@@ -298,9 +298,8 @@ def _memory(settings: Settings, outline: Outline) -> str:
     wanted = int(MARGIN * (number * sum(parts.values()) + (parts["process"] + parts["backbone"] if number > 1 else 0)))
     free = psutil.virtual_memory().available
     whom = "a client process" if number == 1 else f"a client and {number} processes"
-    estimate = (
-        f"about {units.data(wanted)} for {whom} ({', '.join(f'{name} {units.data(size)}' for name, size in parts.items())})"
-    )
+    sizes = ", ".join(f"{name} {units.data(size)}" for name, size in parts.items())
+    estimate = f"about {units.data(wanted)} for {whom} ({sizes})"
     if settings.device == "cpu" and wanted > free:
         raise DeploymentError(f"{estimate}, and {units.data(free)} are free; {LESS_MEMORY}")
     return f"{estimate}; {units.data(free)} are free"

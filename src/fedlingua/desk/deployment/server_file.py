@@ -9,7 +9,7 @@ import tomli_w
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml, replace_text
-from fedlingua.common.tables import refuse_unknown
+from fedlingua.common.tables import flag, refuse_unknown
 from fedlingua.consent.keys import read_public_key
 from fedlingua.consent.site_file import check_address, site_table
 from fedlingua.corpora.sites import read_site
@@ -88,9 +88,7 @@ def read_server_file(path: Path) -> ServerFile:
     refuse_other_kind(path, raw, SERVER)
     folder = path.resolve().parent
     refuse_unknown(raw, {"federation", "hosts", "fleet", "control", "insecure", "certificates", "home", "runs"}, path.name)
-    insecure, hosts = raw.get("insecure", False), raw.get("hosts", [])
-    if type(insecure) is not bool:
-        raise ConfigError(f"{path.name}: insecure = {insecure!r}; wanted true or false")
+    insecure, hosts = flag(raw, "insecure", path.name), raw.get("hosts", [])
     if not isinstance(hosts, list):
         raise ConfigError(f"{path.name}: hosts = {hosts!r}; wanted a list of names and addresses")
     addresses: dict[str, Any] = {what: str(raw.get(what, default)) for what, default in (("fleet", FLEET), ("control", CONTROL))}

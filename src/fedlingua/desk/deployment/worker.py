@@ -210,30 +210,17 @@ def command() -> list[str]:
     return [sys.executable, "-m", "fedlingua.desk.deployment.worker"]
 
 
-@dataclass(frozen=True)
-class Worker:
-    """A running worker."""
-
-    service: Service
-    socket: Path
-
-    def keep(self) -> None:
-        """Start it anew if it has ended; messages start programs of their own until it answers."""
-        if self.service.ended:
-            self.service.start()
-
-
 @contextmanager
-def worker_of(environment: Mapping[str, str], home: Path) -> Iterator[Worker | None]:
-    """Run a site's worker beside its SuperNode; None where the system cannot tell a fork's end (no Linux)."""
+def worker_of(environment: Mapping[str, str], home: Path) -> Iterator[Service | None]:
+    """Run a site's worker, which has its socket in its environment; None where the system cannot tell a fork's end (no Linux)."""
     if not hasattr(os, "pidfd_open"):
         yield None
         return
     # Its path is short, as a socket's has to be, and only its user can enter it.
     with tempfile.TemporaryDirectory(prefix="fedlingua-") as folder:
-        path = Path(folder) / "worker"
-        with Service("the worker", [*command(), str(os.getpid())], {**environment, SOCKET: str(path)}, home) as worker:
-            yield Worker(worker, path)
+        own = {**environment, SOCKET: f"{folder}/worker"}
+        with Service("the worker", [*command(), str(os.getpid())], own, home) as worker:
+            yield worker
 
 
 if __name__ == "__main__":

@@ -143,11 +143,9 @@ def check_gpu() -> str:
     version, platform = torch_build()
     driver = next((each for each in DRIVERS if Path(each).exists()), "")
     text = f"torch {version} is built for {platform or 'CPUs alone'}"
+    if not platform and driver:
+        return Remark(f"{text}, yet a GPU's driver is loaded ({driver}); `make demo TORCH_INDEX=` takes the build that uses it")
     if not platform:
-        if driver:
-            return Remark(
-                f"{text}, yet a GPU's driver is loaded ({driver}); `make demo TORCH_INDEX=` takes the build that uses it"
-            )
         return f"none; {text}: device = 'cpu'"
     try:
         seen = torch_devices()

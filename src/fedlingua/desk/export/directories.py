@@ -80,9 +80,8 @@ def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, ten
         if isinstance(written.get(key), list):  # peft holds a set, which it writes in varying order
             written[key] = sorted(written[key])
     replace_text(file, json_text(written))
-    save_file(
-        {peft_name(name): array for name, array in tensors.items()}, directory / "adapter_model.safetensors", {"format": "pt"}
-    )
+    named = {peft_name(name): array for name, array in tensors.items()}
+    save_file(named, directory / "adapter_model.safetensors", {"format": "pt"})
     write_tokenizer(directory, trainable.backbone, trained.direction)
 
 

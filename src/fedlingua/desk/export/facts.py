@@ -71,7 +71,7 @@ def _of_run(model: TrainedModel, run_dir: Path) -> Facts:
     scores = folder.read("scores.json") or {}
     host = next((name for name, entry in sites.items() if model.site in entry["members"]), None)
     members = {site: direction for entry in sites.values() for site, direction in entry["members"].items()}
-    languages = sorted({code for held in map(parse_written, members.values()) for code in (held.source, held.target)})
+    languages = sorted({code for held in map(parse_written, members.values()) for code in held.sides})
     # A site with several directions has an entry for each.
     scored = scores.get("sites", {})
     traffic = (folder.read("traffic.json") or {}).get(host or "", {}).values()

@@ -8,6 +8,7 @@ from pathlib import Path
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import check_folder_to_write
 from fedlingua.common.languages import nearest
+from fedlingua.common.tables import check_choice
 from fedlingua.settings.config import Settings
 from fedlingua.settings.methods import SMALL_SETS
 
@@ -37,8 +38,8 @@ DEFAULTS = {"adapters": "adapter", **dict.fromkeys(_OF_PEFT, "peft"), "full": "t
 
 def check_form(form: str, quantization: str) -> None:
     """Refuse an unknown form, and a quantization that does not go with it. form: "" takes the tensor set's default."""
-    if form and form not in FORMS:
-        raise ConfigError(f"--form {form!r} is not known{nearest(form, FORMS)}; choose one of {', '.join(FORMS)}")
+    if form:
+        check_choice(form, FORMS, "--form")
     if quantization and quantization not in QUANTIZATIONS:
         near = nearest(quantization, QUANTIZATIONS)
         raise ConfigError(f"--quantization {quantization!r} is not known{near}; CTranslate2 has {', '.join(QUANTIZATIONS)}")

@@ -19,8 +19,6 @@ from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import check_tensors
 from fedlingua.runs.folder import json_text, replace_text
 
-CARD = "README.md"
-
 
 @dataclass(frozen=True)
 class Export:
@@ -80,7 +78,7 @@ def export_model(
             write_plain(aside, model, trainable)
         else:
             write_ctranslate2(aside, model, trainable, quantization)
-        replace_text(aside / CARD, model_card(about))
+        replace_text(aside / "README.md", model_card(about))
         replace_text(aside / FILE, json_text({**about, **more}))
 
     try:

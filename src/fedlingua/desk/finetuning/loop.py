@@ -6,7 +6,7 @@ Not transformers' Trainer, whose sampler and schedule are others: figures of ear
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,11 +55,11 @@ def stack(examples: Sequence[Example], pad_id: int) -> Batch:
     return Batch(*(pad_sequence([*map(torch.tensor, part)], True, filler) for part, filler in zip(rows, fillers, strict=True)))
 
 
-def shuffled_batches(examples: Sequence[Example], batch_size: int, rng: random.Random) -> Iterator[list[Example]]:
+def shuffled_batches(examples: Sequence[Example], batch_size: int, rng: random.Random) -> list[list[Example]]:
     """Every example once, in random order, in batches of like length."""
     batches = [batch for pool in optimiser_steps(examples, batch_size, POOL, rng) for batch in pool]
     rng.shuffle(batches)
-    yield from batches
+    return batches
 
 
 @dataclass(frozen=True)

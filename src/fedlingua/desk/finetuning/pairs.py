@@ -94,11 +94,9 @@ def _marked(entry: Mapping[str, Any], where: str) -> Marked:
 def _mention(given: Any, name: str, text: str, where: str) -> tuple[int, int]:
     if not isinstance(given, list) or [type(offset) for offset in given] != [int, int]:
         raise CorpusError(f"{where}: {name} is missing or not two whole numbers; wanted [start, end) in characters of text")
-    start, end = given
-    if not 0 <= start < end <= len(text):
-        raise CorpusError(
-            f"{where}: {name} is {given}, but text has {len(text)} characters; wanted 0 <= start < end <= {len(text)}"
-        )
+    (start, end), size = given, len(text)
+    if not 0 <= start < end <= size:
+        raise CorpusError(f"{where}: {name} is {given}, but text has {size} characters; wanted 0 <= start < end <= {size}")
     if not text[start:end].strip():
         raise CorpusError(f"{where}: {name} is {given}, which is only white space; wanted a mention")
     return start, end

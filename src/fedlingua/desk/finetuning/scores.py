@@ -58,9 +58,8 @@ def label_scores(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
     columns = precision_recall_fscore_support(gold, predicted, labels=labels, zero_division=0.0)
     rows = zip(labels, *(column.tolist() for column in columns), strict=True)
     by_label = {label: Score(precision, recall, f1, support) for label, precision, recall, f1, support in rows}
-    micro = precision_recall_fscore_support(gold, predicted, labels=labels, average="micro", zero_division=0.0)
-    right = sum(wanted == got for wanted, got in zip(gold, predicted, strict=True))
-    return Scores({"micro_f1": float(micro[2]), **_means(by_label), "accuracy": right / len(gold)}, by_label)
+    accuracy = sum(wanted == got for wanted, got in zip(gold, predicted, strict=True)) / len(gold)
+    return Scores({"micro_f1": accuracy, **_means(by_label), "accuracy": accuracy}, by_label)
 
 
 def _means(scores: Mapping[str, Score]) -> dict[str, float]:

@@ -28,7 +28,6 @@ from fedlingua.runs.folder import json_text, library_versions, replace_text
 
 FILE = "finetuning.json"
 MODEL, WITH_ADAPTERS = "model", "model-with-adapters"
-PREDICTIONS = "predictions.tsv"
 LIBRARIES = ("tokenizers", "nervaluate", "scikit-learn")
 """Beside those of every run: what ids and scores depend on."""
 
@@ -125,7 +124,7 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
         encoder.model.save_pretrained(folder / model)
     encoder.tokenizer.save_pretrained(folder / model)
     rows = _rows(corpus.splits["test"], final["test"])
-    replace_text(folder / PREDICTIONS, "".join("\t".join(row) + "\n" for row in rows))
+    replace_text(folder / "predictions.tsv", "".join("\t".join(row) + "\n" for row in rows))
     replace_text(folder / FILE, json_text(about))  # last: where it is, all is
     return about
 

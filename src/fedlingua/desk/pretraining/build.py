@@ -40,11 +40,10 @@ def build_tokenizer(sentences: Iterable[str], languages: Sequence[str], vocab_si
     files: dict[str, Any] = {"vocab_file": str(vocab_file), "spm_file": str(spm_file)}
     # Without the language tokens among the special ones, decoded text keeps "__sv__".
     probe = M2M100Tokenizer(**files)
+    known = probe.lang_code_to_id
     for language in languages:
-        if known_as(language, probe.lang_code_to_id) is None:
-            raise BackboneError(
-                f"M2M-100 has no language token for {language!r}; it has {', '.join(sorted(probe.lang_code_to_id))}"
-            )
+        if known_as(language, known) is None:
+            raise BackboneError(f"M2M-100 has no language token for {language!r}; it has {', '.join(sorted(known))}")
     tokenizer = M2M100Tokenizer(**files, additional_special_tokens=list(probe.lang_token_to_id))
     tokenizer.save_pretrained(directory)
     return tokenizer

@@ -22,7 +22,7 @@ def model_card(about: About) -> str:
     from jinja2 import Environment
 
     recipe, training, translates = about["recipe"], about["recipe"]["training"], "dev_bleu" in about
-    codes = sorted({code for each in map(parse_written, recipe["corpora"]) for code in (each.source, each.target)})
+    codes = sorted({code for each in map(parse_written, recipe["corpora"]) for code in each.sides})
     header = ModelCardData(
         language=codes,
         library_name="transformers",

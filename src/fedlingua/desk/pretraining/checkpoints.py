@@ -74,10 +74,9 @@ class Checkpoints:
         for step in reversed(self.steps()):
             try:
                 check_folder(self._of(step), _STATE, "training resumes from the state before it, if there is one")
+                return self._load(step), passed_over
             except RunError as error:
                 passed_over.append(str(error))
-                continue
-            return self._load(step), passed_over
         return None, passed_over
 
     def save(self, state: State) -> None:

@@ -18,7 +18,7 @@ from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.desk.pace import Note, to_stderr
+from fedlingua.desk.pace import to_stderr
 from fedlingua.settings.pretraining import EncoderSettings, PretrainSettings, decisive
 from fedlingua_demo import phrasebook
 
@@ -50,7 +50,7 @@ def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[P
     return train, {direction: pairs for direction, pairs in dev.items() if pairs}
 
 
-def train_demo(directory: Path, note: Note | None = None) -> None:
+def train_demo(directory: Path) -> None:
     """Train the demo backbone (about four minutes on two cores) and write it as shipped: half precision, compact JSON."""
     from safetensors.torch import load_file, save_file
 
@@ -58,7 +58,7 @@ def train_demo(directory: Path, note: Note | None = None) -> None:
     from fedlingua.desk.pretraining.material import translation_material
 
     train, dev = base_register()
-    around = replace(ALONE, note=note or to_stderr("demo backbone"))
+    around = replace(ALONE, note=to_stderr("demo backbone"))
     pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, around=around)
     weights = directory / "model.safetensors"
     save_file({name: tensor.half() for name, tensor in load_file(weights).items()}, weights, metadata={"format": "pt"})
@@ -79,7 +79,7 @@ def demo_encoder_hash() -> str:
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def demo_encoder(note: Note | None = None) -> Path:
+def demo_encoder() -> Path:
     """Return the demo encoder's directory; train it (about a minute on two cores) if the cache has none made by this recipe."""
     directory = cache_dir() / "backbones" / "demo-encoder"
     made_by = directory / "recipe.sha256"
@@ -90,24 +90,20 @@ def demo_encoder(note: Note | None = None) -> Path:
 
             shutil.rmtree(directory, ignore_errors=True)
             text = phrasebook.base_corpus(ENCODER_SENTENCES, GRAMMAR_SEED)
-            pairs = {
-                Direction(code, code): [Pair(sentence, sentence) for sentence in sentences] for code, sentences in text.items()
-            }
-            train, dev = (
-                {d: held[part] for d, held in pairs.items()} for part in (slice(DEV_SENTENCES, None), slice(DEV_SENTENCES))
-            )
-            around = replace(ALONE, note=note or to_stderr("demo encoder"))
-            pretrain(
-                partial(masked_material, train, dev, ENCODER_SIZE, ENCODER_TRAINING), ENCODER_TRAINING, directory, around=around
-            )
+            pairs = {Direction(code, code): [*map(Pair, sentences, sentences)] for code, sentences in text.items()}
+            train = {language: held[DEV_SENTENCES:] for language, held in pairs.items()}
+            dev = {language: held[:DEV_SENTENCES] for language, held in pairs.items()}
+            around = replace(ALONE, note=to_stderr("demo encoder"))
+            make = partial(masked_material, train, dev, ENCODER_SIZE, ENCODER_TRAINING)
+            pretrain(make, ENCODER_TRAINING, directory, around=around)
             made_by.write_text(demo_encoder_hash(), encoding="utf-8")
     return directory
 
 
-def make_built_in(name: str, note: Note | None = None) -> None:
+def make_built_in(name: str) -> None:
     """Make the named backbone if it is built in but does not ship."""
     if name == "demo-encoder":
-        demo_encoder(note)
+        demo_encoder()
 
 
 if __name__ == "__main__":

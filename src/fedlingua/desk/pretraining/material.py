@@ -37,7 +37,7 @@ class Material:
 
 def translation_material(train: Corpora, dev: Corpora, size: ModelSize, settings: PretrainSettings, directory: Path) -> Material:
     """Make an M2M-100 and its examples; save the tokenizer in `directory`."""
-    sides = sorted({side for d, pairs in train.items() for p in pairs for side in ((d.source, p.source), (d.target, p.target))})
+    sides = sorted({side for d, pairs in train.items() for p in pairs for side in zip(d.sides, p, strict=True)})
     languages = sorted({language for language, _ in sides})
     tokenizer = build_tokenizer((sentence for _, sentence in sides), languages, size.vocab_size, directory)
     codec = Codec(tokenizer)

@@ -57,12 +57,9 @@ def render_comparison(comparison: Comparison) -> str:
         first=first,
         split=first.scores.get("split", "test"),
         sampled=any(beside.macro.p is not None for beside in comparison.beside),
-        significant=comparison.significant,
         with_pooled=all(beside.pooled for beside in comparison.beside),
         macros={run.name: macro_of(comparison, run) for run in comparison.runs},
-        in_all=bytes_of(comparison.runs),
         pooled_text=any(run.method.startswith((CENTRALIZED, SILO)) for run in comparison.runs),
-        any_gains=any(fair.gains for fair in comparison.fairness),
         sentences_by_site=[(site, [*of_site]) for site, of_site in groupby(comparison.sentences, key=lambda each: each.site)],
         differing={key: [text(without_place(value), units.NOTHING) for value in values] for key, values in differing.items()},
         signatures=_signatures(comparison),
@@ -159,9 +156,8 @@ def difference_plot(comparison: Comparison) -> go.Figure:
         differences = [beside.sites.get(row, beside.macro if row == "macro" else beside.pooled) for row in rows]
         known = [(row + offset, rows[row], each) for row, each in enumerate(differences) if each]
         _add_differences(figure, beside.run, place + 1, known, comparison)
-    _frame_rows(
-        figure, rows, len(comparison.beside), f"{comparison.metric.name} above {short(comparison.runs[0].name, LONGEST_RUN)}"
-    )
+    above = f"{comparison.metric.name} above {short(comparison.runs[0].name, LONGEST_RUN)}"
+    _frame_rows(figure, rows, len(comparison.beside), above)
     dotted(figure, x=0)
     return figure
 

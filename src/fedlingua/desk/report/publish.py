@@ -5,7 +5,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +14,7 @@ from jinja2 import Undefined
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
+from fedlingua.common.files import replace_text
 from fedlingua.common.languages import right_to_left, written_sides
 from fedlingua.desk.json_values import number, text
 from fedlingua.desk.templates import environment
@@ -73,15 +73,10 @@ def put_page(page: str, target: Path) -> Path:
 
 
 def _put(content: str, target: Path) -> Path:
-    # Write to another file and rename it, so that a browser that reloads during a run never sees half a page.
-    aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(content.encode("utf-8", "backslashreplace"))  # a lone surrogate is escaped
-        os.replace(aside, target)
+        # Renamed to its place, so that a browser that reloads during a run never sees half a page; a lone surrogate is escaped.
+        replace_text(target, content.encode("utf-8", "backslashreplace").decode())
     except OSError as error:
-        with suppress(OSError):
-            aside.unlink()
         raise RunError(
             f"The report cannot be written: {target}\n"
             f"  got:    {error}\n"

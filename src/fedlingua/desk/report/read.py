@@ -248,7 +248,10 @@ def read_run(run_dir: Path) -> RunFolder:
         path=run_dir,
         run=mapping(run_about(run_dir)),
         sites=_sites(read_object(run_dir / "sites.json", notes)),
-        clusters=_clusters(read_object(run_dir / "clusters.json", notes)),
+        clusters={
+            part: {cluster: [text(site) for site in sequence(sites)] for cluster, sites in of_part.items()}
+            for part, of_part in objects(read_object(run_dir / "clusters.json", notes)).items()
+        },
         rounds=_rounds(run_dir / "rounds.jsonl", notes),
         summary=summary,
         scores=[_score(key, each, metrics_of(summary)) for key, each in objects(summary.get("sites")).items()],
@@ -327,13 +330,6 @@ def _traffic(content: dict[str, Any]) -> Traffic:
             up, down = total.get(kind, (0.0, 0.0))
             total[kind] = (up + (number(moved.get("uplink_bytes")) or 0.0), down + (number(moved.get("downlink_bytes")) or 0.0))
     return total
-
-
-def _clusters(content: dict[str, Any]) -> Clusters:
-    return {
-        part: {cluster: [text(site) for site in sequence(sites)] for cluster, sites in clusters.items()}
-        for part, clusters in objects(content).items()
-    }
 
 
 def _site_overlap(content: dict[str, Any]) -> SiteOverlap:

@@ -112,11 +112,10 @@ def macro_plot(result: SuiteTable) -> go.Figure:
     canvas.marks(figure, x, y, "a seed", "%{text}<br>%{x:.2f}", text=[said for *_, said in seeds], marker=gray)
     error = {"array": [line.sd for line in lines], "color": canvas.UP, "thickness": 2.5, "width": 6}
     look: canvas.Look = {"size": 11, "color": canvas.UP, "error_x": error, "text": names}
-    shown = [_mean_and_sd(line) for line in lines]
+    shown = [units.mean_and_sd(line.mean("macro"), line.sd) for line in lines]
     name = "mean ± sd" if any(line.seeds[1:] for line in lines) else "mean"
-    canvas.marks(
-        figure, [line.mean("macro") for line in lines], places, name, "%{text}<br>%{customdata}", customdata=shown, **look
-    )
+    means = [line.mean("macro") for line in lines]
+    canvas.marks(figure, means, places, name, "%{text}<br>%{customdata}", customdata=shown, **look)
     if paper := result.suite.get("paper"):
         of_paper = [paper["rows"].get(line.name, {}).get("macro") for line in lines]
         diamond = {"size": 11, "symbol": "diamond-open", "color": canvas.WORSE, "line": {"width": 2}}
@@ -224,8 +223,7 @@ def total_points(result: SuiteTable, model: str = "") -> list[Point]:
         score = Figure.of(values) if values else None if model else line.scores["macro"]
         if score and line.total_bytes and not line.name.startswith((CENTRALIZED, SILO)):
             own = next(row.get("keys", {}) for row in result.suite["rows"] if row["name"] == line.name)
-            spread = f" ± {units.score(score.sd)}" if line.seeds[1:] else ""
-            hover = f"{escape(line.name)}<br>{units.score(score.mean)}{spread}"
+            hover = f"{escape(line.name)}<br>{units.mean_and_sd(score.mean, score.sd if line.seeds[1:] else None)}"
             hover += f"<br>up {units.data(line.totals['up'])}, down {units.data(line.totals['down'])}"
             hover += "".join(f"<br>{escape(f'{name} = {value}')}" for name, value in own.items() if name != "method")
             points.append(Point(line.name, math.log10(line.total_bytes), score.mean, score.sd, hover))
@@ -249,13 +247,9 @@ def _is_drawn(line: Line) -> bool:
     return line.name != BASE and "macro" in line.scores
 
 
-def _mean_and_sd(line: Line) -> str:
-    return units.score(line.mean("macro")) + ("" if line.sd is None else f" ± {units.score(line.sd)}")
-
-
 def _point(line: Line, x: float) -> Point:
     macro = line.scores["macro"]
-    hover = f"{escape(line.name)}<br>{_mean_and_sd(line)}"
+    hover = f"{escape(line.name)}<br>{units.mean_and_sd(macro.mean, line.sd)}"
     if (numbers := line.saving("number_saving")) is not None:
         hover += f"<br>not sent: {units.share(line.saving('tensor_saving'))} of tensors, {units.share(numbers)} of numbers"
     hover += f"<br>uplink {units.data(line.costs['uplink_bytes'])}"

@@ -1,7 +1,6 @@
 """The HTTP application: its endpoints, the schemas of requests and replies, and errors in one form."""
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,13 +16,13 @@ from starlette.responses import Response
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.languages import language_name, nearest, parse_direction, right_to_left
+from fedlingua.corpora.read import has_half_character
 from fedlingua.desk.serving.batching import Batcher, ClosedError, FullError
 from fedlingua.desk.serving.guard import Limits
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.serving.pages import docs_page, translation_page
 from fedlingua.desk.translating.models import TrainedModel
 
-_HALF = re.compile("[\ud800-\udfff]")
 FAREWELL_S = 10.0
 """Time to answer the waiting requests when the server shuts down."""
 
@@ -210,10 +209,8 @@ def _variant(asked: Asked, models: Models) -> TrainedModel:
     if asked.site is not None:
         if asked.source is not None or asked.target is not None:
             raise _no(422, "got site, and source or target; wanted either a site, or both languages")
-        if asked.site not in models.run.sites:
-            raise _no(
-                404, f"no site {asked.site!r}{nearest(asked.site, models.run.sites)}; there are {', '.join(models.run.sites)}"
-            )
+        if asked.site not in (sites := models.run.sites):
+            raise _no(404, f"no site {asked.site!r}{nearest(asked.site, sites)}; there are {', '.join(sites)}")
         if asked.site not in models.sites:
             raise _no(404, f"what {asked.site} trained lies with the site itself; here are {', '.join(models.sites) or 'none'}")
         return models.sites[asked.site]
@@ -233,7 +230,7 @@ def _check_sentences(sentences: list[str], limits: Limits) -> None:
     for number, sentence in enumerate(sentences, start=1):
         if len(sentence) > limits.characters:
             raise _no(422, f"sentence {number} has {len(sentence):,} characters; wanted at most {limits.characters:,}")
-        if _HALF.search(sentence):
+        if has_half_character(sentence):
             raise _no(422, f"sentence {number} has half a character (a lone surrogate, as \\ud800); wanted whole ones")
         if "\n" in sentence:
             raise _no(422, f"sentence {number} has a line break; wanted one line, so send the lines as sentences of their own")
@@ -251,7 +248,7 @@ def _answering(variant: TrainedModel) -> Answering:
 
 def _listed(models: Models, about: dict[str, Any], limits: Limits) -> ModelList:
     directions = [] if models.run.why_no_direction else models.directions()
-    used = {code for each in (*directions, *models.sites.values()) for code in (each.direction.source, each.direction.target)}
+    used = {code for each in (*directions, *models.sites.values()) for code in each.direction.sides}
     return ModelList(
         run=about,
         sites=[_answering(variant).model_copy(update={"site": site}) for site, variant in models.sites.items()],

@@ -6,8 +6,6 @@ import socket
 
 from fedlingua.common.errors import ConfigError, DeploymentError
 
-BACKLOG = 128
-
 
 def listen(host: str, port: int) -> socket.socket:
     """Open a socket that already accepts connections, which wait while the model loads. port: 0 takes any free one.
@@ -23,7 +21,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
     both = family == socket.AF_INET6  # "::" means all addresses, those of IPv4 too
     try:
-        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
+        return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=both)
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise DeploymentError(

@@ -24,9 +24,8 @@ def translation_page(run: str) -> HTMLResponse:
 def docs_page(openapi: Mapping[str, Any], base: str) -> HTMLResponse:
     """Return the page about the HTTP interface. base: the server's URL, for the examples."""
     # No endpoint replies with FastAPI's own schemas of errors.
-    schemas = {
-        name: schema for name, schema in openapi["components"]["schemas"].items() if not name.startswith(("HTTP", "Validation"))
-    }
+    schemas = openapi["components"]["schemas"].items()
+    schemas = {name: schema for name, schema in schemas if not name.startswith(("HTTP", "Validation"))}
     return _page(
         "docs.html", "HTTP interface – fedlingua", about=openapi["info"], paths=openapi["paths"], schemas=schemas, base=base
     )

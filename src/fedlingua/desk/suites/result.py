@@ -1,7 +1,7 @@
 """A suite's result on disk: `suite.json` and `runs.jsonl`, and the tables made from them, `table.csv` and `table.md`."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -50,6 +50,8 @@ def rebuild(result_dir: Path) -> tuple[str, str]:
 def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
     """Make the content of suite.json from the folders of the suite's runs; it contains no path of this machine."""
     completed = {run.folder: kept_run(run.folder) for run in runs if standing(run) == "completed"}
+    libraries = dict.fromkeys(library for run in completed.values() for library in run["versions"])
+    by_library = {library: [run["versions"].get(library) for run in completed.values()] for library in libraries}
     paper, file = suite.shown_paper, suite.file.resolve()
     name = str(file.relative_to(APP_DIR)) if file.is_relative_to(APP_DIR) else suite.file.name
     return {
@@ -70,7 +72,7 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
         ],
         "sites": list(dict.fromkeys(name for run in runs for name in run.federation.site_names)),
         "paper": paper and {"table": paper.table, "by": paper.by, "rows": paper.rows},
-        "versions": _versions(completed.values()),
+        "versions": {library: " and ".join(_different(versions)) for library, versions in by_library.items()},
         "code_hashes": _different(run.get("code_hash") for run in completed.values()),
         "git_revisions": _different(run.get("git_revision") for run in completed.values()),
         "seconds": round(sum(run["seconds"] or 0.0 for run in completed.values()), 1),
@@ -115,12 +117,6 @@ def _dev_losses(run: Run, measured: Sequence[Round]) -> Losses:
     how = run.settings.how
     of = how.pools if run.settings.method.startswith(SILO) else f"{how.pools} text"
     return thinned(dev_losses(measured, of if how.pooled else None))
-
-
-def _versions(runs: Collection[Mapping[str, Any]]) -> dict[str, str]:
-    """Return library -> its version, or all its versions if the runs had different ones."""
-    libraries = dict.fromkeys(library for run in runs for library in run["versions"])
-    return {library: " and ".join(_different(run["versions"].get(library) for run in runs)) for library in libraries}
 
 
 def _different(values: Iterable[str | None]) -> list[str]:

@@ -215,14 +215,12 @@ class SuiteTable:
         Accuracy: The share of masked pieces that were predicted correctly, in %. Parts: The mean perplexity over four parts of each text
         and its sample standard deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
         """
-        lines, scale = self.lines, ACCURACY.scale
-        columns = {
-            f"{ACCURACY_OF}{site}": [_mean(line.values(ACCURACY.key, site), scale) for line in lines] for site in self.sites
-        }
-        columns[MACRO_ACCURACY] = [_mean(line.values(f"macro_{ACCURACY.key}"), scale) for line in lines]
+        lines, key, scale = self.lines, ACCURACY.key, ACCURACY.scale
+        columns = {f"{ACCURACY_OF}{site}": [_mean(line.values(key, site), scale) for line in lines] for site in self.sites}
+        columns[MACRO_ACCURACY] = [_mean(line.values(f"macro_{key}"), scale) for line in lines]
         for site in self.sites:
-            for before, key in ((PARTS_OF, "perplexity_of_parts"), (PARTS_SD_OF, "perplexity_of_parts_sd")):
-                columns[f"{before}{site}"] = [_mean(line.values(key, site)) for line in lines]
+            for before, parts in ((PARTS_OF, "perplexity_of_parts"), (PARTS_SD_OF, "perplexity_of_parts_sd")):
+                columns[f"{before}{site}"] = [_mean(line.values(parts, site)) for line in lines]
         return columns
 
     @property
@@ -268,7 +266,7 @@ class SuiteTable:
             rows.append([line.name])
             for column in columns:
                 score = line.scores.get(column)
-                text = _shown(score.mean, score.sd if line.seeds[1:] else None) if score else units.NOTHING
+                text = units.mean_and_sd(score.mean, score.sd if line.seeds[1:] else None) if score else units.NOTHING
                 rows[-1].append(mark(text) if score and line.trains and score.shown == best[column] else text)
             if line.name in printed:
                 rows.append([f"{line.name} (paper)", *(units.score(printed[line.name].get(column)) for column in columns)])
@@ -287,7 +285,9 @@ class SuiteTable:
 
     def parts_rows(self) -> list[list[str]]:
         """Return header and rows: mean ± standard deviation over four parts of each site's text; empty if no row has them."""
-        rows = [[line.name, *(_shown(*(self.parts(line, site) or [None])) for site in self.sites)] for line in self.lines]
+        rows = [
+            [line.name, *(units.mean_and_sd(*(self.parts(line, site) or [None])) for site in self.sites)] for line in self.lines
+        ]
         return [["method", *self.sites], *rows] if any(f"{PARTS_OF}{site}" in self.columns for site in self.sites) else []
 
     def metric_rows(self, metric: Metric) -> list[list[str]]:
@@ -297,7 +297,7 @@ class SuiteTable:
             columns = [*(line.values(metric.key, site) for site in self.sites), line.values(f"macro_{metric.key}")]
             rows.append([line.name])
             for values in ([metric.scale * value for value in column if value is not None] for column in columns):
-                rows[-1].append(_shown(known_mean(values), stdev(values) if len(values) > 1 else None))
+                rows[-1].append(units.mean_and_sd(known_mean(values), stdev(values) if len(values) > 1 else None))
         return rows
 
     def signatures(self, metric: Metric) -> list[str]:
@@ -417,8 +417,3 @@ def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
     """Return the mean over seeds if every seed has a value, else None."""
     known = [value for value in values if value is not None]
     return scale * fmean(known) if known and len(known) == len(values) else None
-
-
-def _shown(mean: float | None, sd: float | None = None) -> str:
-    """Return a mean as text, with its standard deviation if there is one."""
-    return units.score(mean) + ("" if sd is None else f" ± {units.score(sd)}")

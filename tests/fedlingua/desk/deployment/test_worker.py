@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from fedlingua.desk.deployment import gate, worker
-from fedlingua.desk.deployment.worker import Worker, worker_of
+from fedlingua.desk.deployment.service import Service
+from fedlingua.desk.deployment.worker import SOCKET, worker_of
 
 CALL = Path(gate.__file__).with_name("worker_call.py")
 INSTEAD = [sys.executable, "-c", "import sys; print('instead', *sys.argv[1:]); sys.exit(7)"]
@@ -35,7 +36,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[contextli
         yield stack
 
 
-def started(stack: contextlib.ExitStack, tmp_path: Path, body: str) -> Worker:
+def started(stack: contextlib.ExitStack, tmp_path: Path, body: str) -> Service:
     """A worker whose gate does this, in the place of Flower's client."""
     source = Path(gate.__file__).parents[3]
     program = (
@@ -47,8 +48,12 @@ def started(stack: contextlib.ExitStack, tmp_path: Path, body: str) -> Worker:
         patch.setattr(worker, "command", lambda: [sys.executable, "-c", program])
         found = stack.enter_context(worker_of(dict(os.environ), tmp_path))
     assert found is not None
-    found.service.wait_until(found.socket.exists, "its socket", 30.0)
+    found.wait_until(socket_of(found).exists, "its socket", 30.0)
     return found
+
+
+def socket_of(found: Service) -> Path:
+    return Path(found.environment[SOCKET])
 
 
 def call(path: Path, *arguments: str, **options: object) -> "subprocess.Popen[str]":
@@ -61,7 +66,7 @@ def test_a_message_has_the_callers_arguments_files_folder_environment_and_status
     start: contextlib.ExitStack, tmp_path: Path
 ) -> None:
     body = "print(sys.argv, os.getcwd(), os.environ['WHO'], sys.stdin.read()); print('oh', file=sys.stderr); sys.exit(5)"
-    path = started(start, tmp_path, body).socket
+    path = socket_of(started(start, tmp_path, body))
     (tmp_path / "elsewhere").mkdir()
     caller = call(path, "--token", "x y", cwd=tmp_path / "elsewhere", env={**os.environ, "WHO": "me"})
     out, err = caller.communicate("token on stdin", timeout=60)
@@ -73,7 +78,7 @@ def test_messages_side_by_side_have_processes_of_their_own_and_what_one_changes_
     start: contextlib.ExitStack, tmp_path: Path
 ) -> None:
     body = "print(os.getpid(), getattr(sys, 'mark', 0)); sys.mark = 1"
-    path = started(start, tmp_path, body).socket
+    path = socket_of(started(start, tmp_path, body))
     lines = [caller.communicate("", timeout=60)[0].split() for caller in [call(path) for _ in range(3)]]
     assert len({process for process, _ in lines}) == 3
     assert {mark for _, mark in lines} == {"0"}
@@ -86,7 +91,7 @@ def test_what_a_message_imported_is_there_for_the_next_but_nothing_of_a_bundle(
     (tmp_path / "bundle" / "of_a_bundle.py").write_text("")
     names = "'wave', 'of_a_bundle', 'fedlingua.corpora.split'"
     body = f"print([name in sys.modules for name in ({names})]); sys.path.insert(0, 'bundle'); [__import__(name) for name in ({names})]"
-    path = started(start, tmp_path, body).socket
+    path = socket_of(started(start, tmp_path, body))
     assert call(path, cwd=tmp_path).communicate("", timeout=60)[0] == "[False, False, False]\n"
     ends = time.monotonic() + 30
     while (line := call(path, cwd=tmp_path).communicate("", timeout=60)[0]) != "[True, False, False]\n":
@@ -95,7 +100,7 @@ def test_what_a_message_imported_is_there_for_the_next_but_nothing_of_a_bundle(
 
 
 def test_a_message_ends_with_its_caller(start: contextlib.ExitStack, tmp_path: Path) -> None:
-    path = started(start, tmp_path, "print(os.getpid(), flush=True); time.sleep(600)").socket
+    path = socket_of(started(start, tmp_path, "print(os.getpid(), flush=True); time.sleep(600)"))
     caller = call(path)
     assert caller.stdout is not None
     process = psutil.Process(int(caller.stdout.readline()))
@@ -110,7 +115,7 @@ def test_where_no_worker_answers_a_program_is_started_instead(tmp_path: Path) ->
 
 
 def test_an_error_ends_one_message_and_not_the_worker(start: contextlib.ExitStack, tmp_path: Path) -> None:
-    path = started(start, tmp_path, "raise RuntimeError('no such model')").socket
+    path = socket_of(started(start, tmp_path, "raise RuntimeError('no such model')"))
     for _ in range(2):
         caller = call(path)
         _, err = caller.communicate("", timeout=60)
@@ -120,7 +125,7 @@ def test_an_error_ends_one_message_and_not_the_worker(start: contextlib.ExitStac
 
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\0\4nots", b"\xff\xff\xff\xff" + b"x" * 100])
 def test_what_is_no_call_is_hung_up_on(start: contextlib.ExitStack, tmp_path: Path, content: bytes) -> None:
-    path = started(start, tmp_path, "print('here')").socket
+    path = socket_of(started(start, tmp_path, "print('here')"))
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(str(path))
         if content:
@@ -134,13 +139,13 @@ def test_what_is_no_call_is_hung_up_on(start: contextlib.ExitStack, tmp_path: Pa
 
 def test_only_its_user_can_reach_it_and_it_ends_with_its_site(start: contextlib.ExitStack, tmp_path: Path) -> None:
     found = started(start, tmp_path, "print(os.getpid(), flush=True); time.sleep(600)")
-    assert found.socket.parent.stat().st_mode & 0o077 == 0
-    caller = call(found.socket)
+    assert socket_of(found).parent.stat().st_mode & 0o077 == 0
+    caller = call(socket_of(found))
     assert caller.stdout is not None
-    of_message, of_worker = psutil.Process(int(caller.stdout.readline())), psutil.Process(found.service.pid)
+    of_message, of_worker = psutil.Process(int(caller.stdout.readline())), psutil.Process(found.pid)
     start.close()
     assert psutil.wait_procs([of_message, of_worker], timeout=30)[1] == []
-    assert not found.socket.parent.exists()
+    assert not socket_of(found).parent.exists()
     assert caller.wait(timeout=30) != 0
 
 
@@ -148,7 +153,7 @@ def test_a_worker_whose_site_was_killed_ends_by_itself(tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path; from fedlingua.desk.deployment.worker import worker_of\n"
         f"with worker_of(dict(os.environ), Path({str(tmp_path)!r})) as found:\n"
-        "    print(found.service.pid, found.socket.parent, flush=True); sys.stdin.read()"
+        "    print(found.pid, Path(found.environment['FEDLINGUA_WORKER']).parent, flush=True); sys.stdin.read()"
     )
     source = {"PYTHONPATH": str(Path(gate.__file__).parents[3])}
     site = subprocess.Popen(
@@ -165,9 +170,9 @@ def test_a_worker_whose_site_was_killed_ends_by_itself(tmp_path: Path) -> None:
 
 def test_a_message_and_its_caller_that_end_at_once_leave_the_worker_whole(start: contextlib.ExitStack, tmp_path: Path) -> None:
     found = started(start, tmp_path, "print(os.getpid(), flush=True); time.sleep(600 * (len(sys.argv) > 1))")
-    of_worker = psutil.Process(found.service.pid)
+    of_worker = psutil.Process(found.pid)
     for _ in range(6):  # which of the two the worker sees first is not told
-        caller = call(found.socket, "long")
+        caller = call(socket_of(found), "long")
         assert caller.stdout is not None
         of_message = psutil.Process(int(caller.stdout.readline()))
         of_worker.suspend()
@@ -175,28 +180,27 @@ def test_a_message_and_its_caller_that_end_at_once_leave_the_worker_whole(start:
             process.kill()
         caller.wait(timeout=30)
         of_worker.resume()
-    assert call(found.socket).communicate("", timeout=60)[0].strip().isdigit()
-    assert not found.service.ended
+    assert call(socket_of(found)).communicate("", timeout=60)[0].strip().isdigit()
+    assert not found.ended
 
 
 def test_a_worker_that_was_killed_is_started_anew(start: contextlib.ExitStack, tmp_path: Path) -> None:
     found = started(start, tmp_path, "print('here')")
-    found.keep()
-    first = found.service.pid
+    first = found.pid
     os.kill(first, signal.SIGKILL)
     ends = time.monotonic() + 30
-    while not found.service.ended:
+    while not found.ended:
         assert time.monotonic() < ends
         time.sleep(0.05)
-    assert call(found.socket).communicate("", timeout=60)[0].startswith("instead")
-    found.keep()
-    while (line := call(found.socket).communicate("", timeout=60)[0]) != "here\n":
+    assert call(socket_of(found)).communicate("", timeout=60)[0].startswith("instead")
+    found.start()
+    while (line := call(socket_of(found)).communicate("", timeout=60)[0]) != "here\n":
         assert time.monotonic() < ends, line
-    assert found.service.pid != first
+    assert found.pid != first
 
 
 def test_a_folder_that_is_not_there_any_more_ends_one_message(start: contextlib.ExitStack, tmp_path: Path) -> None:
-    path = started(start, tmp_path, "print('here')").socket
+    path = socket_of(started(start, tmp_path, "print('here')"))
     (tmp_path / "gone").mkdir()
     program = (
         f"import os, runpy, sys; os.rmdir(os.getcwd()); os.getcwd = lambda: {str(tmp_path / 'gone')!r}; sys.argv = sys.argv[1:]; "
