@@ -19,7 +19,7 @@ from typing import Any
 
 from kept import keep
 
-from fedlingua.desk.report import write_report
+from fedlingua.desk.report.run_page import write_report
 from tests.browser import DESKTOP, PHONE, Browser, opened_browser
 from tests.recorded import record_whole_run
 

@@ -102,9 +102,18 @@ def test_no_module_imports_against_the_arrow(package: str, forbidden: set[str]) 
         assert not against, f"{path.relative_to(ROOT)} imports {', '.join(sorted(against))}"
 
 
+def with_packages(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The graph as Python goes through it: whoever imports a module from elsewhere imports the packages that it lies in first."""
+
+    def above(name: str) -> set[str]:
+        return {name.rsplit(".", steps)[0] for steps in range(1, name.count("."))}
+
+    return {name: others | {p for other in others for p in above(other) - above(name) - {name}} for name, others in graph.items()}
+
+
 @pytest.mark.parametrize("package", SOURCES)
 def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
-    found = circle(import_graph(MODULES[package]))
+    found = circle(with_packages(import_graph(MODULES[package])))
     assert not found, " -> ".join(found)
 
 
@@ -151,7 +160,7 @@ def test_the_house_stays_small() -> None:
 def test_the_code_grows_no_longer() -> None:
     """30,000 lines are wanted, the demo's grammar aside. The bound follows every change that takes some away."""
     files = [file for package in ("src/fedlingua", "strategies", "clients") for file in (ROOT / package).rglob("*.py")]
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= 42_923
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= 42_837
 
 
 def test_floors_are_counted_from_below() -> None:

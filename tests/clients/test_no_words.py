@@ -11,8 +11,8 @@ from clients.translation import TranslationClient
 from fedlingua.common.errors import RunError
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.runs import read_runs
-from fedlingua.desk.report import write_report
 from fedlingua.desk.report.comparison_page import write_comparison
+from fedlingua.desk.report.run_page import write_report
 from fedlingua.runs.folder import RunFolder
 from tests.in_process import InProcessGrid, run_on
 

@@ -15,7 +15,9 @@ from clients.masked_language import MaskedLanguageClient
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.progress import PlainView
 from fedlingua.desk.cli.status import status
-from fedlingua.desk.report import score_table, write_report, write_suite_report
+from fedlingua.desk.report.run_page import write_report
+from fedlingua.desk.report.suite_page import write_suite_report
+from fedlingua.desk.report.tables import score_table
 from fedlingua.desk.suites.read import OF_THE_SUITE, read_suite
 from fedlingua.desk.suites.result import write_result
 from fedlingua.desk.suites.runs import plan

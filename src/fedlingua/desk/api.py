@@ -15,8 +15,8 @@ from fedlingua.common.languages import parse_direction
 from fedlingua.desk.cli import compare as compare_command
 from fedlingua.desk.cli import run as run_command
 from fedlingua.desk.cli import suite as suite_command
-from fedlingua.desk.report import write_report
 from fedlingua.desk.report.read import Choice, read_run
+from fedlingua.desk.report.run_page import write_report
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import RunModels

@@ -24,7 +24,9 @@ def report(
     ] = 1000.0,
 ) -> Answer:
     """Write report.html again and print the table of scores."""
-    from fedlingua.desk.report import keep_run, score_table, write_report
+    from fedlingua.desk.report.keep import keep_run
+    from fedlingua.desk.report.run_page import write_report
+    from fedlingua.desk.report.tables import score_table
 
     if keep:
         check_folder_to_write(keep, "--keep")

@@ -96,7 +96,8 @@ def carry_out(
 ) -> None:
     """Start an engine, follow the run to its end, and write its report; raise RunError if the run or its engine failed."""
     from fedlingua.desk.pretraining.demo import make_built_in
-    from fedlingua.desk.report import score_table, write_report
+    from fedlingua.desk.report.run_page import write_report
+    from fedlingua.desk.report.tables import score_table
 
     say(f"run folder: {folder.directory}")
     place = _announce(settings, federation, server)

@@ -76,7 +76,7 @@ def suite(
     if shared.is_held():
         raise RunError(f"{runs}: another suite is running there; wait for its end, or give another folder with --runs")
     # What draws pages is slow to import, and is not needed for reporting a mistake or for completion.
-    from fedlingua.desk.report import write_suite_report
+    from fedlingua.desk.report.suite_page import write_suite_report
     from fedlingua.desk.suites.result import write_result
 
     with shared.held():

@@ -53,7 +53,7 @@ EVENTS: list[dict[str, Any]] = [
 LINES = [
     "8 sites in [3] clusters",
     "train of round 1: site court failed: out of  memory",
-    "round 1/4, dev loss 2.5000, 98.76 kB sent, 20.0 s, 1 min 0 s left",
+    "round 1/4, dev loss 2.5000, 98.76 kB sent, 20.0 s, 1 min 00 s left",
     "round 2/4, 98.76 kB sent, 50.0 s, 1 min 40 s left",
     "round 2/4, dev loss 2.2500",
     "court: trains alone, at most 8 passes",
@@ -200,7 +200,7 @@ def test_a_notebook_shows_one_line_that_is_updated_and_failures_below(tmp_path: 
     assert watch(tmp_path, lambda: COMPLETED, console, interval_s=0.01) == COMPLETED
     assert displayed == ["round 0/0, starting"]
     assert updates[2] == "round 0/4, train 1/2, loss 1.2340, 49.38 kB sent"
-    assert updates[4] == "round 1/4, train 2/2, loss 1.2340, dev loss 2.5000, 49.38 kB sent, 1 min 0 s left"
+    assert updates[4] == "round 1/4, train 2/2, loss 1.2340, dev loss 2.5000, 49.38 kB sent, 1 min 00 s left"
     assert printed == LINES[:2]
     view = view_on(console, "base, seed 1: ")
     view.show(EVENTS[4])

@@ -15,10 +15,12 @@ from plotly.offline import get_plotlyjs_version
 from rich.console import Console
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.report import keep_run, run_plots, score_markdown, score_table, write_report
-from fedlingua.desk.report.keep import read_kept_runs
+from fedlingua.desk.report import run_plots
+from fedlingua.desk.report.keep import keep_run, read_kept_runs
 from fedlingua.desk.report.publish import LIBRARY
 from fedlingua.desk.report.read import read_run
+from fedlingua.desk.report.run_page import write_report
+from fedlingua.desk.report.tables import score_markdown, score_table
 
 EVIL = "<script>alert(1)</script>"
 SITES = ("alpha", "beta", EVIL)

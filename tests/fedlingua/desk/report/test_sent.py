@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedlingua.desk.report import write_report
 from fedlingua.desk.report.read import read_run
+from fedlingua.desk.report.run_page import write_report
 from fedlingua.desk.report.run_plots import loss_plot
 from fedlingua.desk.report.sent import (
     Sent,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedlingua.desk.report import write_report
 from fedlingua.desk.report.read import read_run
+from fedlingua.desk.report.run_page import write_report
 from fedlingua.desk.report.signatures import cut_height, dendrogram_plot, read_site_signatures
 
 # a and c lie 1 apart, b is 3.5 from both on average.

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.report import write_suite_report
 from fedlingua.desk.report.keep import write_kept_runs
 from fedlingua.desk.report.suite_page import (
     FEDERATED,
@@ -21,6 +20,7 @@ from fedlingua.desk.report.suite_page import (
     row_traffic,
     saving_points,
     total_plot,
+    write_suite_report,
 )
 from fedlingua.desk.suites.table import SuiteTable
 from fedlingua.settings.metrics import PERPLEXITY

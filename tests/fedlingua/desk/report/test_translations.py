@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedlingua.desk.report import keep_run, write_report
+from fedlingua.desk.report.keep import keep_run
+from fedlingua.desk.report.run_page import write_report
 from fedlingua.desk.report.translations import (
     Sentence,
     Text,
