@@ -25,6 +25,7 @@ sends = among("send.rule", lambda s: s.selected_by)
 estimates = among("meta.estimator", lambda s: s.meta_estimator)
 
 ADAPTIVE = server_takes("adam", "adamw", "yogi", "lamb")
+BUFFERED = When("async.buffer > 0", lambda s: s.async_buffer > 0)
 EXTRAPOLATED = When("server.extrapolation = true", lambda s: s.server_extrapolation)
 STEPPED = When("a server.optimizer", lambda s: s.optimized_by != "none")
 LINEAR = When("server.schedule = linear", lambda s: s.server_schedule == "linear")
@@ -452,9 +453,12 @@ class Keeping:
     keep_choose: bool = option(True, key="keep.choose", when=TRAVELS, off=(False,), liu=False, chu=False, manoel=False)
     """Whether each site chooses by its dev text which model it keeps at the end of a run; false: it keeps
     what the server sends."""
-    keep_by: str = option("both", key="keep.by", choices=("loss", "chrf", "both"), when=CHOOSES & task_is("translation"))
+    keep_by: str = option(
+        "both", key="keep.by", choices=("loss", "chrf", "both", "loss-then-chrf"), when=CHOOSES & task_is("translation")
+    )
     """What has to show that a candidate is better than both the base and the site's model trained alone: dev
-    loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). Without
+    loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). Under loss-then-chrf
+    chrF ranks those that pass both, and chooses the pass of the models that the site trains. Without
     translations: the loss."""
     keep_confidence: float = option(0.95, key="keep.confidence", least=0.5, below=1, when=CHOOSES)
     """Confidence of the interval of that gain, by paired bootstrap over dev sentences; its lower bound must
@@ -484,6 +488,9 @@ class Waiting:
     """A round ends once so many sites have sent their updates (FedBuff, Nguyen et al. 2022). The others train on,
     and their changes count in the round that they come in, times (1 + age)^(-1/2), age in rounds; 0: every round
     waits for all. The order of replies changes the result. Each site measures the dev loss when it does not train."""
+    async_age_exponent: float = option(-0.5, key="async.age-exponent", least=-10, most=1, when=BUFFERED)
+    """A change that began t rounds ago is multiplied by (1 + t) to this power: -0.5 as in FedBuff, 0 to take it
+    whole, above 0 to make up for rounds that a slow site has missed."""
     quorum: float = option(1.0, above=0, most=1, liu=1.0, chu=1.0, **SERVERS_OWN)
     """Share of the sites that are asked whose replies are needed: in training of those drawn for the round."""
     below_quorum: str = option("fail", choices=("fail", "wait", "go-on"), **SERVERS_OWN)
