@@ -9,9 +9,9 @@ from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.common.files import replace_text
 
 BUNDLE = "FEDLINGUA_BUNDLE"
-"""Environment variable: the hash of the bundle that the gate admitted, for the code in that bundle."""
+"""Environment variable that tells a bundle's code the hash under which the gate admitted it."""
 KEPT = 5
-"""How many refused bundles a site stores: the newest ones."""
+"""Number of refused bundles that a site stores, the newest ones."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -62,7 +62,7 @@ def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
     try:
         if bundle in approved(approvals):
             return
-    except (ConfigError, OSError, UnicodeDecodeError) as error:  # its message names a path; the one raised here leaves the site
+    except (ConfigError, OSError, UnicodeDecodeError) as error:  # its message names a path, and the message raised here leaves the site
         raise DeploymentError("this site's list of approved bundles cannot be read, so nothing runs there") from error
     refused.mkdir(parents=True, exist_ok=True)
     (refused / f"{bundle}.fab").write_bytes(content)
