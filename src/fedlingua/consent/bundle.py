@@ -62,7 +62,7 @@ def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
     try:
         if bundle in approved(approvals):
             return
-    except (ConfigError, OSError, UnicodeDecodeError) as error:  # its message names a path, and the message raised here leaves the site
+    except (ConfigError, OSError, UnicodeDecodeError) as error:  # its message names a path; the one raised here leaves the site
         raise DeploymentError("this site's list of approved bundles cannot be read, so nothing runs there") from error
     refused.mkdir(parents=True, exist_ok=True)
     (refused / f"{bundle}.fab").write_bytes(content)

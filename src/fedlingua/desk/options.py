@@ -75,7 +75,7 @@ def page() -> str:
         "## At a site",
         f"A site approves every option except {_listed(CHANGES_WITHOUT_ASKING)}, which change neither its work nor what leaves it.",
         "## Old names",
-        "Names of keys before keys were grouped. Files and stored runs with these names can still be read.\n\n| was | is |\n|---|---|\n" + old,
+        "Keys before they were grouped. Files and stored runs that have them are still read.\n\n| was | is |\n|---|---|\n" + old,
     ]
     return "\n\n".join(parts) + "\n"
 
