@@ -133,7 +133,7 @@ def carry_out(
 
 
 def _announce(settings: Settings, federation: Federation, server: ServerFile | None) -> Profile | None:
-    """Say this machine's precision or, for a deployment, what the sites approve; return the profile that reaches its server."""
+    """Print this machine's precision or, for a deployment, what the sites approve; return the profile that reaches its server."""
     if server is None:
         from fedlingua.common.devices import computed_in
 
