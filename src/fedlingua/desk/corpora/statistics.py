@@ -1,6 +1,6 @@
 """Statistics of a raw corpus: its account, lengths, repetitions, and samples of what cleaning drops.
 
-Memory holds a number for every sentence, and every pair for the rule against duplicates. Samples quote the text, so they are for its owner only.
+A number for every sentence, and every pair for the rule against duplicates, are held in memory. Samples quote the text.
 """
 
 import dataclasses
