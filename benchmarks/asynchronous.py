@@ -1,13 +1,14 @@
 """What rounds that do not wait (`async.buffer`) are worth where one site is ten times slower than the others: BLEU and time.
 
-    PYTHONPATH=. python benchmarks/asynchronous.py [--seeds 2022 2023 2024] [--to experiments/results/benchmarks/kept.jsonl:asynchronous]
+    PYTHONPATH=. python benchmarks/asynchronous.py [--seeds 2022] [--to experiments/results/benchmarks/kept.jsonl:asynchronous]
 
 Four of the demo's sites train for real, in one process. Time is counted, not waited for: a site's training takes one unit, the slow site's
-ten, the server and the network none, so the figures are those of any machine. Both ways end after the same number of rounds' worth of
-time that dev loss and patience allow; test BLEU is macro over sites, of the federation's best round, before any site chooses.
+ten, the server and the network none, so the figures are those of any machine. BLEU on test is macro over sites,
+of the federation's best round, before any site chooses.
 """
 
 import argparse
+import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable
@@ -18,7 +19,8 @@ from flwr.app import Message
 from kept import keep
 
 from fedlingua.exchange import protocol
-from fedlingua.settings.experiment import default_run_config, flat_keys
+from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.kinds import flat_keys
 from tests.in_process import InProcessGrid, rounds, run_on
 
 ROOT = Path(__file__).parents[1]
@@ -59,6 +61,7 @@ class Clocked(InProcessGrid):
 
 def federation(folder: Path) -> Path:
     """Write the four sites' federation file and return its path."""
+    folder.mkdir(parents=True)
     text = (ROOT / "experiments" / "federations" / "phrasebook_trades.toml").read_text(encoding="utf-8")
     head, *sites = text.split("[[site]]")
     chosen = [site for site in sites if any(f'"{name}"' in site for name in SITES)]
@@ -66,12 +69,19 @@ def federation(folder: Path) -> Path:
     return folder / "four.toml"
 
 
-def played(seed: int, buffer: int, num_rounds: int, to: Path) -> dict[str, float]:
+def played(seed: int, buffer: int, num_rounds: int, exponent: float, to: Path) -> dict[str, float]:
     """Run one federation and return its figures."""
     demo = flat_keys(tomllib.loads((ROOT / "experiments" / "demo.toml").read_text(encoding="utf-8")))
-    own = {"federation": str(federation(to)), "seed": seed, "rounds": num_rounds, "async.buffer": buffer, "keep.choose": False}
+    own = {
+        "federation": str(federation(to)),
+        "seed": seed,
+        "rounds": num_rounds,
+        "async.buffer": buffer,
+        "keep.choose": False,
+        "async.age-exponent": exponent,
+    }
     how = {"sample.replacement": True, "evaluate-every": 8 if buffer else 4, "patience": 24 if buffer else 12}
-    config = {**default_run_config(), **demo, **own, **how, "run-dir": str(to / f"{seed}-{buffer}")}
+    config = {**default_run_config(), **demo, **own, **how, "run-dir": str(to / "run")}
     grid = Clocked(config)
     folder = run_on(grid, config)
     scores, lines = folder.read("scores.json") or {}, rounds(folder)
@@ -93,26 +103,21 @@ def main() -> None:
     """Print the figures, and keep them where `--to` says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[2022, 2023, 2024])
-    parser.add_argument("--rounds", type=int, nargs=2, default=[48, 144], metavar=("WAITING", "BUFFERED"))
+    parser.add_argument("--rounds", type=int, nargs=2, default=[48, 129], metavar=("WAITING", "BUFFERED"))
     parser.add_argument("--buffer", type=int, default=2)
+    parser.add_argument("--exponents", type=float, nargs="+", default=[-0.5, 0.0, 0.5])
     parser.add_argument("--to", type=Path)
     given = parser.parse_args()
-    ways = {"waiting": (0, given.rounds[0]), "buffered": (given.buffer, given.rounds[1])}
+    ways = {"waiting": (0, given.rounds[0], -0.5)}
+    ways |= {f"buffered {exponent:+g}": (given.buffer, given.rounds[1], exponent) for exponent in given.exponents}
+    figures = dict[str, dict[str, float]]()
     with tempfile.TemporaryDirectory() as place:
-        runs = {
-            way: {str(seed): played(seed, buffer, number, Path(place)) for seed in given.seeds}
-            for way, (buffer, number) in ways.items()
-        }
-    mean = {
-        way: {key: sum(run[key] for run in of.values()) / len(of) for key in next(iter(of.values()))} for way, of in runs.items()
-    }
-    ratio = {
-        "time": mean["buffered"]["time"] / mean["waiting"]["time"],
-        "bleu": mean["buffered"]["bleu"] - mean["waiting"]["bleu"],
-    }
-    keep(
-        {"buffer": given.buffer, "slow_site_times": TIMES, "mean": mean, "ratio": ratio, "runs": runs}, given.to, "torch", "flwr"
-    )
+        for way, how in ways.items():
+            runs = [played(seed, *how, Path(place) / way / str(seed)) for seed in given.seeds]
+            figures[way] = {key: round(sum(run[key] for run in runs) / len(runs), 4) for key in runs[0]}
+            print(way, figures[way], file=sys.stderr, flush=True)
+    about = {"seeds": given.seeds, "buffer": given.buffer, "slow_site_times": TIMES, "mean_over_seeds": figures}
+    keep(about, given.to, "torch", "flwr")
 
 
 if __name__ == "__main__":

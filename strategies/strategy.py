@@ -159,14 +159,14 @@ class SiteStrategy(Rounds):
 
     def _current(self, number: int, update: Update) -> Update:
         """Return an update as one of this round: w + s(t) (w_i - w'), with w' the tensors that site i got t rounds ago, w this round's
-        and s(t) = (1 + t)^(-1/2) (Nguyen et al. 2022, algorithm 1 and section 5)."""
+        and s(t) = (1 + t)^a; a is `async.age-exponent`, -1/2 in Nguyen et al. 2022 (algorithm 1 and section 5)."""
         if update.site not in self.starts:
             return update
         staleness = number - self.asked_in(update.site)
         self.phases.record.of(update.site)["staleness"] = staleness
         now = flat_parts(self.model_for(self.sent, update.site), self.tensor_set)
         start = flat_parts(self.training_start(update.site), self.tensor_set)
-        return moved(update, start, now, (1 + staleness) ** -0.5)
+        return moved(update, start, now, (1 + staleness) ** self.settings.async_age_exponent)
 
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
         """Return the state that `aggregate_train` makes of the accepted updates."""

@@ -321,3 +321,12 @@ def test_what_a_deployed_run_counts_is_what_passes_its_sockets(monkeypatch: pyte
     transport = benchmark("transport", monkeypatch)
     monkeypatch.setattr("sys.argv", ["transport", "--run", run, "--rounds", "2", "--to", str(tmp_path / "figures.json")])
     transport.main()
+
+
+@pytest.mark.slow
+def test_the_clock_moves_as_far_as_the_sites_that_are_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asynchronous = benchmark("asynchronous", monkeypatch)
+    waiting = asynchronous.played(1, 0, 2, -0.5, tmp_path / "waiting")
+    assert (waiting["time"], waiting["updates"], waiting["slow_updates"]) == (20.0, 8, 2)
+    buffered = asynchronous.played(1, 2, 4, -0.5, tmp_path / "buffered")
+    assert (buffered["time"], buffered["updates"], buffered["slow_updates"]) == (4.0, 12, 0)

@@ -25,6 +25,7 @@ sends = among("send.rule", lambda s: s.selected_by)
 estimates = among("meta.estimator", lambda s: s.meta_estimator)
 
 ADAPTIVE = server_takes("adam", "adamw", "yogi", "lamb")
+BUFFERED = When("async.buffer > 0", lambda s: s.async_buffer > 0)
 EXTRAPOLATED = When("server.extrapolation = true", lambda s: s.server_extrapolation)
 STEPPED = When("a server.optimizer", lambda s: s.optimized_by != "none")
 LINEAR = When("server.schedule = linear", lambda s: s.server_schedule == "linear")
@@ -450,9 +451,12 @@ class Keeping:
     keep_choose: bool = option(True, key="keep.choose", when=TRAVELS, off=(False,), liu=False, chu=False, manoel=False)
     """Whether each site chooses by its dev text which model it keeps at the end of a run; false: it keeps
     what the server sends."""
-    keep_by: str = option("both", key="keep.by", choices=("loss", "chrf", "both"), when=CHOOSES & task_is("translation"))
+    keep_by: str = option(
+        "both", key="keep.by", choices=("loss", "chrf", "both", "loss-then-chrf"), when=CHOOSES & task_is("translation")
+    )
     """What has to show that a candidate is better than both the base and the site's model trained alone: dev
-    loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). Without
+    loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). loss-then-chrf: as both,
+    but chrF ranks the candidates that pass, and chooses the best pass of models that the site trains. Without
     translations: the loss."""
     keep_confidence: float = option(0.95, key="keep.confidence", least=0.5, below=1, when=CHOOSES)
     """Confidence level of the interval for that gain, by paired bootstrap over dev sentences; its lower bound must
@@ -480,8 +484,11 @@ class Waiting:
     measure the dev loss, in separate messages (see evaluate-every)."""
     async_buffer: int = option(0, key="async.buffer", least=0, off=(0,), when=TRAVELS)
     """End a round once this many sites have sent their updates (FedBuff, Nguyen et al. 2022); 0: wait for all. The
-    others go on training, and their changes count in the round in which they arrive, times (1 + age)^(-1/2), age in
-    rounds. The order of replies changes the result. Each site measures the dev loss when it is not training."""
+    others go on training, and their changes count in the round in which they arrive, weighted by age. The order of
+    replies changes the result. Each site measures the dev loss when it is not training."""
+    async_age_exponent: float = option(-0.5, key="async.age-exponent", least=-10, most=1, when=BUFFERED)
+    """Power to which (1 + t) is raised to weight a change that began t rounds ago: -0.5 as in FedBuff, 0 to give it
+    full weight, above 0 to make up for rounds that a slow site has missed."""
     quorum: float = option(1.0, above=0, most=1, liu=1.0, chu=1.0, **SERVERS_OWN)
     """Share of the asked sites that must reply; in training, of those drawn for the round."""
     below_quorum: str = option("fail", choices=("fail", "wait", "go-on"), **SERVERS_OWN)
