@@ -76,7 +76,7 @@ class Run:
     name of every send.rule, and server-sgd, server-adam, server-adamw, server-yogi, server-lamb. On pooled text,
     in simulation only: centralized, centralized-public (sites with public = true), silo-NAME (one site)."""
     federation: str = option("demo", approved=False)
-    """The federation file, which lists the sites: an absolute path, a path relative to the app, or "demo"."""
+    """The federation file, which lists the sites: a path, absolute or relative to the app, or "demo" (built in)."""
     backbone: str = option("demo")
     """The model to start from: "demo", a recipe that `fedlingua pretrain` has trained, a hub id, or a folder."""
     backbone_revision: str = option("")

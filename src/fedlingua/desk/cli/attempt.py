@@ -42,7 +42,7 @@ class Attempt:
         return str((self.folder.read("run.json") or {}).get("reason"))
 
     def close(self) -> None:
-        """Record the revision that the run began with, and report its end to the trackers. Call this after `end`."""
+        """Record the revision that the run began with, and report its end to the trackers. Call this once run.json records the end."""
         if self.folder.read("run.json"):  # the server ran from an unpacked bundle, which is no checkout
             self.folder.update(git_revision=self._revision)
         self._tracking.close()
