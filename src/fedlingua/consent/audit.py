@@ -1,8 +1,8 @@
 """A site's audit log: a line for every message, answered or refused, each with the hash of the line before.
 
-`audit.jsonl` in the site's state is only appended to, and is on the disk before a reply is sent; `audit.head` has the number of
-lines and the hash of the last. So changed, removed or cut-off lines are detected, unless all later lines and the head are
-rewritten too: that is detected by comparison with a hash noted elsewhere, as `fedlingua site log` prints it.
+Lines are only ever appended to `audit.jsonl` in the site's state, and reach the disk before a reply is sent. `audit.head` has the
+number of lines and the hash of the last. Changed, removed or cut-off lines are therefore detected, unless all later lines and the
+head are rewritten too; comparison with a hash noted elsewhere, as `fedlingua site log` prints it, detects that as well.
 """
 
 import fcntl
@@ -23,13 +23,13 @@ FIRST = "0" * 64
 
 
 def append(state: Path, entry: Mapping[str, Any]) -> None:
-    """Append a line to a site's log, on the disk when this returns; raise OSError if that fails: then no message is answered."""
+    """Append a line to a site's log and write it to disk; raise OSError if that fails, in which case no message is answered."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(state / LOG, "a+b", buffering=0, opener=partial(os.open, mode=0o600)) as log:
         fcntl.flock(log, fcntl.LOCK_EX)
         head = read_head(state)
         log.seek(head["size"])
-        left = log.read()  # from a process that died before it wrote the head: even incomplete lines are in the chain
+        left = log.read()  # left by a process that died before it wrote the head; even incomplete lines belong to the chain
         if left and not left.endswith(b"\n"):
             log.write(b"\n")
         for line in filter(None, left.split(b"\n")):
@@ -64,7 +64,7 @@ def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 def read_head(state: Path) -> dict[str, Any]:
-    """Return the log's head. lines: their number; size: their bytes; hash: of the last line without its line feed."""
+    """Return the log's head. lines: number of lines; size: their bytes; hash: that of the last line without its line feed."""
     file = state / HEAD
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {"lines": 0, "size": 0, "hash": FIRST}
 

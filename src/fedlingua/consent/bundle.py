@@ -9,9 +9,9 @@ from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.common.files import replace_text
 
 BUNDLE = "FEDLINGUA_BUNDLE"
-"""Environment variable: the hash of the bundle that the gate admitted, for the code in that bundle."""
+"""Environment variable that tells a bundle's code the hash under which the gate admitted it."""
 KEPT = 5
-"""How many refused bundles a site stores: the newest ones."""
+"""Number of refused bundles that a site stores, the newest ones."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 

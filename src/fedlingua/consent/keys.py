@@ -64,7 +64,7 @@ def is_signed(line: str, message: bytes, signature: bytes) -> bool:
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Write a file, whole or not at all, that at no moment anybody but its owner can read."""
+    """Write a file, whole or not at all, that only its owner can read at any moment."""
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
         stream.write(content)
@@ -91,7 +91,7 @@ def read_public_key(text: str, where: str) -> ec.EllipticCurvePublicKey:
         key = serialization.load_ssh_public_key(line.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{where}: the key is damaged ({error}); {wanted}. Copy it again, whole") from error
-    assert isinstance(key, ec.EllipticCurvePublicKey)  # its type was read off the line, and the parser compares the two
+    assert isinstance(key, ec.EllipticCurvePublicKey)  # the line names its type, and the parser compares the two
     return key
 
 

@@ -1,6 +1,6 @@
-"""A site's privacy ledger: what signatures and training rounds of all runs have cost, at most the `max-epsilon` of its file.
+"""A site's privacy ledger: what the signatures and training rounds of all runs have cost, up to the `max-epsilon` in its file.
 
-One file a site. An entry is on disk before what it pays for leaves the site. The same thing sent again is no new entry.
+Each site has one file. An entry is on disk before the reply that it pays for leaves the site. Sending the same reply again adds none.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from fedlingua.settings.config import Settings
 
 @dataclass(frozen=True)
 class Entry:
-    """What a site has sent. key: tells it from all else, also from the same with other noise. what: in words. run: its id, or empty."""
+    """One reply that a site has paid for. key: identifies it, its noise included. what: the reply in words. run: the run's id, or empty."""
 
     key: str
     what: str
@@ -47,12 +47,12 @@ class Ledger:
 
     @property
     def spent(self) -> float:
-        """The epsilon of all entries, as the file has it."""
+        """The epsilon that all entries in the file cost together."""
         return float(json.loads(self.file.read_bytes())["epsilon"]) if self.file.is_file() else 0.0
 
     def of_round(self, settings: Settings, run: str, number: int) -> Entry:
-        """Return the entry of a training round, without key, with the run's noise: that of its earlier rounds, or the least for
-        `dp.epsilon`."""
+        """Return the entry of a training round, without key. Its noise is that of the run's earlier rounds, or else the least that
+        `dp.epsilon` allows."""
         share, steps = settings.private_share, settings.local_epochs
         entry = Entry("", f"training, round {number}", run, 0.0, share, steps)
         noises = [each.noise for each in self._of_run(entry)]
@@ -85,7 +85,7 @@ class Ledger:
             )
 
     def enter(self, entry: Entry, check: Callable[[Entry], None] | None = None) -> None:
-        """Add an entry that is not there yet, on disk before this returns; `check` may refuse it, by default this class's."""
+        """Add an entry unless it exists, and write it to disk before returning. `check` may refuse it; default: this class's `check`."""
         with self._held():
             entries = self.entries()
             if entry.key in {each.key for each in entries}:
@@ -103,7 +103,7 @@ class Ledger:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Let no other process, such as that of another run's message, write meanwhile."""
+        """Keep other processes, such as one that answers another run's message, from writing meanwhile."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.file.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

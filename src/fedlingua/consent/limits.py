@@ -1,11 +1,11 @@
 """A site's limits on what its server may ask for: `[limits]` in the site's file, and the defaults.
 
-They are checked at every message, before a model is loaded, against the settings in effect (`tensor-set = "full"` under a
-method of adapters is "full") and the text as it is used (split, cut, without leaks, drawn). A simulation has no limits.
+They are checked at every message, before a model is loaded, against the settings in effect (`tensor-set = "full"` under an adapter
+method is "full") and against the text in use (after splitting, cutting, removing leaks and drawing). A simulation has no limits.
 
-Text can be read out of a gradient, so everything that makes an update as good as one is limited: SGD (its step is the gradient)
-and an update's companions (an averaged Adam, SCAFFOLD's controls), an epsilon so large that Adam is SGD, a single step (of Adam
-the gradient's signs), steps on few sentences, and few sentences altogether.
+Text can be reconstructed from a gradient, so everything that makes an update as revealing as one is limited: SGD (its step is the
+gradient), an update's companions (an averaged Adam state, SCAFFOLD's controls), an epsilon so large that Adam behaves like SGD, a
+single step (Adam's first step has the gradient's signs), steps on few sentences, and few sentences altogether.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _OF_CHOICES = {"methods": "method", "tensor_sets": "tensor-set", "selections": "
 
 @dataclass(frozen=True)
 class SiteLimits:
-    """A site's limits. A list has the allowed values; an empty one allows all (comet-models: none). max-KEY bounds option KEY.
+    """A site's limits. A list holds the allowed values; an empty list allows all (comet-models: none). max-KEY bounds the option KEY.
 
     settings: "approved": a run's settings and text rules need approval; "within-limits": an approved bundle runs any that these
     limits allow. comet-models: those that COMET may load. min-train, -dev, -test: fewest sentences of a text behind any reply.
@@ -102,7 +102,7 @@ class SiteLimits:
                 raise beyond(f"{key} = {value:g}", name, f"{most:g} at most")
 
     def bounded(self, settings: Settings) -> Settings:
-        """Return the settings with those of the last phase bounded by this site's limits."""
+        """Return the settings, with those of the last phase reduced to this site's limits."""
         if not settings.chooses:
             return settings
         minutes = [minutes for minutes in (settings.keep_minutes, self.keep_minutes) if minutes]

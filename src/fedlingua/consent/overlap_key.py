@@ -1,4 +1,4 @@
-"""The overlap key, under which sites hash sentences to compare them: all sites share it, and the server must not have it."""
+"""The overlap key, with which sites hash sentences to compare them. All sites share it; the server must not have it."""
 
 import re
 import secrets

@@ -52,11 +52,11 @@ class SiteFile:
 
     @property
     def approvals(self) -> Path:
-        """Path of the list of approved bundles, and of runs' settings under them."""
+        """Path of the list of approved bundles and of the run settings approved with them."""
         return self.path.parent / "approved.txt"
 
     def here(self, settings: Settings) -> Settings:
-        """Return a run's settings as they take effect here: own backbone, device and processes, and no path of the server's.
+        """Return a run's settings as they take effect here: with the site's backbone, device and processes, and without the server's paths.
 
         Raises:
             ExchangeError: The backbone is neither built in, pinned nor in [backbones], or settings exceed the site's limits.
@@ -129,7 +129,7 @@ def read_site_file(path: Path) -> SiteFile:
     sites: tuple[Site, ...] = tuple(read)
     names = [site.name for site in sites]
     for site in sites:
-        # A site's hook is used whatever the run's rules, so this file's requirement is met once every site has one.
+        # A site's hook is used whatever the run's rules say, so this file's requirement is met once every site has a hook.
         check_deidentified(site, TextRules(text=text))
         if site.corpus is None:
             raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of {listed(formats_of(site.direction))}")

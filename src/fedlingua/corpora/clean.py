@@ -1,4 +1,4 @@
-"""Cleaning: named rules, the paper's among them, that decide which pairs are kept, and a count of what each of them drops.
+"""Cleaning: named rules, the paper's among them, that decide which pairs are kept, and a count of the pairs that each rule drops.
 
 In text in one language, a sentence is a pair of itself with itself and counts as one sentence.
 """
@@ -28,13 +28,13 @@ class CleaningRules:
     """The rules of cleaning. Lengths are in words, or in characters for languages written without spaces.
 
     `min_words = 2` is the rule of Liu et al. 2023's code: both sides have more than one word. max_ratio: most characters of one
-    side per character of the other; multiplied by 3 when only one side is in a language without spaces, since one of its
-    characters stands for about three letters of other languages. 0 turns a rule off.
+    side per character of the other; multiplied by 3 if only one side is in a language without spaces, since one of its characters
+    stands for about three letters of other languages. 0 disables a rule.
 
     drop_control_characters: drop pairs that contain a character of Unicode class Cc other than TAB, such as NUL, VT or NEL.
     drop_identical: drop pairs with equal sides. min_script_share: least share of each side's letters in the scripts of its
     language; 0.25 allows for names and terms. identify_language: drop pairs with a side that is surely in another language.
-    normalize: Unicode form that text is put into before all rules. strict: the first pair that a rule would drop is an error.
+    normalize: Unicode form to which text is converted before all rules. strict: the first pair that a rule would drop is an error.
     """
 
     min_words: int = 2
@@ -133,7 +133,7 @@ def normalized(pairs: Iterable[Pair], rules: CleaningRules) -> Iterable[Pair]:
 
 
 def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus") -> Callable[[Pair], str | None]:
-    """Return a function that says why to drop a stripped pair, or None; it remembers pairs, to drop the second of two equal ones.
+    """Return a function that gives the reason to drop a stripped pair, or None; it remembers pairs, to drop the second of two equal ones.
 
     With strict `rules`, that function raises CorpusError instead of giving a reason.
     """

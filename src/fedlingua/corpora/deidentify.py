@@ -1,7 +1,7 @@
 """De-identification: run every document through the site's own function or command (its hook) before anything else reads it.
 
-A document that the hook fails on is left out. Error messages may quote the document, so of a failure only its type is reported,
-and whatever the hook, or a program that it starts, prints, logs or writes to the process's output is discarded.
+A document on which the hook fails is left out. Error messages may quote the document, so only the type of a failure is reported,
+and everything that the hook, or a program started by it, prints, logs or writes to the process's output is discarded.
 The hook must be deterministic, because every process reads the documents anew.
 """
 
@@ -28,7 +28,7 @@ from fedlingua.common.languages import nearest
 KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 """Names of exception types that may be reported as the kind of a failure."""
 TIMEOUT_S = 600.0
-"""A command's limit for one document: one that hangs would stall the run; loading a model on a busy machine takes minutes."""
+"""A command's time limit for one document. One that hangs would stall the run, but loading a model on a busy machine takes minutes."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
     if not callable(function):
         near = nearest(function_name, vars(module))
         raise ConfigError(f"{what} = {hook.name!r}: {module_name} has no function {function_name!r}{near}")
-    return function  # type: ignore[no-any-return]  # callable() says nothing of the result, so deidentify checks it
+    return function  # type: ignore[no-any-return]  # callable() says nothing about the result, so deidentify checks it
 
 
 def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
@@ -111,7 +111,7 @@ def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
             result = function(document)
         if not isinstance(result, str):
             return Failure.of(result)
-        result.encode()  # raises for a lone surrogate, which no file or hash takes
+        result.encode()  # raises for a lone surrogate, which can be neither written nor hashed
     except (Exception, SystemExit) as error:
         return Failure.of(error)
     return result if result.strip() else Failure("empty")

@@ -10,7 +10,7 @@ from fedlingua.corpora.read import LINE_BYTES, Corpus, read_lines
 
 @dataclass(frozen=True)
 class LineDocuments(Corpus[str]):
-    """A file, plain or gzipped, with a document a line; of `parts` shares, share `part` has lines part, part + parts, ..."""
+    """A file, plain or gzipped, with a document a line. Of `parts` shares, share `part` has lines part, part + parts, ..."""
 
     path: Path
     part: int = 1

@@ -11,7 +11,7 @@ from fedlingua.common.languages import Direction, language_name, plain_code, wit
 FEWEST_CHARACTERS = 20
 """Shortest sentence to identify, since shorter ones give unreliable results; a third of it in languages without spaces."""
 LOOKED_AT = 100
-"""Most pairs of a corpus that `check_columns` samples; hardly any pair of real text has each side in the other's language."""
+"""Most pairs of a corpus that `check_columns` samples. Hardly any pair of real text has each side in the other's language."""
 SURE = 0.9
 """Least probability for an identification to count; with it, errors on the sentences of Tatoeba and FLORES are very rare."""
 

@@ -23,7 +23,7 @@ def zip_members(file: Path) -> dict[str, zipfile.Path]:
 
 @dataclass(frozen=True)
 class OpusZip(Corpus[Pair]):
-    """One download, whatever its corpus is called. OPUS's codes may name a country: X.en-zh_cn.zh_cn is read as zh."""
+    """One download, of a corpus with any name. OPUS's codes may name a country: X.en-zh_cn.zh_cn is read as zh."""
 
     path: Path
     direction: Direction

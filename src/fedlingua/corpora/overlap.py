@@ -37,7 +37,7 @@ JUDGED: tuple[Split, ...] = ("dev", "test")
 REASON = "trained-elsewhere"
 """Reason under which removed pairs are counted, one of fedlingua.corpora.clean.REASONS."""
 ALL = "all"
-"""Key in counts of shared sentences: all splits of a site together."""
+"""Key, in counts of shared sentences, for all splits of a site together."""
 LEAKS_FILE = "leaks.safetensors"
 """File in a site's folder of a run with the digests of its leaking sentences, written after the comparison."""
 _OUTER = regex.compile(r"^[ \p{P}]+|[ \p{P}]+$")

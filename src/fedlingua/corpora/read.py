@@ -134,9 +134,9 @@ UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile)
 """Errors of a file that is damaged or may not be read; RuntimeError: an encrypted zip, or an unsupported compression."""
 
 LINE_BYTES = 4 << 20
-"""Longest line or note; a sentence has about a thousandth of it, and a file that is one long line would fill the memory."""
+"""Longest line or note. A sentence has about a thousandth of that; a file that is one long line would fill the memory."""
 UNPACKED_BYTES, UNPACKED_TIMES = 64 << 20, 200
-"""A packed file may unpack to so many bytes, or to so many times its packed size if that is more; text grows 3 to 20 times."""
+"""A packed file may unpack to this many bytes, or to this multiple of its packed size if that is more; text grows 3 to 20 times."""
 
 
 def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
@@ -213,7 +213,7 @@ def check_growth(stream: IO[bytes], path: AnyPath | str) -> None:
 def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
     """Return the message about a file that is cut off or cannot be unpacked. last: the last part that was read, such as "line 3".
 
-    It leaves out gzip's message, which quotes the first bytes of a file that is no gzip; so do not chain that error as its cause.
+    It omits gzip's message, which quotes the first bytes of a file that is no gzip; for the same reason that error must not be chained.
     """
     kind = "zip" if isinstance(path, zipfile.Path) else "gzip"
     what = getattr(error, "strerror", None) or type(error).__name__
@@ -232,7 +232,7 @@ def check_file(path: AnyPath) -> None:
 
 
 def on_one_line(sentence: str) -> str:
-    """Replace every line break, with the white space around it, by a space; inside a sentence it means nothing more."""
+    """Replace every line break, with the white space around it, by a space, to which it is equivalent inside a sentence."""
     return _BREAK.sub(" ", sentence) if "\n" in sentence else sentence
 
 
@@ -256,7 +256,7 @@ def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, An
 
 
 def check_text(value: Any, field: str, here: str) -> str:
-    """Return the value of a field; raise CorpusError for no string, or a lone surrogate, which no file or hash takes."""
+    """Return the value of a field; raise CorpusError if it is no string, or has a lone surrogate, which cannot be written or hashed."""
     if not isinstance(value, str):
         raise CorpusError(f"{here}: {field!r} is of type {type(value).__name__}; wanted a string")
     if has_half_character(value):

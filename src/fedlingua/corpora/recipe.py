@@ -1,6 +1,6 @@
-"""The recipe of a backbone that is trained from scratch (docs/files.md): which corpora, which share of them, which size.
+"""The recipe of a backbone that is trained from scratch (docs/files.md): its corpora, the share of them that is used, its size.
 
-`fedlingua pretrain` reads from it what to train on, and a federation which sentences its dev and test must not contain.
+`fedlingua pretrain` reads from it the text to train on; a federation reads from it the sentences that dev and test must not contain.
 """
 
 import math
@@ -32,7 +32,7 @@ _TABLES = ("base", "cleaning", "model", "training", "watching", "licences")
 
 @dataclass(frozen=True)
 class BaseShare:
-    """Which text the backbone uses: `share` of the components, chosen by `key`; of those, `dev` is its dev text."""
+    """The text that the backbone uses: a `share` of the components, chosen by `key`, of which a share `dev` is its dev text."""
 
     key: str = "fedlingua"
     share: float = 1.0
@@ -145,7 +145,7 @@ _BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "base.share": ("above 0, at most 1", lambda value: 0 < value <= 1),
     "base.dev": ("0 to 1", lambda value: 0 <= value <= 1),
 }
-"""Key -> the numbers that it takes, in words and as a test. Every other number of [model] is 1 or more."""
+"""Key -> the numbers that it accepts, in words and as a test. Every other number of [model] is 1 or more."""
 
 
 def _check_numbers(tables: Mapping[str, Any], where: str) -> None:

@@ -137,7 +137,7 @@ class Dataset(Corpus[Pair]):
                     revision=self.revision or None,
                     streaming=True,
                 )
-        except Exception as error:  # of many types: of the hub, the network and the libraries of file formats
+        except Exception as error:  # the hub, the network and the libraries of file formats raise many types
             there = "is a folder" if local else f"is no folder at {self.folder}, so the hub was asked"
             reason = str(error).partition("\n")[0]
             raise CorpusError(f"{where} {there}, and cannot be loaded ({type(error).__name__}: {reason})") from None

@@ -13,7 +13,7 @@ from fedlingua_demo import phrasebook
 
 @dataclass(frozen=True)
 class Register(Corpus[Any]):
-    """Generated sentences of one register, alike in meaning in all languages. sentences: None for as many as the sizes need."""
+    """Generated sentences of one register, with the same meanings in all languages. sentences: None: as many as the sizes need."""
 
     name: str
     sentences: int | None

@@ -1,4 +1,4 @@
-"""Rules by which every site of a federation cleans, splits and cuts its text. A deployed site gets them with each message."""
+"""Rules by which every site of a federation cleans, splits and cuts its text. A deployed site receives them with each message."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

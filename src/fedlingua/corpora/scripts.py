@@ -18,20 +18,20 @@ _UNICODE = {
         "Cyrs Cyrl, Geok Geor, Latf Latn, Latg Latn, Syre Syrc, Syrj Syrc, Syrn Syrc",
     )
 }
-"""ISO 15924 code of a script that Unicode has no property for -> codes that it has; other codes stand for themselves."""
+"""ISO 15924 code of a script without a Unicode property -> codes of those that have one; other codes stand for themselves."""
 _TWO_SCRIPTS = {"bs": ("Cyrl", "Latn"), "sr": ("Cyrl", "Latn"), "uz": ("Cyrl", "Latn")}
 """Languages commonly written in either of two scripts, if their code names none."""
 _OTHER_CHINESE = {"Hans": "Hant", "Hant": "Hans"}
-"""Unicode has one script, Han, for both; characters that only one of GB 2312 and Big5 has tell them apart."""
+"""Unicode has one script, Han, for both; characters in only one of GB 2312 and Big5 distinguish them."""
 
 FEWEST_LETTERS = 5
-"""Fewer letters are no evidence: a name, a unit, an "OK"."""
+"""Fewest letters that are evidence of a script; fewer may be a name, a unit or an "OK"."""
 _SAMPLE = 200
 _LETTER = regex.compile(r"(?!\p{Script=Common}|\p{Script=Inherited})\p{L}")
 
 
 def scripts_of(language: str) -> tuple[str, ...]:
-    """Return the codes of the scripts that a language is written in: of zh both forms of Han, of zh-Hant one."""
+    """Return the codes of the scripts that a language is written in: for zh both forms of Han, for zh-Hant one."""
     script = script_of(language)
     if script in _OTHER_CHINESE and "-" not in language:
         return _UNICODE[script]
@@ -77,7 +77,7 @@ def _own(scripts: tuple[str, ...]) -> "regex.Pattern[str]":
 
 
 def in_order(pairs: Iterable[Pair], direction: Direction, where: str) -> Iterator[Pair]:
-    """Return the same pairs; raise CorpusError if most of the first have each side in the other's script."""
+    """Yield the pairs unchanged; raise CorpusError if most of the first ones have each side in the other's script."""
     pairs = iter(pairs)
     source, target = (scripts_of(language) for language in direction.sides)
     if _OTHER_CHINESE.get(source[0]) != target[0] and _in_unicode(source) & _in_unicode(target):

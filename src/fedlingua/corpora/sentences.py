@@ -1,10 +1,10 @@
 """Split a document into sentences by rules: which marks end a sentence, and where a full stop does not.
 
 A newline always ends a sentence. An unambiguous mark (。 ？ । ؟) ends one anywhere; a full stop and similar marks do so only before
-white space followed by something that can begin a sentence. In doubt, two sentences stay one, which does training no harm.
+white space followed by something that can begin a sentence. In doubt, two sentences stay together, which does not harm training.
 
 The rules are the project's own, because results depend on them: sentencex splits 236 of 750 Spanish case reports differently
-("8 Kgs. | aproximadamente", while it joins two lines of a note), and pysbd 11 of 60, at a fraction of the speed.
+("8 Kgs. | aproximadamente", while it joins two lines of a note); pysbd splits 11 of 60 differently, at a fraction of the speed.
 """
 
 import math
@@ -98,7 +98,7 @@ def _goes_on(before: str, first: str, language: str) -> bool:
 
 
 def _wrapped(sentence: str, language: str, max_words: int) -> list[str]:
-    """Cut a long sentence into even pieces, so that none is so short that a cleaning rule would drop it."""
+    """Cut a long sentence into even pieces, so that a cleaning rule drops none as too short."""
     units = _characters(sentence) if without_spaces(language) else sentence.split()
     lengths = [len(unit.replace(" ", "")) if without_spaces(language) else 1 for unit in units]
     if not max_words or sum(lengths) <= max_words:

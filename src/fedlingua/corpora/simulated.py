@@ -1,10 +1,10 @@
-"""The text of a simulation's sites, all of which one machine has.
+"""The text of a simulation's sites, all of which is on one machine.
 
-So components of equal sentences are formed across all sites, and centralized methods train on a pool: the text of all sites,
-the public sites, or one site. The text can also be mixed, so that every site trains on all directions and data is alike at every
-site (IID). MetaSend, §4.1: "the data for each client is sampled randomly from all data". Train and dev of all sites, cleaned,
-split and cut, are put together, shuffled by the key of the split and dealt out one by one. Test is not mixed, so that a site is
-always scored on its own direction.
+Components of equal sentences are therefore formed across all sites, and centralized methods can train on a pool: the text of all
+sites, the public sites, or one site. The text can also be mixed, so that every site trains on all directions and data is identically
+distributed (IID). MetaSend, §4.1: "the data for each client is sampled randomly from all data". Train and dev of all sites, cleaned,
+split and cut, are joined, shuffled by the key of the split and dealt out one by one. Test is not mixed, so that a site is always
+scored on its own direction.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ OVERLAP_KEY = b"a simulation's, on one machine"
 
 @lru_cache(maxsize=4)
 def all_texts(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
-    """Return every site's text; read once for each process."""
+    """Return every site's text, which each process reads once."""
     data = Path(data_dir).expanduser()
     federation = read_federation(federation_path, data)
     base = forbidden_sides(read_recipe(federation.base, data)) if federation.base else set()

@@ -24,12 +24,12 @@ from fedlingua.settings.kinds import FEDERATION, refuse_other_kind
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Allowed names of sites and recipes, since folders are named after them."""
 POOLED = "pooled"
-"""Name of the only pseudo-site of a centralized method; no site may have it."""
+"""Name of the single pseudo-site of a centralized method, which no site may have."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """One institution: its name, its direction or language, and its corpus, which a deployment's server does not know.
+    """One institution: its name, its direction or language, and its corpus, which the server of a deployment does not know.
 
     public_key: key of the only node that may act for the site, in OpenSSH's form; "" where nodes are not identified by keys.
     sizes: the site's own sizes, used before the federation's. Only for text in one language: public (whether a centralized run on
@@ -56,7 +56,7 @@ class Federation:
     """language code -> family name, for the families that the file defines"""
     base: Path | None
     clusters: Clusters | None = None
-    """which sites are averaged together, if the file says so"""
+    """which sites are averaged together, if the file defines clusters"""
 
     @property
     def site_names(self) -> list[str]:
@@ -67,7 +67,7 @@ class Federation:
         return [site.direction for site in self.sites]
 
     def relatives(self, cluster_by: str) -> Relatives:
-        """Return which languages are averaged together: families if `cluster_by` is "family", else groups."""
+        """Return the languages that are averaged together: families if `cluster_by` is "family", else groups."""
         return Relatives(self.families, "family" if cluster_by == "family" else "group")
 
 
@@ -160,7 +160,7 @@ def check_deidentified(site: Site, rules: TextRules) -> None:
 
 
 def sizes_asked(site: Site, rules: TextRules) -> Sizes:
-    """Return a site's sizes, its own before the federation's; raise ConfigError for one above its limit, or a wrong mode."""
+    """Return a site's sizes, which replace the federation's; raise ConfigError for one above its limit, or a wrong mode."""
     given, divided = rules.split.mode == "given", isinstance(site.corpus, SplitFiles)
     if site.corpus and given != divided:
         raise ConfigError(

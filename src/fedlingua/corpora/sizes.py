@@ -32,12 +32,12 @@ class Sizes:
         return int(getattr(self, split, 0))
 
     def before(self, other: "Sizes") -> "Sizes":
-        """Return these sizes, with the other's where these are 0."""
+        """Return these sizes, with those of `other` where they are 0."""
         return Sizes(*(self.of(split) or other.of(split) for split in SPLITS))
 
 
 def read_sizes(raw: Mapping[str, Any], where: str) -> Sizes:
-    """Read the keys train, dev and test of a table, each optional; raise ConfigError for all but whole numbers of 1 or more."""
+    """Read the optional keys train, dev and test of a table; raise ConfigError unless they are whole numbers of 1 or more."""
     for split in SPLITS:
         value = raw.get(split, 1)
         if type(value) is not int or value < 1:
@@ -78,7 +78,7 @@ def check_found(site: str, splits: Mapping[Split, Sequence[Pair]], sizes: Sizes)
 
 
 def first_sentences(sizes: Sizes, rules: SplitRules) -> int:
-    """Return how many sentences to generate so that the sizes are most likely met, with a tenth to spare for cleaning."""
+    """Return how many sentences to generate so that the sizes are most likely met, with a reserve of a tenth for cleaning."""
     shares = zip(SPLITS, (rules.train, rules.dev, rules.test), strict=True)
     wanted = [sizes.of(split) / share for split, share in shares if sizes.of(split) and share > 0]
     return min(LARGEST_REGISTER, math.ceil(max(wanted) * 11 / 10) + 20) if wanted else REGISTER_SENTENCES

@@ -27,7 +27,7 @@ from fedlingua.corpora.read import Pair
 Split = Literal["base", "train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 Side = tuple[str, str]
-"""(language, sentence), so that the same characters in two languages are two sides."""
+"""(language, sentence): the same characters in two languages are two sides."""
 T = TypeVar("T")
 
 
@@ -100,8 +100,8 @@ def split_sites(
 ) -> dict[str, dict[Split, list[Pair]]]:
     """Split every site's pairs, in corpus order; components with text of the backbone go into the split "base".
 
-    Only mode `components` uses `base` and compares sites; the other modes look at each site or pair by itself. directions: those
-    of the whole federation, if `sites` are only some of it.
+    Only mode `components` uses `base` and compares sites; the other modes treat each site or pair by itself. directions: those of the
+    whole federation, if `sites` is only a part of it.
     """
     if rules.mode == "paper":
         return {name: {"base": [], **_shuffle_and_cut(name, pairs, rules)} for name, (_, pairs) in sites.items()}
@@ -124,7 +124,7 @@ def split_sites(
 
 
 def by_share(rules: SplitRules, *parts: str) -> Split:
-    """Return the split of a text by the shares and its position, which depends on the key and the text alone."""
+    """Return the split of a text, by the shares and its position, which depends only on the key and the text."""
     value = position(rules.key, "split", *parts)
     if value < rules.train:
         return "train"

@@ -1,6 +1,6 @@
 """Read, clean, split and cut to size the text of a federation's sites, translated or in one language.
 
-Documents are de-identified, split into sentences and cleaned, and each sentence is counted. A sentence of text in one language is
+Documents are de-identified, split into sentences and cleaned, and each sentence is counted. In text in one language, a sentence is
 a pair of itself with itself, so that all code that reads pairs can read it.
 """
 
@@ -129,8 +129,8 @@ def take_in(
 ) -> list[Document]:
     """Return the de-identified documents that have any sentence left, with the sentences that every rule keeps.
 
-    A repeated sentence is dropped, in whichever document it is. A document that the hook fails on is not used; it is counted by
-    the type of failure, and its raw text's sentences as not-deidentified.
+    A repeated sentence is dropped, in any document. A document on which the hook fails is not used; it is counted by the type of failure,
+    and the sentences of its raw text are counted as not-deidentified.
 
     Raises:
         CorpusError: the hook fails on every document (the message has the types of failure, never their text), or strict `rules`

@@ -49,7 +49,7 @@ def read_tmx_side(path: Path, language: str) -> Iterator[str | None]:
 
 
 def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
-    """Yield every unit's texts in the wanted languages; None for one that it lacks."""
+    """Yield every unit's texts in the wanted languages; None for a language that it lacks."""
     units, languages, read = 0, Counter[str](), set[str]()
     try:
         with opened(path) as stream:

@@ -36,7 +36,7 @@ class CompletedRun:
         return str((self.about.get("backbone") or {}).get("fingerprint", ""))
 
     def trainable(self) -> "Trainable":
-        """Load the run's backbone with what its method trains; raises what `same_backbone` does."""
+        """Load the run's backbone with the modules that its method trains; raises what `same_backbone` does."""
         return same_backbone(self.settings, self.fingerprint)
 
 

@@ -47,7 +47,7 @@ def defaults_text() -> str:
 
 
 def _conditions(option: Option, meaning: str) -> str:
-    """Return in brackets: choices unless the meaning names all, when the option has an effect, papers' differing values."""
+    """Return in brackets: the choices unless the meaning names all, the condition for an effect, the papers' values if they differ."""
     unsaid = [choice for choice in filter(None, option.choices) if not re.search(rf"(?<![\w-]){choice}(?![\w-])", meaning)]
     named = [f"one of {', '.join(filter(None, option.choices))}"] if unsaid and not option.check else []
     named += [f"with {option.when.words}"] if option.when.words else []
@@ -59,10 +59,10 @@ def page() -> str:
     said = meanings()
     parts = [
         "# Options of a run",
-        "Written by `make options` from `src/fedlingua/settings/table.py`, where every option is said once. Give one in an experiment "
+        "Written by `make options` from `src/fedlingua/settings/table.py`, which defines every option once. Set one in an experiment "
         "file (`adapter.dim = 64`, or `dim = 64` below `[adapter]`), with `--set adapter.dim=64`, or to Flower itself: "
         "`flwr run . --run-config 'adapter.dim=64'`. The defaults are the demo's.",
-        "**Effect** says under which other settings an option matters; empty: always. Values that a paper uses are in the last column.",
+        "**Effect** says under which other settings an option matters; empty: always. Last column: values in the papers.",
     ]
     for section in SECTIONS:
         rows = [_row(option, said[key]) for key, option in OPTIONS.items() if option.section is section]
@@ -73,9 +73,9 @@ def page() -> str:
         "## On resuming",
         f"A resumed run may change {_listed(MAY_CHANGE)}. None of these is part of a run's hash.",
         "## At a site",
-        f"A site approves every option but {_listed(CHANGES_WITHOUT_ASKING)}: they change neither its work nor what leaves it.",
+        f"A site approves every option except {_listed(CHANGES_WITHOUT_ASKING)}, which change neither its work nor what leaves it.",
         "## Old names",
-        "Keys before they were grouped. Files and kept runs that have them are still read.\n\n| was | is |\n|---|---|\n" + old,
+        "Keys before they were grouped. Files and stored runs that have them are still read.\n\n| was | is |\n|---|---|\n" + old,
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -23,7 +23,7 @@ def to_stderr(name: str) -> Note:
 class Pace:
     """Reports a training's progress from its own thread, so that slow steps and dev scoring are not silent.
 
-    say: receives each line. clock: in seconds. before: what goes on until the first step; a wait for a machine has no steps.
+    say: receives each line. clock: time in seconds. before: describes the time before the first step; a wait has no steps at all.
     """
 
     def __init__(self, say: Note, clock: Callable[[], float] = time.monotonic, before: str = "preparing") -> None:
@@ -43,7 +43,7 @@ class Pace:
         self._thread.join()
 
     def at(self, step: int, steps: int, done: float | None = None, **losses: float) -> None:
-        """Report progress, also before the first step, when timing begins. done: share of all, 0-1; None: step / steps."""
+        """Report progress; call it before the first step too, when timing begins. done: share of the whole, 0-1; None: step / steps."""
         done = step / steps if done is None else done
         self._now = (step, steps, done, losses)
         if self._first is None:

@@ -65,7 +65,7 @@ def _read(key: str, value: Any) -> tuple[str, Scalar]:
 
 
 def refuse_unknown_key(key: str, value: Any) -> None:
-    """Raise ConfigError for an unknown key; of a renamed key, the message gives the new name."""
+    """Raise ConfigError for an unknown key; for a renamed key, the message gives the new name."""
     if key in OLD_NAMES:
         raise ConfigError(f"{key} = {value!r}: this key is called {OLD_NAMES[key]} now")
     if key not in OPTIONS:
@@ -219,7 +219,7 @@ UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
         "sends a gradient of each site; give 'private', or a method that is not clustered by gradients",
     ),
 }
-"""Key -> whether its value is unsound with secure sums, and why. What is not here is sound with them."""
+"""Key -> test of whether its value is unsound with secure sums, and the reason. Keys that are not listed are sound."""
 NOT_PRIVATE: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "task": (
         lambda s: s.task != "translation",
@@ -249,8 +249,8 @@ NOT_PRIVATE: dict[str, tuple[Callable[[Settings], bool], str]] = {
     ),
     "signature.form": UNSOUND["signature.form"],
 }
-"""Key -> whether its value breaks the guarantee of dp.epsilon, and why. What is not here is sound with it: what is computed from noised
-gradients alone, as SCAFFOLD's controls, any Adam's state, selections, codes and a model of one's own by mr-mtl, tells no more."""
+"""Key -> test of whether its value breaks the guarantee of dp.epsilon, and the reason. Keys that are not listed are sound: values computed
+from noised gradients alone (SCAFFOLD's controls, Adam's state, selections, codes, mr-mtl's own model) reveal nothing more."""
 
 
 NOT_BUFFERED: dict[str, tuple[Callable[[Settings], bool], str]] = {
@@ -269,7 +269,7 @@ NOT_BUFFERED: dict[str, tuple[Callable[[Settings], bool], str]] = {
         "has a site train on the next examples in every round; give true",
     ),
 }
-"""Key -> whether its value needs all sites in every round, and why."""
+"""Key -> test of whether its value needs all sites in every round, and the reason."""
 
 
 def _of_protection(settings: Settings) -> Iterator[str]:

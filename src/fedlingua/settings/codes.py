@@ -7,7 +7,7 @@ from math import prod
 
 from fedlingua.common.errors import ConfigError
 
-# Two bits, rounded to the nearest level, would be 0 and the extremes, so signs say more; factors of signs are too coarse.
+# Two bits, rounded to the nearest level, allow only 0 and the extremes, so signs carry more; factors of signs are too coarse.
 _FORM = re.compile(
     r"(?!2bit |sign [nr])(?:(none|lossless)|(sign|[2-8]bit)(?: (nearest)| top (0?\.0*[1-9]\d*)| rank ([1-9]\d?))?)", re.A
 )

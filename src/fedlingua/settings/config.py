@@ -99,7 +99,7 @@ class Settings(Sections):
 
     @property
     def sums_securely(self) -> bool:
-        """Whether the server learns sums over clusters alone."""
+        """Whether the server learns only sums over clusters."""
         return self.privacy_sum == "secure" and self.how.travels
 
     @property
@@ -169,7 +169,7 @@ class Settings(Sections):
 
     @property
     def passes_of_rounds(self) -> int:
-        """Most passes that all rounds make: over all text if rounds draw parts of a pass, else one for each round."""
+        """Maximum number of passes in all rounds: passes over all text if rounds draw parts of one, else one pass per round."""
         return math.ceil(self.rounds * self.local_epochs * self.sample_share) if self.draws_in_passes else self.rounds
 
     @property
@@ -187,7 +187,7 @@ class Settings(Sections):
         return self.learning_rate or PAPER_LEARNING_RATES[self.trained_set]
 
     def sites_drawn(self, sites: int) -> int:
-        """Return at how many of so many sites a round trains; a share is rounded up."""
+        """Return the number of sites, out of all, at which a round trains; a share is rounded up."""
         wanted = self.sites_per_round
         return math.ceil(wanted * sites - 1e-9) if 0 < wanted < 1 else int(wanted) or sites
 
@@ -215,7 +215,7 @@ class Settings(Sections):
         return self._hash({})
 
     def hash_of_alone(self) -> str:
-        """Hash the settings that decide the model of a site training alone; equal hashes mean equal models under any method."""
+        """Hash the settings that determine the model that a site trains alone; equal hashes mean equal models under any method."""
         shared = set(SECTIONS) - {Run, Training, AddedLayers, Keeping}
         elsewhere = {field.name for section in shared for field in fields(section)} | {"method", "keep_by", "keep_confidence"}
         return self._hash({"tensor-set": self.trained_set}, elsewhere)

@@ -10,9 +10,9 @@ from fedlingua.common.languages import nearest
 class Method:
     """A row of a paper's table: which tensors train, and which sites average them.
 
-    clustering: "none" (all sites together), "random", "gradients", "families", or "alone" (every site by itself: local-only).
-    trains: whether anything trains. travels: whether trained tensors leave the site. pooled: whether sites' text is trained on as
-    one pool. selection: which part of an update is sent, see SELECTIONS. optimizer: what the server applies to the mean, see
+        clustering: "none" (all sites together), "random", "gradients", "families", or "alone" (every site by itself: local-only).
+    trains: whether anything trains. travels: whether trained tensors leave the site. pooled: whether one model trains on a pool of
+    sites' text. selection: which part of an update is sent, see SELECTIONS. optimizer: what the server applies to the mean, see
     SERVER_OPTIMIZERS. pools: whose text a pooled method trains on: "all", "public", or the name of a site.
     """
 
@@ -30,16 +30,16 @@ SELECTIONS = (
     *("all", "rand-send", "dp-g", "dp-l", "top-k", "apf"),
     *("fixed-g", "fixed-l", "random-g", "random-l", "metasend-g", "metasend-l"),
 )
-"""What a site sends of its update: all, or what a rule of fedlingua.selection picks. -g: what deviates most, -l: least."""
+"""Rules for the part of its update that a site sends: all, or a rule of fedlingua.selection. -g: what deviates most, -l: least."""
 
 AGGREGATIONS = ("fed-mean", "fed-avg", "by-loss", "median", "trimmed-mean", "norm-clip", "krum", "multi-krum")
 """How a cluster's updates are aggregated: means, and rules that are robust to a few malicious sites."""
 
 SERVER_OPTIMIZERS = ("none", "sgd", "adam", "adamw", "yogi", "lamb")
-"""How the server gets its next tensors: the sites' mean itself, or a step of an optimiser with state across rounds."""
+"""How the server computes its next tensors: the sites' mean itself, or a step of an optimiser that keeps its state across rounds."""
 
 OWN_MODELS = ("none", "ditto", "mr-mtl", "shared-private")
-"""Models that sites train for themselves; they travel to be averaged, but ditto trains one beside the model that travels."""
+"""Models that sites train for themselves. They travel to be averaged; only ditto trains one beside the model that travels."""
 
 METHODS: dict[str, Method] = {
     "base": Method("adapters", "none", trains=False, travels=False),
@@ -67,7 +67,7 @@ METHOD_NAMES = ", ".join([*METHODS, f"{SILO}<site>"])
 
 
 def method_named(name: str) -> Method | None:
-    """Return the method of a name, or None. Whether the federation has the site of a silo is checked when that is read."""
+    """Return the method of a name, or None. Whether the federation has the site of a silo is checked when the federation is read."""
     site = name.removeprefix(SILO)
     if site in ("", name, "all", "public"):  # the last two are pools, not sites
         return METHODS.get(name)

@@ -23,13 +23,13 @@ class Metric:
         return max(values) if self.more_is_better else min(values)
 
     def gain(self, value: float | None, over: float | None) -> float | None:
-        """Return by how much `value` is better than `over`, above 0 if it is, whichever way is better; None if one is unknown."""
+        """Return by how much `value` is better than `over`: above 0 if it is better, also if lower is better; None if one is unknown."""
         if value is None or over is None:
             return None
         return value - over if self.more_is_better else over - value
 
     def gained(self, gain: float) -> str:
-        """Return a gain in words, to be followed by what it is over: "+5.9 BLEU over", "1.2 BLEU below"."""
+        """Return a gain in words, to be followed by the name of what it is compared with: "+5.9 BLEU over", "1.2 BLEU below"."""
         higher = (gain >= 0) == self.more_is_better
         return f"{'+' if higher else ''}{self.scale * abs(gain):.1f} {self.short} {'over' if higher else 'below'}"
 
@@ -53,7 +53,7 @@ METRICS: dict[str, tuple[Metric, Metric]] = {"translation": (BLEU, CHRF), "maske
 
 
 def metric_names(given: str) -> list[str]:
-    """Return the metrics of a list with commas, each once; raise ConfigError if one is unknown, or none is given."""
+    """Return the metrics of a comma-separated list, each once; raise ConfigError if one is unknown, or none is given."""
     names = names_of(given, OF_TEXT, "there is no metric")
     if not names:
         raise ConfigError(f"no metric is given; there are {', '.join(OF_TEXT)}")

@@ -18,7 +18,7 @@ PAPERS = {"liu": "Liu et al. 2023", "chu": "Chu et al. 2024", "manoel": "Manoel 
 
 
 def names_of(given: str, known: Collection[str], unknown: str) -> list[str]:
-    """Return the names of a list with commas, each once.
+    """Return the names of a comma-separated list, each once.
 
     Raises:
         ConfigError: a name is not among `known`; begins with `unknown`, and gives the first such name.
@@ -48,7 +48,7 @@ ALWAYS = When("", lambda settings: True)
 
 
 def among(key: str, value_of: Callable[[Any], str]) -> Callable[..., When]:
-    """Return a function that makes `When`s of one key. value_of: its effective value, as the method's if the key is empty."""
+    """Return a function that makes `When`s of one key. value_of: its effective value, which is the method's if the key is empty."""
 
     def when(*values: str) -> When:
         return When(f"{key} = {' or '.join(values)}", lambda settings: value_of(settings) in values)
@@ -68,7 +68,7 @@ class Option:
         check: Raises ConfigError for invalid text, where `choices` is not enough.
         least, above, most, below: Bounds; `above` and `below` exclude the bound itself.
         when: Condition under which it has an effect; otherwise it is not part of the run hash.
-        off: Values with which a run is as before the option was added; they are not part of the run hash.
+        off: Values with which a run behaves as it did before the option was added; they are not part of the run hash.
         papers: Short name of a paper (see PAPERS) -> the value used there.
         resumable: Whether a resumed run may change it; then it is not part of the run hash.
         approved: Whether a site has to approve its value. False if it changes neither a site's work nor what leaves the site.

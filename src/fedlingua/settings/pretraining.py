@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class PretrainSettings:
-    """Settings of a pre-training. It ends at `steps`, or at `minutes` if above 0 and earlier, which is not exactly repeatable.
+    """Settings of a pre-training. It ends after `steps`, or after `minutes` if that is above 0 and earlier (not exactly repeatable).
 
     `tokens_per_batch` counts the padded longer side. The learning rate warms up and then falls with the inverse square root.
     `weight_average` is the decay of the exponential average over the steps, which is the result. `sampling_temperature`: 1 takes
-    every pair once an epoch; above 1, each direction (of an encoder, language) counts by its size ** (1 / temperature).
+        every pair once per epoch; above 1, each direction (for an encoder: language) is weighted by size ** (1 / temperature).
     """
 
     steps: int = 3000
@@ -53,12 +53,12 @@ class Watching:
 
 
 _LATER = {"sampling_temperature", "device"}
-"""Settings that were added after backbones had been named by the hash of their settings."""
+"""Settings added after the names of backbones had come to contain the hash of their settings."""
 
 
 def decisive(settings: PretrainSettings) -> dict[str, Any]:
     """Return the settings that a built-in backbone's hash is made from.
 
-    Settings added later count only if not at their defaults, so that they make no backbone's training necessary again."""
+    Settings added later count only if they are not at their defaults, so that no existing backbone has to be trained again."""
     defaults = asdict(type(settings)())
     return {key: value for key, value in asdict(settings).items() if key not in _LATER or value != defaults[key]}

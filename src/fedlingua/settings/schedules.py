@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 SCHEDULES: dict[str, Callable[[int, int, int], float]] = {
     "constant": lambda after, left, warmup: 1.0,
-    # In equal steps, so that one more step would reach 0.
+    # Falls in equal steps, so that one more step would reach 0.
     "linear": lambda after, left, warmup: 1 - after / left,
     # Along half a cosine wave: Loshchilov & Hutter 2017, without restarts.
     "cosine": lambda after, left, warmup: 0.5 * (1 + math.cos(math.pi * after / left)),

@@ -69,21 +69,20 @@ class Run:
     """What runs, with which sites, where, and for how long."""
 
     task: str = option("translation", choices=TASKS, off=("translation",))
-    """What sites train for: translation, or predicting masked pieces of text in one language each."""
+    """What sites train for: translation, or the prediction of masked pieces of text, in one language per site."""
     method: str = option("adapter-families", choices=tuple(METHODS), check=check_method)
-    """A row of the papers' tables: base; centralized-model, centralized-adapter; adapter-local; model-fed;
-    adapter-fed, adapter-random, adapter-gradients, adapter-families. Of the full model: pmfl, the name of
-    every send.rule, and server-sgd, server-adam, server-adamw, server-yogi, server-lamb. Of pooled text, in
-    simulation only: centralized, centralized-public (sites with public = true), silo-NAME (one site)."""
+    """The method, a row of the papers' tables: base; centralized-model, centralized-adapter; adapter-local;
+    model-fed; adapter-fed, adapter-random, adapter-gradients, adapter-families. With the full model: pmfl, the
+    name of every send.rule, and server-sgd, server-adam, server-adamw, server-yogi, server-lamb. On pooled text,
+    in simulation only: centralized, centralized-public (sites with public = true), silo-NAME (one site)."""
     federation: str = option("demo", approved=False)
-    """The sites: a federation file, absolute or relative to the app, or "demo", the built-in one."""
+    """The federation file, which lists the sites: a path, absolute or relative to the app, or "demo" (built in)."""
     backbone: str = option("demo")
-    """The model to start from: "demo", a recipe that `fedlingua pretrain` has trained, a hub id, or a
-    folder."""
+    """The model to start from: "demo", a recipe that `fedlingua pretrain` has trained, a hub id, or a folder."""
     backbone_revision: str = option("")
-    """Revision of a hub id; "" takes the one that this project pins."""
+    """Revision of a hub id; "": the one that this project pins."""
     backbone_weights: str = option("published", choices=("published", "random"), off=("published",), liu="published")
-    """published, or random: use only the backbone's shape and tokenizer, to train from nothing."""
+    """published: the backbone's own weights; random: only its architecture and tokenizer, to train from scratch."""
     data_dir: str = option("", **SERVERS_OWN)
     """Folder for relative corpus paths."""
     run_dir: str = option("", **SERVERS_OWN)
@@ -95,35 +94,33 @@ class Run:
     client: str = option("", off=("",))
     """A client class of your own, such as "my_file:MyClient"; "": the task's."""
     seed: int = option(2022, least=0)
-    """Seed of everything random: order of text, initial tensors, dropout, random thresholds."""
+    """Seed of all randomness: order of text, initial tensors, dropout, random thresholds."""
     rounds: int = option(16, least=1, liu=5)
-    """The most rounds."""
+    """Maximum number of rounds."""
     patience: int = option(0, least=0, approved=False, liu=0, chu=0)
-    """Stop after this many rounds in which the dev loss did not improve by min-gain; 0: never."""
+    """Stop when the dev loss has not improved by min-gain for this many rounds; 0: never."""
     min_gain: float = option(0.0, least=0, approved=False)
-    """The share by which the dev loss has to fall to count as an improvement, for patience."""
+    """Smallest relative fall of the dev loss that counts as an improvement, for patience."""
     best_by: str = option("examples", choices=("examples", "tokens", "last"), liu="examples", manoel="last")
-    """The round whose model is the result: the lowest dev loss, with sites weighted by examples or tokens, or
-    the last round, whatever its loss (patience then goes by examples)."""
+    """Which round's model is the result: the round with the lowest dev loss, with sites weighted by examples or
+    by tokens, or the last round, whatever its loss (patience then weights sites by examples)."""
     threads: int = option(1, least=1)
-    """Torch threads of a client; another number changes the last bits."""
+    """Torch threads of a client; another number changes the last bits of results."""
     processes: int = option(1, least=1, off=(1,))
-    """Processes that a site trains in. Each takes a share of every batch and, with device = "cuda", a GPU of
-    its own. The steps are the same except for the last bits and dropout. A site's file may set another
-    number."""
+    """Number of processes in which a site trains. Each takes a share of every batch and, with device = "cuda", a GPU
+    of its own. The steps are the same except for the last bits and dropout. A site's file may set another number."""
     precision: str = option("fp32", choices=("fp32", "bf16", "tf32"))
-    """Precision of the arithmetic; tf32: matrix products of a GPU on fp32 numbers. What trains, its optimizer
-    and all that travels are fp32 in all. A CPU computes in fp32 for tf32, and for bf16 if it has none of its
-    own (avx512_bf16, amx_bf16, ARM's bf16), and says so."""
+    """Precision of the arithmetic; tf32: a GPU multiplies matrices of fp32 numbers in TF32. With any value, the
+    tensors that train or travel and the optimizer's state are fp32. A CPU computes tf32 in fp32, and bf16 too
+    unless it has bf16 instructions (avx512_bf16, amx_bf16, ARM's bf16); a message says so."""
     device: str = option("cpu", choices=("cpu", "cuda"))
     """The device that clients compute on."""
     overlap: str = option("off", choices=("off", "report", "remove"), off=("off", "report"))
-    """Compare sites' sentences by keyed hashes before the first round. report: count the sentences that two
-    sites have, in overlap.json; remove: also leave out dev and test pairs with a sentence that another site
-    trains on."""
+    """Compare sites' sentences by keyed hashes before the first round. report: write the numbers of shared sentences
+    to overlap.json; remove: also leave out dev and test pairs with a sentence that another site trains on."""
     keep_translations: int = option(0, least=0, resumable=True)
-    """How many dev sentences, from the first on, each site translates after every round for the report. It
-    stores them in its own folder (translations-by-round/). No tensor, score or byte sent changes."""
+    """Number of dev sentences, from the first on, that each site translates after every round for the report. The
+    site stores them in its own folder (translations-by-round/). No tensor, score or byte sent changes."""
     keep_every: int = option(0, least=0, **SERVERS_OWN)
     """Keep the checkpoint of every Nth round, for personalization; 0: none."""
     track: str = option("", check=tracker_names, **SERVERS_OWN)
@@ -138,34 +135,35 @@ class Training:
     tensor_set: str = option(
         "", choices=("", "adapters", "full", "controllers", "lora", "lora-sb", "ia3", "norms"), liu="", chu=""
     )
-    """What trains and travels; "": the method's. controllers: the added layers travel, everything trains.
+    """The tensors that train and travel; "": the method's. controllers: everything trains, the added layers travel.
     lora-sb: r x r numbers between two frozen matrices; ia3: vectors that rescale keys, values and
     feed-forwards; norms: layer norms only."""
     batch_size: int = option(16, least=1, when=BY_SENTENCES, liu=8, chu=2)
     """Sentences in a batch."""
     accumulation: int = option(1, least=1, liu=16, chu=1)
-    """Batches in an optimizer step."""
+    """Batches per optimizer step."""
     local_epochs: int = option(1, least=1, liu=1, chu=1)
     """Passes over a site's training text in a round."""
     whole_steps: bool = option(True, when=BY_SENTENCES, liu=True)
     """Cut the training text to a multiple of batch-size x accumulation, as the paper's code does."""
     tokens_per_batch: int = option(0, least=0, off=(0,))
-    """Make batches of sentences of similar length with at most this many tokens, padding included; 0: by
+    """Make batches of sentences of similar length with at most this many tokens, padding included; 0: use
     batch-size."""
     max_tokens: int = option(128, least=4, liu=256)
-    """Longer sentences are cut to this many tokens on both sides. For masked-language: length of a sequence,
-    which is filled with sentences."""
+    """Cut source and target sentences to this many tokens. For masked-language: length of a sequence, into which
+    sentences are packed."""
     sampling_temperature: float = option(1.0, least=1, when=BY_SIZE, off=(1.0,))
-    """In fed-avg a site counts by its size to the power of 1 / this, and so do the texts that a centralized
-    method draws from; 1: by size; above 1: more alike."""
+    """Sites in fed-avg, and the texts that a centralized method draws from, are weighted by their size to the
+    power of 1 / sampling-temperature; 1: in proportion to size; above 1: more evenly."""
     optimizer: str = option("adam", choices=("adam", "adamw", "sgd"))
     """A site's optimizer."""
     optimizer_state: str = option("fresh", choices=("fresh", "kept", "averaged"))
-    """fresh: reset in each round; kept: carried over, even if a round begins with other tensors, and never
-    sent; averaged: adam's state travels and is averaged with the tensors, for three times the bytes."""
+    """What happens to the optimizer's state between rounds. fresh: it is reset; kept: it is carried over, even if a
+    round begins with other tensors, and never sent; averaged: adam's state travels and is averaged as the
+    tensors are, for three times the bytes."""
     scaffold: bool = option(False, off=(False,))
-    """Correct every gradient by the mean of all sites' gradients in the round before, less the site's own
-    (SCAFFOLD, Karimireddy et al. 2020), for twice the bytes."""
+    """Add to every gradient the mean of all sites' gradients in the previous round, minus the site's own
+    (SCAFFOLD, Karimireddy et al. 2020). This doubles the bytes."""
     optimizer_epsilon: float = option(1e-8, least=0, when=NOT_SGD)
     """Added to the denominator of adam and adamw."""
     weight_decay: float = option(0.0, least=0)
@@ -175,34 +173,35 @@ class Training:
     schedule: str = option("constant", choices=tuple(SCHEDULES), off=("constant",))
     """How a site's learning rate changes over its steps in all rounds."""
     warmup_steps: int = option(0, least=0, off=(0,))
-    """Steps at the start of the run in which the rate rises to learning-rate."""
+    """Number of steps at the start of the run over which the rate rises to learning-rate."""
     clip_norm: float = option(0.0, least=0, off=(0.0,))
-    """Scale a step's gradient down to this L2 norm over all that trains; 0: never."""
+    """Clip a step's gradient to this L2 norm, taken over all tensors that train; 0: never."""
     label_smoothing: float = option(0.0, least=0, below=1, off=(0.0,))
-    """Share of a prediction that is spread over the whole vocabulary."""
+    """Share of the target probability that is spread over the whole vocabulary."""
     head_vocabulary: str = option("all", choices=("all", "text"), off=("all",))
-    """The pieces that training predicts among: all, or those in the site's own training text. Dev loss and
-    translations use all."""
+    """Pieces over which training computes the softmax: all, or only those in the site's own training text. Dev loss
+    and translations always use all."""
     mask_share: float = option(0.15, above=0, most=1, when=task_is("masked-language"))
     """Share of a sequence's pieces that are masked and predicted."""
     sample_least: int = option(0, least=0, manoel=500)
-    """A site draws this many examples for a round, or sample.share of its text if that is more; both 0: every
-    example once, without a draw."""
+    """Number of examples that a site draws for a round, or sample.share of its text if that is more. If both are
+    0, the site uses every example once, without a draw."""
     sample_share: float = option(0.0, least=0, manoel=0.8e-4)
     """Share of its examples that a site draws for a round; see sample.least."""
     sample_replacement: bool = option(True, when=DRAWS, off=(True,))
-    """false: draws go through the whole text in a random order that continues from round to round, so that
-    every example comes once an epoch (the centralized row of Manoel et al., with whole-steps = false)."""
+    """true: draw with replacement; false: go through the whole text in a random order that continues from round to
+    round, so that every example comes once per epoch (the centralized row of Manoel et al., with
+    whole-steps = false)."""
     micro_tokens: int = option(0, key="memory.micro-tokens", least=-1, off=(0,))
-    """Compute a step in batches of similar length with at most this many tokens, padding included; a longer
-    sentence is a batch by itself. The step is the same, with less padding. 0: on a CPU a model of 5 million
-    parameters or more cuts each batch where that saves padding; -1: never cut."""
+    """Compute a step in micro-batches of similar length with at most this many tokens, padding included; a longer
+    sentence is a micro-batch by itself. The step is the same, with less padding. 0: on a CPU, with a model of 5
+    million parameters or more, split each batch where that saves padding; -1: never split."""
     head_chunk: int = option(0, key="memory.head-chunk", least=-1, off=(0,))
-    """How many predicted tokens the output head scores at a time, in training and for the dev loss. The loss
-    and gradient are the same. 0: on a CPU 128 if the head is frozen and has 16.8 million numbers or more,
+    """Number of predicted tokens that the output head scores at a time, in training and for the dev loss. Loss
+    and gradient are the same. 0: 128 on a CPU if the head is frozen and has 16.8 million parameters or more,
     otherwise a whole batch; -1: a whole batch."""
     gradient_checkpointing: bool = option(False, key="memory.gradient-checkpointing", off=(False,))
-    """Compute layers again in the backward pass instead of storing them: slower, with the same numbers."""
+    """Recompute activations in the backward pass instead of storing them: less memory, slower, same numbers."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +209,7 @@ class AddedLayers:
     """What is added to the backbone: adapters, low-rank matrices (LoRA), controllers."""
 
     adapter_layers: str = option("all", choices=("all", "input-end", "middle", "output-end"))
-    """Layers in which small sets (adapters, lora, lora-sb, ia3, norms) train: all, or a third of each
-    stack."""
+    """Layers in which small sets (adapters, lora, lora-sb, ia3, norms) train: all, or a third of each stack."""
     adapter_dim: int = option(32, least=1, when=trains("adapters"), liu=64)
     """Neurons in an adapter's bottleneck."""
     adapter_init: str = option("paper", choices=("paper", "zero"), when=trains("adapters"), liu="paper")
@@ -227,56 +225,56 @@ class AddedLayers:
         liu="after-dropout",
     )
     """after-dropout: residual + adapter(dropout(h)), as in the paper's code; before-dropout: residual +
-    dropout(adapter(h)), as in runs older than this key. Both are the same if dropout is 0, and in
-    evaluation."""
+    dropout(adapter(h)), as in runs older than this key. Both are the same if dropout is 0, and in evaluation."""
     lora_rank: int = option(8, least=1, when=LOW_RANK)
     """Rank of the added matrices; for lora-sb, r."""
     lora_alpha: float = option(16.0, when=LOW_RANK)
     """The added matrices are scaled by alpha / rank."""
     lora_targets: str = option("q_proj,v_proj", when=LOW_RANK)
-    """The linear layers that get them: ends of their names, separated by commas; queries and values by any family's names."""
+    """Linear layers that get the matrices, by the ends of their names, separated by commas. q_proj, k_proj and v_proj also
+    match the names of queries, keys and values in other model families."""
     controllers: int = option(4, least=1, when=trains("controllers"), liu=4)
     """Layers added to each of encoder and decoder."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """What of a model is a site's own."""
+    """Which parts of a model belong to one site."""
 
     private_layers: str = option("", off=("",))
     """Layers that train but stay at their site, as in FedPer (Arivazhagan et al. 2019), separated by commas:
-    part.layer, -1 for the last (decoder.-1), or part.third (decoder.output-end, a fifth of adapters)."""
+    part.layer, with -1 for the last (decoder.-1), or part.third (decoder.output-end: a fifth of all adapters)."""
     own_model: str = option("none", choices=OWN_MODELS, off=("none",))
     """A model of the site's own, measured in place of the shared one; not with full or controllers. ditto:
     trained beside the federation's and pulled towards it (Li et al. 2021); mr-mtl: instead of it, pulled
     towards the mean (Liu et al. 2022); shared-private: instead of it, with a gate in every layer that mixes in
     what the others sent (FedALT, Bian et al. 2026; adapters and lora only)."""
     pull: float = option(0.0, least=0, off=(0.0,))
-    """lambda or mu: training adds pull / 2 x |w - mean|^2 to its loss. w is the site's own model (ditto,
-    mr-mtl) or, without one, the federation's (FedProx, Li et al. 2020)."""
+    """The papers' lambda or mu: training adds pull / 2 x |w - mean|^2 to its loss. w is the site's own model (ditto,
+    mr-mtl) or, without one, the federation's model as the site trains it (FedProx, Li et al. 2020)."""
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Which sites are averaged together; signatures of gradients by which adapter-gradients finds out."""
+    """Which sites are averaged together, and the gradient signatures that adapter-gradients clusters."""
 
     cluster_by: str = option("group", choices=("group", "family", "given"), when=CLUSTERED, liu="group")
-    """What forms a cluster of adapter-families: a group (Germanic, ...), a family (Indo-European, ...), or
+    """Which sites form a cluster under adapter-families: those of a group (Germanic, ...), a family (Indo-European, ...), or
     [clusters] in the federation file (given)."""
     cluster_least: int = option(2, least=1, off=(1,), when=CLUSTERED)
-    """For group and family: a smaller cluster is joined with the smallest other one of its family or, if
-    there is none, with the smallest of all. 1: a site without relatives is averaged with no other."""
+    """Fewest sites in a cluster, for group and family: a smaller cluster is merged with the smallest other one of its
+    family or, if there is none, with the smallest of all. 1: a site without relatives is averaged with no other."""
     cluster_parts: str = option("both", choices=("both", "encoder", "decoder"), when=CLUSTERED)
     """The part that is clustered; the other part is averaged over all sites."""
     num_clusters: int = option(0, key="cluster.number", least=-1, when=CLUSTERED, liu=0)
-    """Clusters of each part, for adapter-random and adapter-gradients; 0: as many as cluster.by gives; -1:
+    """Number of clusters of each part, for adapter-random and adapter-gradients; 0: as many as cluster.by gives; -1:
     chosen by silhouette (gradients only)."""
     signature_adapter: str = option("encoder.0.self_attn,decoder.-1.fc2", when=GRADIENTS)
     """The adapters whose gradients are a site's signatures: part.layer.place, with -1 for the last layer. The
     first clusters the encoder, the second the decoder; a single one clusters both. The defaults separate the
     phrasebook's groups best (experiments/results/benchmarks/kept.jsonl)."""
     signature_examples: int = option(0, least=0, when=GRADIENTS)
-    """Training sentences that the gradient is computed over; 0: all."""
+    """Number of training sentences over which the gradient is computed; 0: all."""
     signature_distance: str = option("cosine", choices=("cosine", "euclidean"), when=GRADIENTS)
     """Distance between signatures."""
     signature_algorithm: str = option("k-means", choices=("agglomerative", "k-means"), when=GRADIENTS)
@@ -296,7 +294,7 @@ class Clusters:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What the server makes of a cluster's updates, and of those that look wrong."""
+    """How the server combines a cluster's updates, and what it does with those that look wrong."""
 
     aggregation: str = option("fed-mean", choices=AGGREGATIONS, chu="fed-avg")
     """How a cluster's updates are combined. Means: every site counts the same (fed-mean, eq. 3 of Liu et
@@ -315,12 +313,12 @@ class Aggregation:
     """The largest weight of one site of three or more in its cluster's mean, whatever size or loss it
     reports; 1: no bound."""
     max_update_norm: float = option(0.0, key="robust.max-norm", least=0, approved=False, liu=0.0, chu=0.0)
-    """Refuse an update farther than this L2 norm from the tensors that the site received; 0: no bound."""
+    """Refuse an update whose L2 distance from the tensors that the site received is larger; 0: no bound."""
     max_update_ratio: float = option(2.5, key="robust.max-ratio", least=0, approved=False)
     """Leave out an update whose root mean square change exceeds this multiple of what the other updates and
-    the number of steps predict, and scale it down from 0.8 of that. Also leave out what no honest site can
-    reach. The bound is 1.25 times as high for single tensors and, under Adam, at least twice rate x steps; 0:
-    no bound."""
+    the number of steps predict; from 0.8 of that bound on, scale the update down. Also leave out a change that
+    no honest site can reach. The bound is 1.25 times as high for single tensors and, under Adam, at least twice
+    rate x steps; 0: no bound."""
     max_bad_replies: int = option(3, key="robust.max-bad-replies", least=0, **SERVERS_OWN)
     """Set a site aside after this many refused replies; 0: never."""
     server_optimizer: str = option("", choices=("", *SERVER_OPTIMIZERS), when=NOT_THE_METHODS_OPTIMIZER, liu="", chu="")
@@ -328,18 +326,18 @@ class Aggregation:
     server_learning_rate: float = option(3e-4, above=0, when=STEPPED, manoel=3e-4)
     """The server optimizer's learning rate."""
     server_schedule: str = option("constant", choices=tuple(SCHEDULES), when=STEPPED, manoel="linear")
-    """How that rate changes over rounds; linear: times 1 - server.decay x r in round r, from 0 on."""
+    """How that rate changes over rounds; linear: it is multiplied by 1 - server.decay x r in round r, counted from 0."""
     server_decay: float = option(1e-3, least=0, when=STEPPED & LINEAR, manoel=1e-3)
-    """Share of its rate that the server loses in every round."""
+    """Share of the initial rate by which the rate falls in every round."""
     server_momentum: float = option(0.9, least=0, below=1, when=server_takes("sgd"))
-    """Share of the previous step that sgd repeats."""
+    """Momentum of sgd: the share of the previous step that it repeats."""
     server_beta1: float = option(0.9, least=0, below=1, when=ADAPTIVE)
-    """Decay of the mean of gradients."""
+    """Decay rate of the running mean of gradients."""
     server_beta2: float = option(0.999, least=0, below=1, when=ADAPTIVE)
-    """Decay of the mean of their squares."""
+    """Decay rate of the running mean of their squares."""
     server_extrapolation: bool = option(False, off=(False,))
     """FedExP (Jhunjhunwala et al. 2023): a cluster's mean moves max(1, mean |change|^2 / (2 (|mean change|^2 +
-    server.epsilon))) times as far; farther the less sites agree. A server.optimizer works against it."""
+    server.epsilon))) times as far: the less the sites agree, the farther. A server.optimizer counteracts it."""
     server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE | EXTRAPOLATED)
     """Added to denominators. Reddi et al. 2021 use 1e-3 with a beta2 of 0.99, which damps single updates."""
     server_weight_decay: float = option(0.0, least=0, when=STEPPED)
@@ -362,9 +360,9 @@ class Sending:
         liu="none",
         chu="none",
     )
-    """How a site's changes are coded on the way up: none (float32), lossless, 2bit to 8bit, or sign. "top 0.1"
-    after it sends only the tenth of the numbers that changed most, "rank 4" two factors of every matrix. What
-    a code leaves out is added to a later update. auto: 4bit if a site sends its whole change."""
+    """How a site's changes are compressed on the uplink: none (float32), lossless, 2bit to 8bit, or sign. With
+    "top 0.1" after it, only the tenth of the numbers that changed most is sent; with "rank 4", two factors of
+    every matrix. What a code leaves out is added to a later update. auto: 4bit if a site sends its whole change."""
     send_code_down: str = option(
         "same",
         key="send.code-down",
@@ -374,7 +372,7 @@ class Sending:
         liu="same",
         chu="same",
     )
-    """The same for the federation's changes on the way down; "same": as send.code."""
+    """How the server's changes are compressed on the downlink, with the same codes; "same": as send.code."""
     send_share: float = option(0.5, key="send.share", above=0, most=1, when=sends("rand-send", "top-k"))
     """Share that is sent: of tensors (rand-send) or of numbers (top-k)."""
     fixed_threshold: str = option("0.5", key="send.fixed-threshold", when=sends("fixed-g", "fixed-l"))
@@ -384,19 +382,19 @@ class Sending:
     )
     """Draw the threshold from [0, 1] (unit), or from the range of a site's deviations in the round."""
     zero_norm: str = option("send", key="send.zero-norm", choices=("send", "stay", "refuse"), when=DEVIATES)
-    """What to do with a tensor that was 0 everywhere and so has no deviation (eq. 2): send it, let it stay,
-    or refuse to start."""
+    """What to do with a tensor that was 0 everywhere and therefore has no deviation (eq. 2): send it, never send
+    it (stay), or refuse to start."""
     missing: str = option("previous", key="send.missing", choices=("previous", "renormalise"), when=SENDS_LESS)
-    """A tensor that a site did not send counts with its previous value (previous), or not at all
-    (renormalise)."""
+    """A tensor that a site did not send counts with its previous value (previous), or not at all (renormalise)."""
     apf_window: int = option(4, least=1, when=sends("apf"), chu=4)
     """Rounds over which a number's movement is judged."""
     apf_threshold: float = option(0.3, least=0, below=1, when=sends("apf"))
-    """Freeze a number while its net movement is below this share of all its steps. With a window of 4, a
-    number that swings to and fro has 0.14; a lower threshold freezes only what stands still."""
+    """Freeze a number while its net movement is below this share of the sum of its steps. With a window of 4, a
+    number that oscillates has 0.14; a lower threshold freezes only numbers that do not move."""
     meta_estimator: str = option("own", choices=("own", "cross", "loss"), when=METASENDS)
-    """How the slope of the loss by the threshold is estimated: from the effect of each site's update on its
-    own dev loss (own), also on the others', by projections (cross), or by trying thresholds (loss)."""
+    """How the derivative of the loss with respect to the threshold is estimated: from the effect of each site's
+    update on its own dev loss (own), also on other sites' dev loss, by projections (cross), or by trying
+    thresholds (loss)."""
     meta_scale: str = option("first", choices=("first", "round"), when=METASENDS)
     """The threshold is a multiple of the median deviation of the first round, or of each round."""
     meta_frozen: bool = option(False, when=METASENDS)
@@ -406,7 +404,7 @@ class Sending:
     meta_learning_rate: float = option(1e-3, least=0, when=METASENDS, chu=1e-3)
     """Adam's learning rate for that network."""
     meta_batches: int = option(16, least=1, when=METASENDS)
-    """Random dev batches of each site on which a round's model is measured (b)."""
+    """Number of random dev batches of each site on which a round's model is measured (b)."""
     meta_batch_size: int = option(2, least=1, when=METASENDS, chu=2)
     """Sentences in each of these batches."""
     meta_temperature: float = option(0.1, above=0, when=METASENDS)
@@ -414,26 +412,26 @@ class Sending:
     meta_noise: float = option(0.25, above=0, when=METASENDS & estimates("loss"))
     """Standard deviation of the thresholds to try, as a share of the threshold."""
     meta_bytes_weight: float = option(0.0, least=0, when=METASENDS, chu=0.0)
-    """Weight of the share of numbers sent, added to the dev loss (lambda)."""
+    """Weight (lambda) of the share of numbers sent, which is added to the dev loss."""
     second_filter: bool = option(False, key="meta.second-filter", when=FILTERED)
-    """Let a second network leave out more of what passes the threshold, by the magnitude of tensors."""
+    """Let a second network leave out further tensors that pass the threshold, by their magnitude."""
     second_filter_weight: float = option(0.001, key="meta.second-filter-weight", least=0, when=FILTERED)
-    """The second filter's price of all numbers of an update, in nats a token."""
+    """What the second filter charges for sending all numbers of an update, in nats per token."""
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is measured, of what."""
+    """What is measured, and on which text."""
 
     evaluate_every: int = option(1, least=1)
     """Measure the dev loss after every Nth round, and after the last."""
     evaluate_share: float = option(1.0, above=0, most=1)
-    """Share of each site's dev text used for that, the same in every round. Manoel et al. draw 10 % of test
-    anew every 5 rounds."""
+    """Share of each site's dev text on which that loss is measured, the same sentences in every round. Manoel et al.
+    draw 10 % of test anew every 5 rounds."""
     beam: int = option(5, least=1, when=task_is("translation"), liu=5)
-    """Beams of the search for translations."""
+    """Number of beams in the search for translations."""
     max_decode_tokens: int = option(128, least=4, when=task_is("translation"), liu=256)
-    """Longest translation in tokens."""
+    """Maximum length of a translation in tokens."""
     no_repeat_ngram: int = option(0, least=0, off=(0,), when=task_is("translation"))
     """No translation contains the same sequence of this many tokens twice; 0: no such rule. Models trained on
     little text repeat themselves, which hides what they know from BLEU."""
@@ -457,18 +455,18 @@ class Keeping:
         "both", key="keep.by", choices=("loss", "chrf", "both", "loss-then-chrf"), when=CHOOSES & task_is("translation")
     )
     """What has to show that a candidate is better than both the base and the site's model trained alone: dev
-    loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). Under loss-then-chrf
-    chrF ranks those that pass both, and chooses the pass of the models that the site trains. Without
+    loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). loss-then-chrf: as both,
+    but chrF ranks the candidates that pass, and chooses the best pass of models that the site trains. Without
     translations: the loss."""
     keep_confidence: float = option(0.95, key="keep.confidence", least=0.5, below=1, when=CHOOSES)
-    """Confidence of the interval of that gain, by paired bootstrap over dev sentences; its lower bound must
+    """Confidence level of the interval for that gain, by paired bootstrap over dev sentences; its lower bound must
     be above 0."""
     keep_passes: int = option(0, key="keep.passes", least=0, when=CHOOSES)
-    """The most passes that a site trains on from the federation's model; alone it may train these and those
-    of all rounds; 0: as many as all rounds. A pass is as long as a round's training, or covers the whole text
-    if rounds draw parts of it without replacement."""
+    """Maximum number of passes that a site trains further, starting from the federation's model; 0: as many as all
+    rounds make. The model trained alone gets these passes and those of all rounds. A pass is as long as a round's
+    training, or covers the whole text if rounds draw parts of it without replacement."""
     keep_patience: int = option(2, key="keep.patience", least=1, when=CHOOSES)
-    """Passes in a row without a lower dev loss after which a site continues from its best pass with the next
+    """After this many passes in a row without a lower dev loss, a site continues from its best pass with the next
     of keep.rates, or stops."""
     keep_rates: str = option("1,0.3", key="keep.rates", check=rates, when=CHOOSES)
     """Learning rates of these passes, in order, as multiples of the run's, separated by commas."""
@@ -478,21 +476,21 @@ class Keeping:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Whom the server asks and waits for, and how long."""
+    """Which sites the server asks, and how long it waits for them."""
 
     sites_per_round: float = option(0.0, least=0, off=(0.0,), liu=0.0, chu=0.0)
-    """How many sites a round trains at: a number, or below 1 a share; 0: all. They are drawn before the round,
-    each equally often and of every cluster its share; a cluster of which none is drawn stays as it is. All
-    sites measure the dev loss, by messages of their own (see evaluate-every)."""
+    """Number of sites that train in a round or, below 1, their share; 0: all. They are drawn before the round, each
+    equally often and from every cluster in proportion; a cluster without a drawn site stays as it is. All sites
+    measure the dev loss, in separate messages (see evaluate-every)."""
     async_buffer: int = option(0, key="async.buffer", least=0, off=(0,), when=TRAVELS)
-    """A round ends once so many sites have sent their updates (FedBuff, Nguyen et al. 2022). The others train on,
-    and their changes count in the round that they come in, times (1 + age)^(-1/2), age in rounds; 0: every round
-    waits for all. The order of replies changes the result. Each site measures the dev loss when it does not train."""
+    """End a round once this many sites have sent their updates (FedBuff, Nguyen et al. 2022); 0: wait for all. The
+    others go on training, and their changes count in the round in which they arrive, weighted by age. The order of
+    replies changes the result. Each site measures the dev loss when it is not training."""
     async_age_exponent: float = option(-0.5, key="async.age-exponent", least=-10, most=1, when=BUFFERED)
-    """A change that began t rounds ago is multiplied by (1 + t) to this power: -0.5 as in FedBuff, 0 to take it
-    whole, above 0 to make up for rounds that a slow site has missed."""
+    """Power to which (1 + t) is raised to weight a change that began t rounds ago: -0.5 as in FedBuff, 0 to give it
+    full weight, above 0 to make up for rounds that a slow site has missed."""
     quorum: float = option(1.0, above=0, most=1, liu=1.0, chu=1.0, **SERVERS_OWN)
-    """Share of the sites that are asked whose replies are needed: in training of those drawn for the round."""
+    """Share of the asked sites that must reply; in training, of those drawn for the round."""
     below_quorum: str = option("fail", choices=("fail", "wait", "go-on"), **SERVERS_OWN)
     """What to do if too few sites reply in time: fail (the run can be resumed), wait (ask those sites again),
     go-on (skip the round)."""
@@ -507,7 +505,7 @@ class Waiting:
     finish_deadline_s: float = option(0.0, key="deadline.finish-s", least=0, **SERVERS_OWN)
     """Seconds for the work of sites after the last round."""
     keep_deadline_s: float = option(0.0, key="deadline.keep-s", least=0, **SERVERS_OWN)
-    """Further seconds for choosing what they keep; 0: ten times deadline.phase-s."""
+    """Further seconds for sites to choose which model they keep; 0: ten times deadline.phase-s."""
 
 
 @dataclass(frozen=True)
@@ -518,23 +516,24 @@ class Privacy:
     """secure: the server learns the sum of a cluster's updates and of no smaller group (Bonawitz et al. 2017);
     plain: it sees each site's."""
     privacy_min_cluster: int = option(3, least=2, when=SECURE)
-    """The fewest sites in a secure sum, at the start and after sites were lost. Of two, each learns the
-    other's update; the sites' files have to allow it ([limits] min-cluster = 2)."""
+    """Fewest sites in a secure sum, at the start and after sites have dropped out. In a sum of two, each learns the
+    other's update, so both sites' files have to allow it ([limits] min-cluster = 2)."""
     dp_epsilon: float = option(0.0, least=0, most=50, when=TRAVELS, off=(0.0,))
-    """Differential privacy: the most that all rounds may tell of a single sentence pair of a site, as the epsilon
-    of an (epsilon, delta) guarantee; 0: no guarantee. 8 is a common choice, 2 a strict one. The noise follows
-    from it. Each of local-epochs is one step, on every sentence with probability sample.share (0: on all);
-    batch-size only bounds its memory, and accumulation and whole-steps have no effect. A site's file has the
-    last word: max-epsilon."""
+    """Differential privacy: the epsilon of an (epsilon, delta) guarantee on what all rounds together reveal of a
+    single sentence pair of a site; 0: no guarantee. 8 is a common choice, 2 a strict one. The noise follows from
+    epsilon. Each local epoch is one step, which takes every sentence with probability sample.share (0: takes
+    all); batch-size only bounds its memory, and accumulation and whole-steps have no effect. A site refuses to
+    spend more than the max-epsilon of its file."""
     dp_delta: float = option(1e-5, above=0, most=0.01, when=PRIVATELY)
-    """The delta of that guarantee: clearly less than 1 / sentences of a site."""
+    """The delta of that guarantee; choose it well below 1 / (number of a site's sentences)."""
     dp_clip: float = option(0.1, above=0, when=PRIVATELY)
-    """L2 norm that the gradient of a sentence's mean loss a token is clipped to; the noise of a step is a
-    multiple of it. The default is about the median of small tensor sets on the phrasebook; those of a whole model
-    are ten times as long."""
+    """L2 norm to which each sentence's gradient, of its mean loss per token, is clipped; the noise of a step is a
+    multiple of it. The default is about the median norm of small tensor sets on the phrasebook; gradients of a
+    whole model are ten times as long."""
     dp_unit: str = option("sentence", choices=("sentence", "document", "site"), when=PRIVATELY, off=("sentence",))
-    """What is protected: sentence, a sentence pair. document is refused, since corpora of pairs do not say which
-    document a pair is from; so is site, whose noise would leave nothing at less than hundreds of sites."""
+    """What the guarantee protects: sentence, a single sentence pair. document is refused, since corpora of pairs do
+    not say which document a pair is from; site is refused, since with fewer than hundreds of sites its noise
+    would drown every update."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ TRACKERS = ("tensorboard", "mlflow", "trackio")
 
 
 def tracker_names(given: str) -> list[str]:
-    """Return the trackers of a list with commas, each once, or none; raise ConfigError for an unknown one."""
+    """Return the trackers of a comma-separated list, each once, or none; raise ConfigError for an unknown one."""
     return names_of(given, TRACKERS, "track: there is no tracker")
 
 

@@ -16,7 +16,7 @@ SAMPLES = 1000
 def step_of(gradient: Numbers, optimizer: str) -> Numbers:
     """Return the direction of an optimiser's first step on a gradient, (d,): Adam divides each number by its own size.
 
-    Kingma & Ba 2015, algorithm 1: after one step, m / sqrt(v) is the gradient's sign; SGD keeps the gradient.
+    Kingma & Ba 2015, algorithm 1: after one step, m / sqrt(v) is the gradient's sign. SGD's direction is the gradient itself.
     """
     return -gradient if optimizer == "sgd" else -np.sign(gradient)
 
@@ -62,16 +62,16 @@ def auc_bound(noise: float, steps: int = 1) -> float:
 
 
 def word_scores(change: Numbers) -> Numbers:
-    """Return how far each embedding row moved from where most rows moved, (vocabulary,). change: (vocabulary, d).
+    """Return how far each embedding row's change is from that of most rows, (vocabulary,). change: (vocabulary, d).
 
-    Where the embedding is also the output head, every row moves with the softmax; rows of words in the text move otherwise.
+    If the embedding is also the output head, the softmax moves every row; rows of words in the text move differently.
     """
     scores: Numbers = np.linalg.norm(change - np.median(change, axis=0), axis=1)
     return scores
 
 
 def recall_at(scores: Numbers, present: Numbers) -> float:
-    """Return the share of the present among the |present| highest scores, which is recall and precision alike (R-precision).
+    """Return the share of the present among the |present| highest scores, which is both recall and precision (R-precision).
 
     Args:
         scores: (n,), higher says "present". present: (n,) bool, at least one. Chance is the share of the present.
@@ -87,7 +87,7 @@ def span_distances(vectors: Numbers, gradient: Numbers, rank: int) -> Numbers:
     A vector of zeros has the distance 1.
 
     The gradient of a linear layer's weight is the sum over tokens of slope x input, so its rows span the inputs if there are fewer tokens
-    than numbers in an input. At full rank every vector lies in it, and the test says nothing.
+    than numbers in an input. At full rank every vector lies in the span, and the test says nothing.
 
     Args:
         vectors: (n, inputs), candidates for the layer's inputs.
@@ -106,8 +106,8 @@ def exposure(score: float, alternatives: Numbers) -> float:
     """Return a canary's exposure in bits: log2 of the number of sentences minus log2 of its rank; Carlini et al. 2019, definition 2.
 
     Args:
-        score: The canary's; a higher one says "in the text". alternatives: (n,) scores of sentences that were not planted; a draw counts
-            against the canary. Chance is about 1.44 bits, log2 e; the most is log2(n + 1).
+        score: The canary's score; a higher one says "in the text". alternatives: (n,) scores of sentences that were not planted; a tie
+            counts against the canary. Chance is about 1.44 bits, log2 e; the most is log2(n + 1).
     """
     rank = 1 + int((alternatives >= score).sum())
     return math.log2(len(alternatives) + 1) - math.log2(rank)

@@ -16,15 +16,15 @@ from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.training.translation import PairExample
 
 LINEAR = ("self_attn.v_proj.weight", ".down.weight", "lora_A.default.weight")
-"""Ends of the names of linear layers whose gradient a subspace test can take, of the whole model, adapters and LoRA."""
+"""Suffixes of the names of linear layers whose gradient a subspace test can use, for the whole model, adapters and LoRA."""
 LEAST_SENTENCES = 50
-"""As many sentences as sites want behind every answer by default, `min-train` of fedlingua.consent.limits."""
+"""Number of sentences that sites require behind every reply by default: `min-train` of fedlingua.consent.limits."""
 Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much an audit measures. trials: updates of a batch of 8; single: of one sentence, each among `among` candidates.
+    """How much an audit measures. trials: updates of a batch of 8; single: updates of one sentence, each among `among` candidates.
 
     canaries: planted sentences, each among `alternatives`; after `rounds` rounds. pool: most sentences of either side to draw from.
     """
@@ -40,9 +40,9 @@ class Effort:
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure. measure: what it is; low, high: its 95 % interval, None where there is none; chance: with nothing to read.
+    """One measured figure. measure: its name; low, high: its 95 % interval, or None; chance: its value if nothing leaks.
 
-    most: the greatest value that any attack can have by the theory of DP, None where it says nothing. detail: figures behind it.
+    most: the largest value that the theory of DP allows any attack, None if it gives no bound. detail: the figures behind it.
     """
 
     attack: str
@@ -74,7 +74,7 @@ def leak_suite(again: Retrained, protections: Sequence[Protection], effort: Effo
 
 
 def _draws(again: Retrained, effort: Effort, size: int, number: int) -> Iterator[tuple[Mapping[str, Examples], str]]:
-    """Yield (site -> a batch of its training text, name of the draw) for so many trials, the same under every protection."""
+    """Yield for each trial (site -> a batch of its training text, name of the draw), the same under every protection."""
     for trial in range(number):
         rng = Random(f"{again.settings.seed}/leak/{size}/{trial}")
         yield (
@@ -84,10 +84,10 @@ def _draws(again: Retrained, effort: Effort, size: int, number: int) -> Iterator
 
 
 def membership(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
-    """Tell sentences that the update was trained on from unseen ones of the same site.
+    """Distinguish sentences that the update was trained on from unseen sentences of the same site.
 
-    A candidate's score is the cosine of the update with the optimiser's first step on its gradient at the incoming tensors. Under `detail`
-    are the AUCs of all scores: also of the cosine with the negative gradient itself, and of how far the candidate's loss falls.
+    A candidate's score is the cosine of the update with the optimiser's first step on its gradient at the received tensors. `detail` has
+    the AUCs of all scores, also of the cosine with the negative gradient itself and of the fall of the candidate's loss.
     """
     site, rng = again.subject.site, Random(f"{again.settings.seed}/leak")
     unseen, figures = again.unseen[: effort.pool], []
@@ -123,7 +123,7 @@ def membership(again: Retrained, protection: Protection, effort: Effort, note: N
 
 
 def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[Numbers, Numbers]]]:
-    """Return score -> (those of members, those of others) of each trial."""
+    """Return score -> (scores of members, scores of others) of each trial."""
     before = again.received(again.subject.site)
     candidates = {id(example): example for trial in trials for example in (*trial.members, *trial.others)}
     scores: dict[str, list[dict[int, float]]] = {name: [{} for _ in trials] for name in ("gradient", "step")}
@@ -155,7 +155,7 @@ def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[
 
 
 def words(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
-    """Tell the words in the text by the embedding rows that moved, where the whole model is sent."""
+    """Identify the words in the text by the embedding rows that moved, if the whole model is sent."""
     weight = cast(Tensor, again.model.get_input_embeddings().weight)
     name = next((name for name, each in again.model.named_parameters() if each is weight), "")
     if name not in again.chosen.names:
@@ -173,9 +173,9 @@ def words(again: Retrained, protection: Protection, effort: Effort, note: Note) 
 
 
 def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
-    """Tell sentences, and of the whole model tokens, by the span of the first encoder layer's gradient (DAGER; UTR of adapters).
+    """Identify sentences, and with the whole model also tokens, by the span of the first encoder layer's gradient (DAGER; UTR of adapters).
 
-    The update is one step of SGD, a multiple of the gradient, which sites refuse; and one by the run's own optimiser.
+    The update is one step of SGD, which is a multiple of the gradient and which sites refuse, and one step of the run's own optimiser.
     """
     first = (s.name for s in again.chosen.specs if s.part == "encoder" and s.layer == 0 and s.name.endswith(LINEAR))
     if (name := next(first, None)) is None:
@@ -211,7 +211,7 @@ def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) 
 
 
 def _token_recall(again: Retrained, layer: nn.Module, rows: Numbers, batch: Examples, rank: int) -> tuple[float, float]:
-    """Return how many of a batch's source tokens the span names, and chance. A token's input depends on its place, so each is tried."""
+    """Return the share of a batch's source tokens that the span names, and chance. All positions are tried, since inputs depend on them."""
     size, longest = len(cast(Tensor, again.model.get_input_embeddings().weight)), max(len(example.source) for example in batch)
     inputs = again.inputs(layer, [[token] * longest for token in range(size)])
     distances = attacks.span_distances(np.concatenate(inputs), rows, rank).reshape(size, longest).min(axis=1)
@@ -221,9 +221,9 @@ def _token_recall(again: Retrained, layer: nn.Module, rows: Numbers, batch: Exam
 
 
 def canaries(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
-    """Plant sentences of random words in the site's text, train rounds, and rank each by its loss among others made the same way.
+    """Plant sentences of random words in the site's text, train rounds, and rank each by its loss among others made in the same way.
 
-    The sites of a sum train from its mean each round; without one, the site trains on from its own tensors, as if it were alone.
+    The sites of a sum start each round from its mean; without a sum, the site continues from its own tensors, as if it were alone.
     """
     note(f"{protection.name}: canaries, {effort.rounds} rounds")
     site, rng = again.subject.site, Random(f"{again.settings.seed}/leak/canaries")

@@ -1,6 +1,6 @@
-"""A round trained again as a site trained it, with the nodes' own training code, and what the server then sees of it.
+"""Train a round again as a site trained it, with the nodes' own training code, and return what the server sees of it.
 
-A site's update follows from the tensors that it received, its text and the seed, so it can be made again where all three are.
+A site's update follows from the tensors that it received, its text and the seed, so it can be made again if all three are here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class Seen:
 class Retrained:
     """Trains rounds of a subject's sites again; all tensors are flat, (d,) float32, the set's parts end to end.
 
-    texts: site -> training text, if another than the subject's.
+    texts: site -> training text, if it differs from the subject's.
     """
 
     def __init__(self, subject: Subject, trainable: Trainable, texts: Mapping[str, Examples] | None = None) -> None:
@@ -59,7 +59,7 @@ class Retrained:
         torch.set_num_threads(self.settings.threads)
 
     def flat(self, tensors: Mapping[str, Numbers]) -> Numbers:
-        """Join tensors by name; those that are missing are 0."""
+        """Join named tensors into a flat array; missing ones are 0."""
         whole = {spec.name: tensors.get(spec.name, np.zeros(spec.shape, np.float32)) for spec in self.chosen.specs}
         return np.concatenate(list(join(whole, self.chosen).values()))
 
@@ -69,7 +69,7 @@ class Retrained:
 
     @cached_property
     def places(self) -> Mapping[Part, slice]:
-        """Part -> where its numbers are."""
+        """Part -> the slice with its numbers."""
         sizes = {part: sum(self.chosen.sizes_of(part)) for part in PARTS}
         ends = dict(zip(sizes, np.cumsum(list(sizes.values())), strict=True))
         return {part: slice(int(ends[part]) - size, int(ends[part])) for part, size in sizes.items() if size}
@@ -90,11 +90,11 @@ class Retrained:
 
     @cached_property
     def unseen(self) -> list[PairExample]:
-        """Dev and test of the audited site."""
+        """Return the audited site's dev and test as examples."""
         return self.examples(self.subject.site, "dev", "test")
 
     def steps(self, protection: Protection, share: float) -> PrivateSteps | None:
-        """Return how private training under a protection's epsilon makes its steps, as a run with this `dp.epsilon` would."""
+        """Return the private steps for a protection's epsilon, as in a run with this `dp.epsilon`."""
         how = self.settings
         if not protection.epsilon:
             return None
@@ -107,7 +107,7 @@ class Retrained:
         """Train a site's round, or on a batch alone, and return its change and the examples in it.
 
         Args:
-            batch: Makes one step if it has 8 examples at most, else steps of the run's batch size. None: the site's round, as set.
+            batch: Examples for one step if there are at most 8, else for steps of the run's batch size. None: the site's whole round.
             draw: Added to the seed, for trials that differ; empty: the run's own.
             received: Where training starts; None: where the run's round did.
 
@@ -149,7 +149,7 @@ class Retrained:
             )
 
     def _sent(self, site: str, before: Numbers, after: Numbers, protection: Protection) -> Numbers:
-        """Return the change as the server has it: coded as the run codes it, but exact in a secure sum, which rounds finely."""
+        """Return the change as the server receives it: coded as in the run, but exact in a secure sum, whose rounding is fine."""
         code = self.settings.code_up
         if protection.sites > 1 or code.is_exact:
             return after - before
@@ -160,7 +160,7 @@ class Retrained:
         return decoded - before
 
     def seen(self, protection: Protection, batches: Mapping[str, Examples] | None = None, draw: str = "") -> Seen:
-        """Return what the server sees of a round of the site: its change, or of each part the mean over the sites of the sum.
+        """Return what the server sees of a round of the site: its change, or for each part the mean over the sites of the sum.
 
         batches: site -> the batch that it makes one step on; None: each trains its round.
         """
@@ -173,7 +173,7 @@ class Retrained:
         return Seen(change, by_site[self.subject.site].used)
 
     def gradient(self, example: PairExample) -> Numbers:
-        """Return the gradient of an example's mean loss at the site's incoming tensors, which the model must hold."""
+        """Return the gradient of an example's mean loss at the tensors that the site received, which the model must hold."""
         if (known := self._gradients.get(id(example))) is not None:
             return known[1]
         batch = pad([example], self.codec).to(self.model.device)
@@ -190,7 +190,7 @@ class Retrained:
 
     @torch.no_grad()
     def inputs(self, layer: nn.Module, ids: Sequence[Sequence[int]]) -> list[Numbers]:
-        """Return what enters a layer of the encoder for each source, (len, d), without dropout; the rest of the pass is left out."""
+        """Return the inputs of an encoder layer for each source, (len, d), without dropout; the forward pass stops there."""
         caught: list[Numbers] = []
 
         def stop(module: nn.Module, given: tuple[torch.Tensor, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The round of a run that an audit looks at, and how updates may be protected. Everything is checked here before a model loads."""
+"""The round of a run that is audited, and the protections of updates. Everything is checked here before a model loads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from fedlingua.desk.personalization.start import Start
 from fedlingua.settings.config import Settings
 
 LEAST = {"train": 16, "dev and test": 16}
-"""Fewest sentences of a site that an audit is made with."""
+"""Fewest sentences of a site that an audit needs."""
 
 
 @dataclass(frozen=True)
 class Protection:
-    """What protects updates. sites: how many a secure sum is over at least; 1: the server sees each update. epsilon: of DP; 0: none."""
+    """What protects updates. sites: fewest sites in a secure sum; 1: the server sees each update. epsilon: that of DP; 0: no DP."""
 
     sites: int = 1
     epsilon: float = 0.0
@@ -35,7 +35,7 @@ class Protection:
 
 @dataclass(frozen=True)
 class Subject:
-    """A site's round. texts: those of all sites. groups: part -> the sites that are averaged with this one, itself included.
+    """A site's round. texts: those of all sites. groups: part -> the sites averaged with this one, itself included.
 
     start: The round before, from which sites get their tensors; None: the run's first tensors. record: What the run wrote of the site's
     round, to compare with; empty if nothing can be compared.
@@ -51,11 +51,11 @@ class Subject:
 
     @classmethod
     def of(cls, run_dir: Path, site: str | None = None, number: int = 1, data_dir: str = "") -> Self:
-        """Open a site's round of a finished run, by default the first of the first site.
+        """Open a site's round of a finished run, by default the first site's first round.
 
         Raises:
             RunError: The run is not completed, its text is not here, nothing travels, or the round cannot be trained again.
-                ConfigError, CorpusError: What is wrong with its federation file or text.
+                ConfigError, CorpusError: Its federation file or text is faulty.
         """
         run = CompletedRun.of(run_dir)
         _check(run.settings, run_dir)

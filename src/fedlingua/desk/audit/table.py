@@ -15,7 +15,7 @@ WHAT = {
 
 
 def lines_of(figures: Sequence[Figure]) -> dict[str, list[list[str]]]:
-    """Return what a server can do, in words -> a line for each update and protection, as a terminal shows it."""
+    """Return a mapping of what a server can do, in words, to a line for each update and protection, as a terminal shows it."""
     lines: dict[str, list[list[str]]] = {}
     attacks, updates = list(WHAT), list(dict.fromkeys(each.update for each in figures))
     for each in sorted(figures, key=lambda figure: (attacks.index(figure.attack), updates.index(figure.update))):

@@ -12,7 +12,7 @@ STOPPED = "stopped by the user"
 
 
 class Attempt:
-    """A run that was submitted to an engine. log: the last lines of its log, if the run itself could not say why it failed.
+    """A run that was submitted to an engine. log: the last lines of its log, if the run itself gave no reason for its failure.
 
     Args:
         nodes: Number of simulated nodes; None: one for each site. A centralized method, which has one site, always gets one.
@@ -32,17 +32,17 @@ class Attempt:
         self.watch = Watch(folder.directory, lambda: engine.status(self._run_id), view, skip=before)
 
     def end(self, status: RunStatus) -> str:
-        """Make run.json say how the run ended; return why it failed, or "" if it completed."""
+        """Record in run.json how the run ended; return why it failed, or "" if it completed."""
         if status.outcome == "completed":
             return ""
         if not (self.folder.read("run.json") or {}).get("reason"):
             self.log = self._engine.log_tail(run_id=self._run_id)
-        # The server may have died before it could say so itself.
+        # The server may have died before it could record that itself.
         close_run(self.folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown")
         return str((self.folder.read("run.json") or {}).get("reason"))
 
     def close(self) -> None:
-        """Record the revision that the run began with, and tell the trackers how it ended; to be called once run.json says so."""
+        """Record the revision that the run began with, and report its end to the trackers. Call this once run.json records the end."""
         if self.folder.read("run.json"):  # the server ran from an unpacked bundle, which is no checkout
             self.folder.update(git_revision=self._revision)
         self._tracking.close()

@@ -23,7 +23,7 @@ def leak(
 ) -> Answer:
     """Measure what a curious server could read from a site's update, plain and under each protection; writes leak.json.
 
-    It trains a round of a simulation again from the same tensors and text, which gives the same bytes.
+    It repeats the training of a round of a simulation from the same tensors and text, which gives the same bytes.
     """
     subject = Subject.of(run, site, round_, str(data.expanduser().resolve()) if data else "")
     say(

@@ -1,4 +1,4 @@
-"""`fedlingua backbone`: show what a model has, and what of it would train and travel."""
+"""`fedlingua backbone`: show a model's properties, and how much of it would train and travel."""
 
 from dataclasses import replace
 from typing import Annotated, Any

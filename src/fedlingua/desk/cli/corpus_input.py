@@ -1,4 +1,4 @@
-"""The options by which commands are given a corpus and cleaning rules."""
+"""Options for a corpus and for cleaning rules, which several commands share."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -43,12 +43,12 @@ class CorpusInput:
 
     @cached_property
     def parsed(self) -> Direction:
-        """The direction, parsed; ConfigError if it is none."""
+        """Return the direction, parsed; raise ConfigError if it is invalid."""
         return parse_direction(self.direction, "--direction")
 
     @cached_property
     def files(self) -> Corpus[Pair]:
-        """The corpus, opened by its kind; ConfigError if that is unknown, or lacks an option that is given."""
+        """Return the corpus, opened by its kind; raise ConfigError for an unknown kind, or an option that it does not have."""
         kind = self.kind or _kind(self.corpus, self.parsed)
         if kind not in FILE_FORMATS:
             raise ConfigError(f"--kind {kind} is not known; choose one of {', '.join(FILE_FORMATS)}")

@@ -41,7 +41,7 @@ def overlap_of_run(run_dir: Path) -> Overlap:
 def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -> Overlap:
     """Return the overlap between a federation file's sites, which are all read here.
 
-    whole: compare all of their cleaned text; else what a run uses of it, as each site holds it. to: where to write it without leaks.
+    whole: compare all of their cleaned text, not only what each site holds in a run. to: folder for the text without leaks.
 
     Raises:
         ConfigError, CorpusError: the file or text is faulty, there is only one site, or the text cannot be written as splits.

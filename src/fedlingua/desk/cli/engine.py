@@ -1,8 +1,8 @@
 """One Flower engine: starts or finds a SuperLink, submits runs to it, reports their status, and leaves no process behind.
 
-For an address ":local:" Flower starts one SuperLink for a user at a fixed port and leaves it running, with all its processes: two
-commands would share it, and a Ctrl-C would end neither it nor the run. `flwr run --stream` prints a run's log, but at its end it
-says neither how the run ended nor why. So an engine starts a SuperLink of its own, and leaves all else to the `flwr` command.
+For an address ":local:" Flower starts one SuperLink per user at a fixed port and leaves it running, with all its processes: two
+commands would share it, and a Ctrl-C would end neither it nor the run. `flwr run --stream` prints a run's log, but reports neither
+how the run ended nor why. An engine therefore starts a SuperLink of its own, and leaves everything else to the `flwr` command.
 """
 
 import atexit
@@ -37,7 +37,7 @@ MARK = "FEDLINGUA_ENGINE"
 
 _START_TRIES = 3
 _STOP_S = 60.0  # limit for asking a server to stop a run when the engine closes, which must not hang; it can be stopped there too
-_GRACE_S = 4.0  # between SIGTERM and SIGKILL: the processes keep all in memory and have nothing to save
+_GRACE_S = 4.0  # between SIGTERM and SIGKILL: the processes hold everything in memory and have nothing to save
 _STATUS_TRIES = 3
 _SHORT_TEMP = 26  # bytes; the paths of Ray's sockets are about 80 bytes longer, and may have 107 at most
 LOG_LINES = 40
@@ -104,7 +104,7 @@ class Engine:
 
     def submit(self, run_config: Mapping[str, Scalar], num_nodes: int) -> str:
         """Start a run and return Flower's id of it. num_nodes: of a simulation; a deployment has its own nodes."""
-        # A file, because Flower's pairs on the command line cannot hold a value with both kinds of quotes.
+        # A file, because a value with both kinds of quotes cannot be passed on Flower's command line.
         config_file = self.home / "run-config.toml"
         config_file.write_bytes(tomli_w.dumps(dict(run_config)).encode())
         shutil.rmtree(staged := self.home / "bundled", ignore_errors=True)
@@ -268,7 +268,7 @@ class Engine:
         return processes.COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
 
     def _ask(self, arguments: list[str], timeout_s: float | None = None) -> dict[str, Any]:
-        """Return the JSON answer of a `flwr` command. Its exit status says nothing: it is 0 for a refusal, too."""
+        """Return the JSON answer of a `flwr` command, whose exit status is 0 even if it was refused."""
         if self._superlink is not None and self._superlink.poll() is not None:
             code = self._superlink.returncode
             raise RunError(f"The SuperLink has ended (exit status {code}). Its log ends with:\n{self._superlink_tail()}")
@@ -292,7 +292,7 @@ class Engine:
 
 
 def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that keep loopback traffic off proxies, through which Flower's HTTP client would send even that."""
+    """Return variables that keep loopback traffic off proxies, which Flower's HTTP client would otherwise use for it."""
     names = ("NO_PROXY", "no_proxy")
     return {name: ",".join(filter(None, [environment.get(name), processes.HOST, "localhost"])) for name in names}
 

@@ -17,7 +17,7 @@ def export(run: RunOption, how: ExportOptions, whose: ModelChoice) -> Answer:
 
 
 def take_away(model: TrainedModel, how: ExportOptions, run: Path | None = None, backbone: str = "") -> Answer:
-    """Export a model; say where it is and what it still needs, and return the same for programs.
+    """Export a model; print its folder and what is needed to use it, and return the same for programs.
 
     Args:
         run: The run's folder; None at a site, which has none.

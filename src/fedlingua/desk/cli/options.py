@@ -45,7 +45,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class TranslateOptions(Decoding):
-    """What is translated, and where it goes. text: None is standard input; to: None is standard output."""
+    """The text to translate, and where translations go. text: None is standard input; to: None is standard output."""
 
     text: Annotated[
         Path | None,
@@ -62,7 +62,7 @@ class TranslateOptions(Decoding):
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Where an export goes, and in which form."""
+    """An export's folder and form."""
 
     to: Annotated[Path, Option(help="Folder to write, whole or not at all.")]
     form: Annotated[

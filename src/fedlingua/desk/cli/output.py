@@ -264,7 +264,7 @@ def _unread() -> NoReturn:
 
 
 def _drop_output() -> None:
-    """Discard what is still to be written: it cannot be, and Python would complain of that at its end."""
+    """Discard buffered output, which cannot be written; otherwise Python would complain at exit."""
     with suppress(OSError, ValueError):
         out = sys.stdout.fileno()
         os.dup2(os.open(os.devnull, os.O_WRONLY), out)

@@ -51,6 +51,6 @@ class Profile:
     def side_by_side(self, runs: int, cores: int) -> Self:
         """Return the profile for `runs` simulations at once, each with its part of the cores.
 
-        So no more clients work than there are cores: a client that had to wait for another would only load one more model.
+        Thus no more clients work than there are cores: a client that waited for another would only load one more model.
         """
         return replace(self, cpus_per_node=max(self.cpus_per_node, min(runs * self.cpus_per_node, cores)))

@@ -1,7 +1,7 @@
 """Follow the progress.jsonl that a run's server writes: a bar on a terminal, a line in a notebook, else a line for each event.
 
 The bar is rich's `Progress`; the view of `fedlingua watch` uses its `Live` and `Table`. This module adds what no library knows:
-what the events add up to, how often to ask Flower, and the lines for logs and pipes.
+the totals of events, how often to ask Flower, and the lines for logs and pipes.
 """
 
 import time
@@ -48,7 +48,7 @@ def read_events(file: Path, start: int = 0) -> tuple[list[Event], int]:
 
 @dataclass
 class SiteStatus:
-    """What the run has heard from one site. seen: seconds since the epoch, 0 for never; uplink_bytes: in all rounds so far."""
+    """What one site has sent so far. seen: last message, in seconds since the epoch, 0 for never; uplink_bytes: in all rounds so far."""
 
     round: int = 0
     phase: str = ""
@@ -60,7 +60,7 @@ class SiteStatus:
 
 @dataclass
 class Tally:
-    """What the events so far add up to.
+    """Totals of the events so far.
 
     asked, answered: sites in this phase. sent: bytes of all replies. working: a site's latest report of its work after the rounds.
     """
@@ -200,8 +200,8 @@ def view_on(console: Console, prefix: str | None = None) -> PlainView:
 class Watch:
     """Follows the run in `run_dir`: shows new events of its server, and asks `poll` whether it has finished.
 
-    Asking Flower takes a second or two of a core that trains, so a quiet run is polled less and less often, and a run that has
-    just written an event not for a while.
+    Asking Flower takes a second or two of a core that trains. A quiet run is therefore polled less and less often, and a run that
+    has just written an event is not polled for a while.
 
     Args:
         skip: Bytes of an earlier attempt's events, which are not shown.

@@ -29,14 +29,14 @@ from fedlingua.settings.trackers import check_trackers, tracker_names
 commands = Commands()
 KEYS = """Ten keys that matter, for --set and for experiment files:
 method: how sites are averaged, such as adapter-families, adapter-fed, adapter-local or pmfl
-federation, backbone: the file that names the sites and their text; the model to start from
+federation, backbone: the file that lists the sites and their text; the model to start from
 rounds, local-epochs: how many rounds; how often a site passes over its text in each
 learning-rate, batch-size: of each site's training
 tensor-set: what trains and travels, such as adapters, lora or full
 send.code: how updates are compressed, such as 4bit, lossless or none
 device: cpu or cuda
 Further keys, by group: sample, memory, adapter, lora, cluster, signature, robust, server, privacy, dp,
-send, apf, meta, keep, deadline. All keys: docs/options.md
+send, apf, meta, keep, async, deadline. All keys: docs/options.md
 """.replace("\n", "\n\n")
 Overrides = list[str] | None
 
@@ -133,7 +133,7 @@ def carry_out(
 
 
 def _announce(settings: Settings, federation: Federation, server: ServerFile | None) -> Profile | None:
-    """Say this machine's precision or, for a deployment, what the sites approve; return the profile that reaches its server."""
+    """Print this machine's precision or, for a deployment, what the sites approve; return the profile that reaches its server."""
     if server is None:
         from fedlingua.common.devices import computed_in
 

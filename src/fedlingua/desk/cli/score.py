@@ -115,7 +115,7 @@ def _enter(
 
 
 def _table(sites: Collection[str], scores: Json, names: Sequence[str]) -> Table:
-    """Return a table of a line a site and a column a metric; where all sites are scored, with their means before and after."""
+    """Return a table with a line for each site and a column for each metric; if all sites are scored, also with means before and after."""
     metrics = [OF_TEXT[name] for name in names]
     table = plain_table("site", *(metric.short for metric in metrics))
     for name in sites:

@@ -37,8 +37,8 @@ def serve(
 ) -> None:
     """Serve translations over HTTP for all sites and directions of a run, with a page to type in.
 
-    It ends with SIGTERM (exit code 0) or Ctrl-C (130). Where JSON is asked for, the answer is printed once the server answers, so that a
-    program knows where.
+    It ends with SIGTERM (exit code 0) or Ctrl-C (130). With --format json, the document is printed once the server accepts requests, and
+    names its address.
     """
     how.check()
     run_models = RunModels(run)

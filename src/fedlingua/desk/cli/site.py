@@ -45,7 +45,7 @@ SiteOption = Annotated[Path, Option("--site", help="The site's folder, or its si
 NodeSite = Annotated[str | None, Option("--name", help="The site, if the node hosts several.")]
 Delivery = Annotated[str | None, Option("--run", help="Run id; default: the newest run that delivered a model.")]
 AGAIN_S, FORGOTTEN_S = 10.0, 90.0
-"""Seconds between two tries to join, and from first to last; Flower forgets a SuperNode after two heartbeats of 30 s."""
+"""Seconds between two attempts to join, and from the first to the last; Flower forgets a SuperNode after two heartbeats of 30 s."""
 INSECURE = "warning: insecure = true: what this site sends can be read and changed on its way"
 
 
@@ -210,7 +210,7 @@ def site_log(
 
 
 def _in_words(line: Mapping[str, Any]) -> str:
-    """Say what a line of the audit log holds: who was asked, for what, and what left the site."""
+    """Describe a line of the audit log: which site was asked, for what, and what left the site."""
     asked = [str(line.get("site", "")), f"round {line['round']}" if line.get("round") else "", str(line.get("asked", ""))]
     request = ", ".join(filter(None, asked))
     if line.get("refused"):
@@ -240,9 +240,9 @@ def site_overlap_key(
 def site_start(file: SiteArgument = Path("site")) -> Answer:
     """Run the SuperNode until Ctrl-C or SIGTERM. It refuses bundles that the site has not approved.
 
-    A SuperLink lets nobody join under a key that it believes to be there already, and it believes so for a minute after a SuperNode
-    that was killed: the SuperNode is started again until that minute is over. Messages are carried out by forks of a worker that has all
-    libraries loaded (Linux); one that ends is started anew, and messages start programs of their own meanwhile.
+    A SuperLink refuses a key that it considers online, and considers it online for a minute after a SuperNode was killed. The SuperNode
+    is therefore restarted until that minute is over. On Linux, forks of a worker with all libraries loaded carry out messages; a worker
+    that ends is restarted, and meanwhile messages start programs of their own.
     """
     site = _site(file)
     if site.insecure:

@@ -25,7 +25,7 @@ from fedlingua.exchange.delivery import SCORES
 
 commands = Commands()
 AT_ONCE, AT_ONCE_OF_A_FILE = 64, 1024
-"""Lines translated together: few from a pipe, so that it flows; many from a file, for full batches; one if typed."""
+"""Lines translated together: few from a pipe, to keep it flowing; many from a file, for full batches; one if typed."""
 QUIET_S = 10.0
 """Seconds between two lines of progress."""
 
@@ -58,7 +58,7 @@ def translate(
 
 
 def check_text(how: TranslateOptions) -> None:
-    """Refuse, before a model loads, a text that is not there, and a file to write that is, or that no folder can hold."""
+    """Refuse, before a model loads, a text that does not exist, and an output file that exists or has no folder."""
     if how.text is not None and not how.text.is_file():
         raise CorpusError(
             f"{how.text}: there is no such file; give a text with a sentence a line, or none to read standard input"
@@ -73,8 +73,8 @@ def check_text(how: TranslateOptions) -> None:
 def translate_with(translator: Translator, how: TranslateOptions, output: TextIO) -> Answer:
     """Write one line for each line, or each unit, that is read; an empty one stays empty.
 
-    With JSON asked for and no file named, the translations are in the answer. The model's name, progress and the summary go to
-    standard error.
+    With --format json and without --to, the translations are in the answer. The model's name, progress and the summary go to standard
+    error.
 
     Raises:
         CorpusError: the input is malformed; the file of --to is then not written.

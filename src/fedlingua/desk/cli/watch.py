@@ -26,7 +26,7 @@ from fedlingua.runs.folder import RunFolder
 commands = Commands()
 LOOK_S = 1.0
 BUSY_SHARE = 0.1
-"""Greatest share of the time that goes into reading a folder that has become large."""
+"""Largest share of the time that is spent on reading a large folder."""
 FILES = ("run.json", "sites.json", "rounds.jsonl", PROGRESS_FILE)
 SPARKS, PLAIN_SPARKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 NOTES = 3
@@ -49,7 +49,7 @@ def watch(
     """
     while wait and not once and not (run / "run.json").is_file():
         time.sleep(LOOK_S)
-    stamp = _stamp(run)  # before the look: what is written meanwhile is looked at again
+    stamp = _stamp(run)  # taken before reading, so that what is written meanwhile is read again
     screen, first = console(), look(run)
     snapshot = first
     if once:
@@ -163,7 +163,7 @@ def _stamp(run_dir: Path) -> list[tuple[int, int]]:
 
 
 def frame(snapshot: Snapshot, screen: Console, now: float, silent_s: float) -> RenderableType:
-    """Return the view, no larger than the console."""
+    """Return the view, which fits the console."""
     silent = max(0.0, now - snapshot.written)
     # On another machine than the server's its lock cannot be seen; there, recent writes show that it is at work.
     elsewhere = snapshot.status == "running" and not snapshot.alive and silent <= silent_s
@@ -229,7 +229,7 @@ def _table(snapshot: Snapshot, room: int, now: float, overflow: OverflowMethod) 
 
 
 def sparkline(values: Sequence[float], width: int, sparks: str = SPARKS) -> str:
-    """Return values as bars between their least and their greatest; of more than `width`, each bar is the last of its share."""
+    """Return values as bars, scaled from the smallest to the largest; if there are more than `width`, each bar is the last of its share."""
     count = min(len(values), width)
     drawn = [values[(number + 1) * len(values) // count - 1] for number in range(count)]
     least, most = min(drawn), max(drawn)

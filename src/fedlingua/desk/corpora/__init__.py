@@ -1,1 +1,1 @@
-"""Corpora made ready and written."""
+"""Prepare corpora for training, and write them."""

@@ -1,9 +1,9 @@
 """MTNT (Michel & Neubig 2018), release 1.1, as in Weller et al. 2022 and MetaSend: en-fr and en-ja, already split.
 
-As Weller et al.'s public code does it: of every split the rows go of which, on either side, half of the characters or more are punctuation
-(ASCII alone is counted); of en-ja's train also those with fewer than three English words. en-fr's train is cut to as many as en-ja's then
-has, 5,605 in the papers: first rows whose English stands in en-ja's train, then others at random, here by a keyed hash. Training rows are
-put in the order of that hash, so that the first so many of them are a fair sample.
+As in Weller et al.'s public code, a row of any split is dropped if half or more of the characters of either side are punctuation (only
+ASCII counts), and a row of en-ja's train also if it has fewer than three English words. en-fr's train is then cut to the size of en-ja's
+(5,605 in the papers): first rows whose English is in en-ja's train, then others at random, here by a keyed hash. Training rows are
+ordered by that hash, so that the first rows of any number are a fair sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,16 +24,16 @@ EN_FR, EN_JA = Direction("en", "fr"), Direction("en", "ja")
 FOLDERS: dict[Split, str] = {"train": "train", "dev": "valid", "test": "test"}
 PAPER_TRAIN = 5605
 FEWEST_WORDS = 3
-"""Of the English in en-ja's train: fewer are numbers and emojis."""
+"""Fewest English words in a row of en-ja's train; shorter rows are numbers and emojis."""
 
 _Splits = dict[Direction, dict[Split, list[Pair]]]
 
 
 def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared:
-    """Read the six files (comment, source, target) of the folder that the release unpacks to, or of MTNT/ in it.
+    """Read the six files (comment, source, target) in the folder of the unpacked release, or in MTNT/ inside it.
 
     Raises:
-        CorpusError: files that are missing or cannot be read, or too few rows; names all of them.
+        CorpusError: files are missing or cannot be read, or have too few rows; names all of them.
     """
     tables = _find(folder)
     usable_rows: _Splits = {}
@@ -70,7 +70,7 @@ def _find(folder: Path) -> dict[Direction, dict[Split, TsvFile]]:
 
 
 def fault(pair: Pair, direction: Direction, split: Split) -> str | None:
-    """Why a stripped row is not kept; None when it is."""
+    """Return why a stripped row is dropped; None if it is kept."""
     if not pair.source or not pair.target:
         return "empty"
     if any(2 * sum(character in punctuation for character in side) >= len(side) for side in pair):

@@ -1,8 +1,8 @@
-"""Moses downloads of OPUS: their names, and the two sides of a direction in them.
+"""Moses downloads of OPUS: their names, and the files of a direction's two sides.
 
-OPUS names a pair by its own codes of the two languages in alphabetical order, whichever is translated into which: the text of zh-en in
-TED2020 is `TED2020.en-zh_cn.en` and `TED2020.en-zh_cn.zh_cn`, inside `en-zh_cn.txt.zip` (`TED2020_en-zh_cn.txt.zip` where several
-corpora are kept in one folder).
+OPUS names a pair by its own codes of the two languages in alphabetical order, whatever the direction: the text of zh-en in TED2020 is
+`TED2020.en-zh_cn.en` and `TED2020.en-zh_cn.zh_cn`, inside `en-zh_cn.txt.zip` (`TED2020_en-zh_cn.txt.zip` if several corpora are stored
+in one folder).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,10 +17,10 @@ from fedlingua.corpora.read import LineFiles
 
 @dataclass(frozen=True)
 class OpusCorpus:
-    """One corpus of OPUS, or one whose files are called so elsewhere.
+    """A corpus of OPUS, or another one whose files are named in the same way.
 
-    name: as its files have it. codes: language code here -> OPUS's, where the two differ. zipped: whether its downloads are OPUS's zips.
-    origin: where they come from, for a message.
+    name: its name in file names. codes: language code here -> OPUS's code, if they differ. zipped: whether its downloads are OPUS's zips.
+    origin: where the downloads come from, for a message.
     """
 
     name: str
@@ -29,7 +29,7 @@ class OpusCorpus:
     origin: str = "OPUS in Moses format"
 
     def pairs(self, direction: Direction) -> list[str]:
-        """What OPUS may call the pair: alphabetical first, then the other way about."""
+        """Return the names that OPUS may give the pair: in alphabetical order first, then reversed."""
         codes = sorted((self.code(direction.source), self.code(direction.target)))
         return ["-".join(codes), "-".join(reversed(codes))]
 
@@ -37,21 +37,21 @@ class OpusCorpus:
         return self.codes.get(language, language)
 
     def sides(self, pair: str, direction: Direction) -> tuple[str, str]:
-        """Names of the source's and the target's file."""
+        """Return the names of the source's and the target's file."""
         return f"{self.name}.{pair}.{self.code(direction.source)}", f"{self.name}.{pair}.{self.code(direction.target)}"
 
     def zips(self, pair: str) -> tuple[str, ...]:
         return (f"{self.name}_{pair}.txt.zip", f"{pair}.txt.zip") if self.zipped else ()
 
     def wanted(self, direction: Direction) -> str:
-        """The names that would do, for a message."""
+        """Return the names that would be accepted, for a message."""
         pair = self.pairs(direction)[0]
         zips = f"{' or '.join(self.zips(pair))}, or " if self.zipped else ""
         return f"{zips}{' and '.join(self.sides(pair, direction))} unpacked (also .gz)"
 
 
 def find_all(corpus: OpusCorpus, directions: Iterable[Direction], folder: Path) -> dict[Direction, LineFiles]:
-    """The two sides of every direction, in the folder or one below it that is named after the pair; CorpusError names all that lack."""
+    """Return every direction's files, in the folder or in one inside it named after the pair; CorpusError names all that are missing."""
     files_of: dict[Direction, LineFiles] = {}
     missing = []
     for direction in directions:

@@ -1,12 +1,12 @@
-"""The splits and sizes of Liu et al. 2023 (§3.1, appendix A), from the corpora that they took.
+"""The splits and sizes of Liu et al. 2023 (§3.1, appendix A), from the corpora that the paper uses.
 
-As their public code does it: the lines of a pair are shuffled and cut 60/20/20; of each split the first lines whose two sides have more
-than one word (zh, th: character) are taken, as many as table 6 says for TED2020, a hundredth of the split's lines for Europarl. The
-cut to a multiple of 128 is the federation file's (`train = 9984` of these 10,000).
+As in the paper's public code, the lines of a pair are shuffled and cut 60/20/20. Each split takes its first lines whose two sides have
+more than one word (zh, th: character): for TED2020 as many as in table 6, for Europarl a hundredth of the split's lines. The cut to a
+multiple of 128 is left to the federation file (`train = 9984` of these 10,000).
 
-That split leaks: talks and speeches repeat themselves, so a sentence can stand in two splits, at one site or at two. `no_leaks` takes
-the same test sentences, and passes over what stands in them when it takes dev, and over what stands in either when it takes train. Whole
-components of equal sentences would do it too, but they need all sentences of all pairs at once; this needs a number for each.
+That split leaks: talks and speeches repeat sentences, so a sentence can be in two splits, at one site or at two. `no_leaks` takes the
+same test sentences, skips those that are in test when it takes dev, and those that are in either when it takes train. Whole components
+of equal sentences would avoid leaks too, but need all sentences of all pairs in memory; this needs one number for each sentence.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ from fedlingua.desk.corpora.prepared import Prepared, Report, leaks
 
 CLEANING = CleaningRules(min_words=2, max_words=0, max_ratio=0.0, drop_duplicates=False)
 UNIFORM = Sizes(train=5000, dev=1500, test=1500)
-"""Of every pair in appendix C (table 8); the paper does not say how many, its public code does."""
+"""Sizes of every pair in appendix C (table 8), which are given by the paper's public code, not by its text."""
 
 
 @dataclass(frozen=True)
 class PaperCorpus:
-    """What the paper takes of one corpus. sizes: of each direction; None: a hundredth of each split's lines."""
+    """What the paper takes from a corpus. sizes: those of each direction; None: a hundredth of each split's lines."""
 
     opus: OpusCorpus
     sizes: Mapping[Direction, Sizes | None]
@@ -90,10 +90,10 @@ _Taken = dict[Split, list[int]]
 
 
 def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared:
-    """Read every pair twice: once to decide, once to take.
+    """Read every pair twice: first to choose lines, then to take them.
 
     Raises:
-        CorpusError: files that are missing or cannot be read, or a pair too small for its sizes; names all such pairs.
+        CorpusError: files are missing or cannot be read, or a pair is too small for its sizes; names all such pairs.
     """
     corpora: dict[Direction, _Lines] = {}
     files = find_all(corpus.opus, corpus.sizes, folder)
@@ -123,7 +123,7 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
 
 
 def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Sequence[int]]:
-    """Line numbers shuffled and cut 60/20/20; what rounding leaves over is test's, as in the paper's code."""
+    """Return line numbers, shuffled and cut 60/20/20; the remainder of rounding goes to test, as in the paper's code."""
     order = array("Q", range(lines))
     random.Random(f"{key}/{direction}").shuffle(order)
     train, dev = int(lines * 0.6), int(lines * 0.2)
@@ -141,7 +141,7 @@ def _read(files: LineFiles, direction: Direction) -> _Lines:
 
 
 def _number(language: str, sentence: str) -> int:
-    """64 bits of a sentence. Among twenty million, the chance that any two share theirs is 1 in 100,000."""
+    """Return a hash of 64 bits of a sentence. Among twenty million, the probability that any two are equal is 1 in 100,000."""
     return int.from_bytes(hashlib.blake2b(f"{language}\x1f{sentence}".encode(), digest_size=8).digest(), "big")
 
 
@@ -151,6 +151,6 @@ def _take(
     sizes: Mapping[Direction, Sizes],
     no_leaks: bool,
 ) -> dict[Direction, _Taken]:
-    """The front of every split's usable lines; test is the same whether leaks are kept out or not."""
+    """Return the first usable lines of every split; test is the same with and without `no_leaks`."""
     usable = {d: {split: filter(lines.usable.__getitem__, orders[d][split]) for split in SPLITS} for d, lines in corpora.items()}
     return prepared.kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)

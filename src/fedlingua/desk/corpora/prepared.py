@@ -1,4 +1,4 @@
-"""What preparing a corpus gives, whichever it is: its splits, an account that adds up, and how much of dev and test is trained on."""
+"""The result of preparing any corpus: its splits, an account that adds up, and how much of dev and test is also in training text."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ IN_TRAIN_OF_THE_PAPER = "in train: by the paper's split, pairs with a sentence t
 
 @dataclass(frozen=True)
 class Prepared:
-    """Every direction's pairs by split, and the account of what became of every line. note: what the account's table is read by."""
+    """Every direction's pairs by split, and the account of every line. note: how to read the account's table."""
 
     splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]
     account: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Prepared:
 
 
 def sides(pair: Pair, direction: Direction) -> tuple[Side, Side]:
-    """Both sentences of a pair, each with its language."""
+    """Return both sentences of a pair, each with its language."""
     return (direction.source, pair.source), (direction.target, pair.target)
 
 
@@ -38,12 +38,12 @@ def kept_apart(
     sides_of: Callable[[Item, Direction], Iterable[Hashable]],
     sizes: Mapping[Direction, Sizes] | None = None,
 ) -> dict[Direction, dict[Split, list[Item]]]:
-    """The first pairs of every split: test, then dev, then train; no side is in two splits, at any site.
+    """Return the first pairs of every split: test, then dev, then train; no side is in two splits, at any site.
 
     Args:
-        orders: What each split is taken from; where splits share an iterator, each goes on where the one before stopped.
-        sides_of: Whatever tells the two sides of an item from all others; nothing, where splits need not be kept apart.
-        sizes: How many are taken; None: all.
+        orders: Items from which each split is taken; if splits share an iterator, each continues where the one before stopped.
+        sides_of: Returns values that identify the two sides of an item; none if splits need not be kept apart.
+        sizes: Number of items to take; None: all.
     """
     taken: dict[Direction, dict[Split, list[Item]]] = {direction: {} for direction in orders}
     elsewhere: set[Hashable] = set()
@@ -56,14 +56,14 @@ def kept_apart(
 
 
 def leaks_of_pairs(splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]) -> dict[Direction, Any]:
-    """`leaks` for pairs in memory."""
+    """Return `leaks` for pairs in memory."""
     return leaks({d: {split: [sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in splits.items()})
 
 
 def leaks(taken: Mapping[Direction, Mapping[Split, Collection[tuple[Hashable, Hashable]]]]) -> dict[Direction, Any]:
-    """Pairs of dev and test with a side that is in the same site's train, and in any site's.
+    """Count pairs of dev and test with a side that is in the same site's train, and in any site's.
 
-    taken: each pair as whatever tells its two sides from all others.
+    taken: each pair, as two values that identify its sides.
     """
     train = {direction: {side for pair in splits["train"] for side in pair} for direction, splits in taken.items()}
     anywhere = set[Hashable]().union(*train.values())
@@ -81,7 +81,7 @@ def leaks(taken: Mapping[Direction, Mapping[Split, Collection[tuple[Hashable, Ha
 
 
 def account_of(files: Sequence[str], account: Account, sizes: Mapping[Split, int]) -> dict[str, Any]:
-    """read = kept + dropped, and kept = pairs in the splits + pairs not taken."""
+    """Return the account: read = kept + dropped, and kept = pairs in the splits + pairs not taken."""
     account.check(" and ".join(files))
     return {
         "files": list(files),
@@ -96,7 +96,7 @@ def account_of(files: Sequence[str], account: Account, sizes: Mapping[Split, int
 def check_sizes(
     taken: Mapping[Direction, Mapping[Split, Sized]], wanted: Mapping[Direction, Sizes], accounts: Mapping[Direction, Account]
 ) -> None:
-    """Raise CorpusError for a corpus of which some split is empty or smaller than wanted; names all of them."""
+    """Raise CorpusError if a split of any corpus is empty or smaller than wanted; names all such splits."""
     short = []
     for direction, splits in taken.items():
         for split in SPLITS:
@@ -121,7 +121,7 @@ def gathered(
     note: str,
     in_train: Mapping[Direction, Any] | None = None,
 ) -> Prepared:
-    """Put the splits, a space for each TAB in them, together with their account. in_train: leaks; None counts those of these splits."""
+    """Return the splits with each TAB replaced by a space, and their account. in_train: leaks; None: count those of these splits."""
     clean = {d: {split: list(map(without_tabs, pairs)) for split, pairs in parts.items()} for d, parts in splits.items()}
     in_train = in_train or leaks_of_pairs(clean)
     directions = {}
@@ -139,5 +139,5 @@ def has_tab(pair: Pair) -> bool:
 
 
 def without_tabs(pair: Pair) -> Pair:
-    """A space for each TAB, which would part the columns of a TSV file."""
+    """Replace each TAB by a space, since a TAB would separate columns of a TSV file."""
     return Pair(pair.source.replace("\t", " "), pair.target.replace("\t", " "))

@@ -1,6 +1,6 @@
-"""What a corpus looks like before anything is made of it: its account, lengths, repetitions, and some of what cleaning drops.
+"""Statistics of a raw corpus: its account, lengths, repetitions, and samples of what cleaning drops.
 
-Holds a number for every sentence, and what the rule against duplicates remembers. The samples quote the text: for whoever may read it.
+A number for every sentence, and every pair for the rule against duplicates, are held in memory. Samples quote the text.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from fedlingua.corpora.scripts import in_order
 
 @dataclass
 class Statistics:
-    """lengths: of either side, by how many sentences have it. repeated: pairs, sources and targets that stood there before.
-    samples: reason -> some pairs that it drops, each with its number in the corpus, from 1.
+    """lengths: for each side, length -> number of sentences. repeated: number of pairs, sources and targets that occurred before.
+    samples: reason -> some pairs dropped for it, each with its number in the corpus, from 1.
     """
 
     account: Account = field(default_factory=Account)
@@ -30,7 +30,7 @@ class Statistics:
 
 
 def corpus_statistics(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most: int, where: str) -> Statistics:
-    """Read a corpus to its end; strict rules drop here as others do. most: samples of a reason. CorpusError: the sides are swapped."""
+    """Read a whole corpus; strict rules only drop pairs here. most: samples per reason. Raises CorpusError if the sides are swapped."""
     statistics = Statistics()
     reason = judge(direction, dataclasses.replace(rules, strict=False))
     seen: tuple[set[int], set[int], set[int]] = (set(), set(), set())
@@ -53,7 +53,7 @@ def corpus_statistics(pairs: Iterable[Pair], direction: Direction, rules: Cleani
 
 
 def as_json(statistics: Statistics, direction: Direction) -> dict[str, Any]:
-    """The figures as a JSON object; with the samples' text."""
+    """Return the figures as a JSON object, with the samples' text."""
     lengths = zip(direction.sides, statistics.lengths, strict=True)
     return {
         "direction": str(direction),
@@ -70,7 +70,7 @@ def as_json(statistics: Statistics, direction: Direction) -> dict[str, Any]:
 
 
 def summary(counts: Mapping[int, int], language: str) -> dict[str, Any]:
-    """Least, median, mean, 95th percentile and most of the lengths; in words, or in characters where there are no spaces."""
+    """Return minimum, median, mean, 95th percentile and maximum of lengths, in words, or in characters for languages without spaces."""
     lengths, weights = [*counts] or [0], [*counts.values()] or [1]
     least, median, p95, most = np.quantile(lengths, (0.0, 0.5, 0.95, 1.0), weights=weights, method="inverted_cdf").tolist()
     return {

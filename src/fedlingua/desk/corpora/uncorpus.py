@@ -1,10 +1,10 @@
 """The United Nations' corpus v1.0 (Ziemski et al. 2016), sampled for MetaSend: 80,000 / 10,000 / 10,000 pairs of each of three directions.
 
-The papers say no more than these sizes; Weller et al. 2022, whose settings they take, draw lines at random and cut what they drew. Titles
-and formulas come again and again in these documents, so that way one sentence stands in two splits, and which lines are drawn depends on
-their order in the files. Here a keyed hash of the pair itself orders all of them. Test takes the first, dev the next, then train, each
-a pair once and passing over whatever has a sentence in a split before it. The three directions have no language in common; that a
-sentence of one is the translation of another's cannot be seen here.
+The papers give only these sizes; Weller et al. 2022, whose settings they use, draw lines at random and cut the sample. Titles and
+formulas recur in these documents, so that this way a sentence can be in two splits, and the drawn lines depend on their order in the
+files. Here a keyed hash of the pair itself orders all pairs. Test takes the first, dev the next, then train; each takes a pair once and
+skips pairs with a sentence in an earlier split. The three directions have no language in common; whether a sentence of one is the
+translation of another's cannot be detected here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,10 +25,10 @@ SIZES = Sizes(train=80_000, dev=10_000, test=10_000)
 
 
 def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZES) -> Prepared:
-    """Read every pair once, holding no more of them than twice what may be needed.
+    """Read every pair once, holding in memory at most twice as many as may be needed.
 
     Raises:
-        CorpusError: files that are missing or cannot be read, or a pair too small for its sizes; names all such pairs.
+        CorpusError: files are missing or cannot be read, or a pair is too small for its sizes; names all such pairs.
     """
     files = find_all(FILES, DIRECTIONS, folder)
     splits: dict[Direction, dict[Split, list[Pair]]] = {}
@@ -43,7 +43,7 @@ def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZE
 
 
 def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> tuple[dict[Split, list[Pair]], Account]:
-    """One direction's splits. Where more is passed over than was held to spare, the files are read again and twice as much is held."""
+    """Return one direction's splits. If more pairs are skipped than were held in reserve, read the files again and hold twice as many."""
     wanted = sum(sizes.of(split) for split in SPLITS)
     most = 2 * wanted
     while True:
@@ -58,7 +58,7 @@ def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> 
 
 
 def first_by_hash(pairs: Iterable[Pair], key: str, most: int) -> list[Pair]:
-    """The first `most` distinct pairs by keyed hash, whatever the order of input."""
+    """Return the first `most` distinct pairs by keyed hash, whatever the order of input."""
     places: dict[Pair, float] = {}
     last = 1.0
     for pair in pairs:
@@ -76,6 +76,6 @@ def _in_order(places: dict[Pair, float]) -> list[Pair]:
 
 
 def divide(front: Sequence[Pair], direction: Direction, sizes: Sizes) -> dict[Split, list[Pair]]:
-    """Test from the front, then dev, then train; no sentence of one in another."""
+    """Divide pairs into test, then dev, then train, so that no two splits share a sentence."""
     rest = iter(front)
     return prepared.kept_apart({direction: dict.fromkeys(SPLITS, rest)}, sides, {direction: sizes})[direction]

@@ -1,6 +1,6 @@
-"""Pairs into a file of any form that can be read again: whole, or not at all.
+"""Write pairs to a file of any form that can be read again, whole or not at all.
 
-Sides are written without their outer white space. In TSV a TAB inside a sentence becomes a space, since it would part the columns.
+Sides are written without their outer white space. In TSV a TAB inside a sentence becomes a space, since it would separate columns.
 """
 
 import gzip
@@ -25,14 +25,14 @@ from fedlingua.desk.corpora.prepared import without_tabs
 
 Form = Literal["tsv", "moses", "jsonl", "parquet", "tmx", "translations"]
 FORMS: tuple[Form, ...] = get_args(Form)[:-1]
-"""Forms of pairs; `translations` are their targets alone, a line each."""
+"""Forms of pairs; `translations` has only their targets, one a line."""
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be written. path: of moses the stem of both files; gzipped when it ends in .gz, but for Parquet."""
+    """A file to write. path: for moses the stem of both files; gzipped if it ends in .gz, except for Parquet."""
 
     form: Form
     path: Path
@@ -44,11 +44,11 @@ class Target:
 
 
 Writer = Callable[[Iterable[Pair], Target, list[Path]], None]
-"""Writes pairs into the files of a target, each beside its place."""
+"""A function that writes pairs into the files of a target, each under a temporary name beside its place."""
 
 
 def target_of(path: Path, form: Form | None, direction: Direction) -> Target:
-    """The target of a name, its form by its ending unless one is named; ConfigError for no form, or a file that is there."""
+    """Return the target for a path, its form given or by the ending; raise ConfigError for an unknown form, or a file that exists."""
     ending = path.name.removesuffix(".gz").rpartition(".")[2]
     chosen = form or next((known for known in FORMS if known == ending), None)
     if chosen is None:
@@ -60,10 +60,10 @@ def target_of(path: Path, form: Form | None, direction: Direction) -> Target:
 
 
 def write_pairs(pairs: Iterable[Pair], target: Target, check: Callable[[], None] = lambda: None) -> int:
-    """Write all pairs, each file aside and then renamed; returns how many there were. check: raises what speaks against it at the end.
+    """Write all pairs to temporary files, rename these, and return the number of pairs. check: may raise an error before the renaming.
 
     Raises:
-        CorpusError: a character that TMX cannot hold, or whatever reading the pairs raises; then no file is there.
+        CorpusError: a character that TMX cannot hold, or any error of reading the pairs; then no file is written.
     """
     target.path.parent.mkdir(parents=True, exist_ok=True)
     asides = [path.with_name(f".{path.name}.{os.getpid()}") for path in target.paths]
@@ -88,8 +88,8 @@ def write_pairs(pairs: Iterable[Pair], target: Target, check: Callable[[], None]
 
 @contextmanager
 def text_file(aside: Path, path: Path) -> Iterator[TextIO]:
-    """A stream of UTF-8 text into `aside`, which is to become `path`: gzipped without name and time, so that the same text gives the same
-    bytes; "\\n" on any system.
+    """Open a stream of UTF-8 text into `aside`, which will be renamed to `path`. Line ends are "\\n" on any system; gzip stores no name and
+    time, so that the same text gives the same bytes.
     """
     with ExitStack() as stack:
         raw: Any = stack.enter_context(aside.open("wb"))
@@ -144,7 +144,7 @@ def _write_tmx(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> Non
 
 
 def not_in_xml(side: str) -> str:
-    """The first character that XML cannot hold, as U+0001; empty where there is none."""
+    """Return the first character that XML cannot hold, written as U+0001; empty if there is none."""
     odd = _NOT_IN_XML.search(side)
     return f"U+{ord(odd[0]):04X}" if odd else ""
 

@@ -14,7 +14,7 @@ CONFIG, DATE = "pyproject.toml", (2024, 10, 1, 0, 0, 0)
 
 
 def build_bundle(app_dir: Path) -> bytes:
-    """The app's bundle, byte for byte as Flower builds it, which takes a second to load and reads every file below a folder.
+    """Return the app's bundle, byte for byte as Flower builds it. Flower itself takes a second to load and reads every file below a folder.
 
     Raises:
         DeploymentError: the folder holds no app.
@@ -33,7 +33,7 @@ def build_bundle(app_dir: Path) -> bytes:
 
 
 def stage_app(app_dir: Path, folder: Path) -> None:
-    """Unpack the app's bundle into a folder, for `flwr run` to build it again of that alone."""
+    """Unpack the app's bundle into a folder, so that `flwr run` builds the bundle from these files alone."""
     left_out = folder / "src/fedlingua/desk/left_out.py"  # Flower refuses a pattern of fab-exclude that matches nothing
     left_out.parent.mkdir(parents=True)
     left_out.touch()
@@ -41,7 +41,7 @@ def stage_app(app_dir: Path, folder: Path) -> None:
 
 
 def make_private_folder(folder: Path, option: str) -> None:
-    """Make a server's or a site's folder, over which git passes; ConfigError where it cannot be, or a run would carry it to all nodes."""
+    """Make a server's or a site's folder, which git ignores; ConfigError if it cannot be made, or if a run would carry it to all nodes."""
     check_folder_to_write(folder, option)
     place = folder.resolve()
     if place == APP_DIR or any(place.is_relative_to(APP_DIR / carried) for carried in CARRIED):

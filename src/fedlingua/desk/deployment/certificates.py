@@ -1,8 +1,8 @@
-"""TLS for a federation of one's own: an authority, a server certificate signed by it, and a look at what a server presents.
+"""TLS for a federation of one's own: make an authority and a server certificate signed by it, and check a server's certificate.
 
-Made with `cryptography` itself. trustme, the short way, is for tests: its authorities are valid from 2000 to 3000, its server
-certificates sign code and prove clients too, and it takes networks and e-mail addresses for hosts. Nothing on the index says of a
-server's certificate why a site would refuse it and what to do.
+They are made with `cryptography` itself. trustme, which would be shorter, is for tests: its authorities are valid from 2000 to 3000,
+its server certificates may also sign code and identify clients, and it accepts networks and e-mail addresses as hosts. No package on
+the index explains why a site would refuse a server's certificate, and what to do.
 """
 
 import ipaddress
@@ -23,19 +23,19 @@ from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.consent.keys import write_private
 
 ALWAYS = ("localhost", "127.0.0.1")
-"""Hosts that every server certificate names, so that the server's own machine reaches it too."""
+"""Hosts that every server certificate names, so that the server can also be reached from its own machine."""
 SERVER_DAYS, AUTHORITY_DAYS = 825, 3650
 """The authority's file goes to every site by hand, so it outlives the server certificates that it signs."""
 CLOCK_SKEW = timedelta(days=1)
-"""How far in the past a certificate begins: sites' clocks are set by hand, too, and some of them to the wrong time zone."""
+"""How far in the past a certificate begins, because some sites' clocks are set by hand, perhaps to the wrong time zone."""
 
 ANSWER_S = 20.0
-"""For the other machine, which may be busy, to answer; a firewall that drops packets never says so."""
+"""Time for the other machine, which may be busy, to answer; a firewall that drops packets never does."""
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
 OUTSIDE_ITS_DATES = {9, 10}
 OF_ANOTHER_AUTHORITY = {2, 7, 18, 19, 20, 21}
 OF_ANOTHER_HOST = {62, 64}
-"""OpenSSL's X509_V_ERR_* numbers; a name that differs (62) or an IP address that does (64)."""
+"""OpenSSL's X509_V_ERR_* numbers for a host name (62) or an IP address (64) that does not match."""
 UNREACHABLE: dict[type[OSError], str] = {
     socket.gaierror: ": the name {host!r} cannot be resolved ({error.strerror}); check its spelling and this machine's DNS, "
     "or give the server's IP address where its certificate names it",
@@ -44,20 +44,20 @@ UNREACHABLE: dict[type[OSError], str] = {
     TimeoutError: " does not answer within {timeout_s:g} s; check that the machine runs and that no firewall drops port {port}",
     OSError: " cannot be reached ({error}); check this machine's network and the address",
 }
-"""What stops a connection, the first that fits, and what to do."""
+"""Reasons why a connection fails, of which the first that fits counts, and what to do."""
 
 
 # --- Making them ------------------------------------------------------------------------------------------------------------------
 
 
 def make_certificates(directory: Path, hosts: Sequence[str]) -> None:
-    """Write ca.crt, ca.key, server.crt and server.key, all PEM: the server's for these hosts, localhost and 127.0.0.1.
+    """Write ca.crt, ca.key, server.crt and server.key as PEM; the server's certificate is for these hosts, localhost and 127.0.0.1.
 
-    An authority (ca.crt and ca.key) that is there already signs the new server certificate, so sites keep their ca.crt; to renew,
-    move server.crt and server.key away first. No server certificate outlives its authority.
+    If there is an authority (ca.crt and ca.key) already, it signs the new server certificate, so sites keep their ca.crt. To renew a
+    certificate, move server.crt and server.key away first. No server certificate outlives its authority.
 
     Raises:
-        ConfigError: a host that is neither a DNS name nor an IP address, the server's files are there, or half an authority.
+        ConfigError: a host is neither a DNS name nor an IP address, the server's files exist, or only half an authority does.
     """
     names = subject_alternative_names([*hosts, *ALWAYS])
     for file in (directory / "server.crt", directory / "server.key"):
@@ -81,7 +81,7 @@ def make_certificates(directory: Path, hosts: Sequence[str]) -> None:
 
 
 def subject_alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    """Hosts as a certificate names them, each once, DNS names in lower case; ConfigError for one that is no host."""
+    """Return hosts as a certificate names them, each once, DNS names in lower case; raise ConfigError for an invalid host."""
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys(host.lower() for host in hosts):
         name = _general_name(host)
@@ -95,7 +95,7 @@ def subject_alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
 
 
 def _general_name(host: str) -> x509.GeneralName | None:
-    """None for a host that is neither an IP address nor a DNS name."""
+    """Return a host's name for a certificate; None if it is neither an IP address nor a DNS name."""
     try:
         # A scope ("%eth0") names an interface of one machine and has no place in a certificate.
         return None if "%" in host else x509.IPAddress(ipaddress.ip_address(host))
@@ -107,7 +107,7 @@ def _general_name(host: str) -> x509.GeneralName | None:
 
 
 def _read_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
-    """The authority in `directory`; None when there is none."""
+    """Return the authority in `directory`; None if there is none."""
     certificate_file, key_file = directory / "ca.crt", directory / "ca.key"
     for there, missing in ((certificate_file, key_file), (key_file, certificate_file)):
         if there.exists() and not missing.exists():
@@ -138,7 +138,7 @@ def _read_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurve
 
 def _make_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP384R1())
-    # The number tells two authorities of this project apart, for readers of messages and for OpenSSL.
+    # The number distinguishes two authorities of this project, for readers of messages and for OpenSSL.
     name = _name(f"fedlingua authority {x509.SubjectKeyIdentifier.from_public_key(key.public_key()).digest[:4].hex()}")
     certificate = _sign(name, key, datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS), name, key)
     _write_pair(directory / "ca", certificate, key)
@@ -153,7 +153,7 @@ def _sign(
     issuer_key: ec.EllipticCurvePrivateKey,
     extensions: Sequence[x509.ExtensionType] = (),
 ) -> x509.Certificate:
-    """A certificate of `key`; an authority's where it signs itself."""
+    """Return a certificate for `key`; an authority's if `key` signs itself."""
     authority, public = key is issuer_key, key.public_key()
     builder = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
     builder = builder.not_valid_before(datetime.now(UTC) - CLOCK_SKEW).not_valid_after(until)
@@ -183,15 +183,15 @@ def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S
     """Connect to "host:port" by TLS, as a site would, and check certificate and host name against the authority's file.
 
     Returns:
-        The TLS version agreed on, the hosts that the certificate names, and its last day in UTC.
+        The negotiated TLS version, the hosts that the certificate names, and its last day in UTC.
 
     Raises:
-        ConfigError: an address without host or port, or no authority in the file.
+        ConfigError: the address lacks host or port, or the file has no authority.
         DeploymentError: no server, no TLS, or a certificate that a site would refuse; says which, and what to do.
     """
     host, port = host_and_port(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and host name
-    context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC's servers want the first, HTTP servers know either
+    context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC servers require the first, HTTP servers know both
     try:
         content = authority.read_bytes()
         authorities = x509.load_pem_x509_certificates(content)
@@ -203,7 +203,7 @@ def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S
     try:
         presented, tls_version = _handshake(host, port, context, timeout_s)
     except ssl.SSLCertVerificationError as error:
-        # OpenSSL drops a refused certificate; a second connection, that trusts anybody and sends nothing, fetches it for the message.
+        # OpenSSL drops a refused certificate; a second connection, which trusts anybody and sends nothing, fetches it for the message.
         leaf = x509.load_pem_x509_certificate(ssl.get_server_certificate((host, port), timeout=timeout_s).encode("ascii"))
         raise DeploymentError(f"{address}: {_refusal(host, leaf, authority, authorities, error)}") from error
     leaf = x509.load_der_x509_certificate(presented)
@@ -211,10 +211,10 @@ def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Both of "host:port"; ConfigError for an address without either."""
+    """Split "host:port"; raise ConfigError for an address that lacks one of the two."""
     named, _, port = address.rpartition(":")
     host = named[1:-1] if named.startswith("[") and named.endswith("]") else named
-    # An IPv6 address without brackets cannot be told from one with a port.
+    # An IPv6 address without brackets cannot be distinguished from one with a port.
     is_host = _general_name(host) is not None and (":" in named) == (host != named)
     if not is_host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"address = {address!r}; wanted host:port, such as 'fl.example.org:9092' or '[2001:db8::7]:9092'")
@@ -228,7 +228,7 @@ def check_reachable(address: str) -> str:
 
 
 def connect(host: str, port: int, timeout_s: float = ANSWER_S) -> socket.socket:
-    """A connection; DeploymentError where there is none, with why."""
+    """Return a connection; raise DeploymentError with the reason if there is none."""
     try:
         return socket.create_connection((host, port), timeout_s)
     except OSError as error:
@@ -238,7 +238,7 @@ def connect(host: str, port: int, timeout_s: float = ANSWER_S) -> socket.socket:
 
 
 def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> tuple[bytes, str]:
-    """The server's certificate and the TLS version; nothing is sent beyond the handshake."""
+    """Return the server's certificate and the TLS version; send nothing beyond the handshake."""
     where = f"{host}:{port}"
     with connect(host, port, timeout_s) as connection:
         try:
@@ -252,7 +252,7 @@ def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) 
                 "start it with its certificate, or check that the port is the right one"
             ) from error
         except OSError as error:
-            # An alert is TLS itself speaking; any other failure at this point is a server that took the greeting for something else.
+            # An alert comes from TLS itself; any other failure at this point means that the server does not speak TLS.
             reason = getattr(error, "reason", None) or str(error)
             if "ALERT" in reason or "PROTOCOL_VERSION" in reason or "NO_SHARED" in reason:
                 raise DeploymentError(
@@ -274,7 +274,7 @@ def _refusal(
     authorities: Sequence[x509.Certificate],
     error: ssl.SSLCertVerificationError,
 ) -> str:
-    """Why OpenSSL did not accept a certificate, in words that say what to do."""
+    """Return why OpenSSL did not accept a certificate, and what to do."""
     code = error.verify_code
     if code in OF_ANOTHER_HOST:
         return (

@@ -1,4 +1,4 @@
-"""What a site proves to itself before it joins. Each check gives one finding; nothing leaves the site but a TLS handshake and a knock."""
+"""Checks that a site makes before it joins. Each gives one result; nothing leaves the site but a TLS handshake and a trial connection."""
 
 import contextlib
 import math
@@ -40,17 +40,17 @@ from fedlingua.settings.config import Settings
 from fedlingua.training.pieces import chunk_size
 
 KNOCK_S = 60.0
-"""For the server, another machine, to let a SuperNode in that has started; one that it refuses ends by itself."""
+"""Time for the server, on another machine, to let a started SuperNode in; a refused one ends by itself."""
 MARGIN = 1.3
-"""Estimates are multiplied by this: for fragments, and for what other programs take meanwhile."""
+"""Factor on estimates, for fragmentation and for the memory that other programs take meanwhile."""
 LESS_MEMORY = (
     "free some, or ask for smaller tokens-per-batch (or batch-size and max-tokens), memory.micro-tokens or memory.head-chunk"
 )
-"""What helps where memory does not suffice."""
+"""What helps if there is too little memory."""
 MEASURED_SENTENCES = 64
-"""Of dev, on which the backbone's loss is looked at."""
+"""Dev sentences on which the backbone's loss is measured."""
 PROCESS_BYTES = 700 * 2**20
-"""A client process with torch, transformers and Flower loaded, before any model."""
+"""Memory of a client process with torch, transformers and Flower loaded, before any model."""
 
 
 def check_site(
@@ -62,12 +62,12 @@ def check_site(
     built: list[Outline],
     measure: bool = False,
 ) -> Iterator[CheckResult]:
-    """Look at everything that can be looked at from here, one finding after the other; `expected`: the server's fingerprint or "".
+    """Yield the results of all checks that can be made at the site, in turn.
 
-    settings: of the run that the site is to take part in, on this site's own backbone and device. built: gets the backbone, if it is
-    good. measure: load it, too, for its dev loss.
+    expected: the server's fingerprint, or "". settings: those of the run, with this site's own backbone and device. built: receives the
+    backbone if it passes its check. measure: also load the backbone, for its dev loss.
     """
-    # Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on.
+    # Without the federation file: text that comes with splits keeps them, other text is split so that sites agree without communicating.
     divided = any(isinstance(each.corpus, SplitFiles) for each in site.sites)
     rules = federation.rules if federation else TextRules(SplitRules("given" if divided else "shared-side"))
     texts: dict[str, SiteText] = {}
@@ -129,7 +129,7 @@ def _corpora(
 
 
 def _privacy(site: SiteFile, settings: Settings) -> str:
-    """What the run's training will spend of each hosted site's budget."""
+    """Report how much of each hosted site's privacy budget the run's training will spend."""
     steps = settings.rounds * settings.local_epochs
     noise = noise_for(settings.dp_epsilon, settings.dp_delta, settings.private_share, steps)
     words = []
@@ -157,7 +157,7 @@ def _scores(site: SiteFile, settings: Settings) -> str:
 
 
 def _federation(site: SiteFile, federation: Federation) -> str:
-    """Names, directions and keys as the server has them."""
+    """Check that the server has the site's names, directions and keys."""
     known = {known.name: known for known in federation.sites}
     for mine in site.sites:
         if mine.name not in known:
@@ -177,7 +177,7 @@ def _federation(site: SiteFile, federation: Federation) -> str:
 
 
 def _partners(site: SiteFile, settings: Settings, federation: Federation, outline: Outline) -> str:
-    """Whom this node's sites are averaged with."""
+    """Report the sites with which this node's sites are averaged."""
     sent = outline.tensor_set
     clusters, mine = planned_clusters(settings, federation) or {}, [each.name for each in site.sites]
     words = alone_words(settings, clusters, sent)
@@ -232,7 +232,7 @@ def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Out
 
 
 def _knowledge(texts: Mapping[str, SiteText], settings: Settings, outline: Outline, measure: bool) -> str:
-    """Whether the backbone knows anything of the site's text: by languages and pieces; if asked, by its loss on some dev sentences."""
+    """Check whether the backbone knows the site's text, by languages and pieces and, if requested, by its loss on some dev sentences."""
     words, losses = list[str](), list[str]()
     for name, text in texts.items():
         some = replace(text, splits={"dev": text.splits["dev"][:MEASURED_SENTENCES]})
@@ -257,7 +257,7 @@ def _base_loss(text: SiteText, settings: Settings) -> float:
 
 
 def memory_estimate(settings: Settings, outline: Outline) -> dict[str, int]:
-    """Bytes of one process at work, by what takes them: an upper guess, not a measurement. Where several train together, of each."""
+    """Estimate the bytes of one process that trains, by purpose: an upper guess, not a measurement. If several train together, of each."""
     backbone, config = outline.backbone, outline.backbone.config
     width = 2 if computed_in(settings.precision, settings.device) == "bf16" else 4
     stored = backbone.item_bytes if width == 2 and settings.trained_set not in ("full", "controllers") else 4
@@ -275,16 +275,16 @@ def memory_estimate(settings: Settings, outline: Outline) -> dict[str, int]:
     return {
         "process": PROCESS_BYTES,
         "backbone": stored * backbone.num_parameters + 4 * outline.num_added,
-        # What came, what is trained, its gradient, Adam's two moments, what is sent.
+        # The received tensors, those that train, their gradient, Adam's two moments, and what is sent.
         "trained tensors": 6 * 4 * trained,
         "activations": tokens * arrays * width,
-        # The scores over the vocabulary of every target token, or of a chunk of them, and their gradient.
+        # The scores over the vocabulary for every target token, or for a chunk of them, and their gradient.
         "output layer": 2 * scored * config.vocab_size * 4,
     }
 
 
 def _tokens_at_once(settings: Settings) -> int:
-    """Most padded tokens of what goes through the model at once in training: a batch, or what `memory.micro-tokens` makes of a step's."""
+    """Return the most padded tokens that enter the model at once in training: a batch's, or a micro-batch's (`memory.micro-tokens`)."""
     batch = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
     if settings.micro_tokens > 0:
         longest = max(settings.micro_tokens, settings.max_tokens)  # a longer sentence is a batch by itself
@@ -294,7 +294,7 @@ def _tokens_at_once(settings: Settings) -> int:
 
 def _memory(settings: Settings, outline: Outline) -> str:
     parts, number = memory_estimate(settings, outline), settings.processes
-    # The client that starts several keeps a backbone of its own.
+    # A client that starts several processes keeps a backbone of its own.
     wanted = int(MARGIN * (number * sum(parts.values()) + (parts["process"] + parts["backbone"] if number > 1 else 0)))
     free = psutil.virtual_memory().available
     whom = "a client process" if number == 1 else f"a client and {number} processes"
@@ -306,7 +306,7 @@ def _memory(settings: Settings, outline: Outline) -> str:
 
 
 def _disk(site: SiteFile, outline: Outline) -> str:
-    # Four rounds of tensors of its own at most, the delivered ones, and Flower's copy of what comes and goes.
+    # The site's own tensors of at most four rounds, the delivered ones, and Flower's copies of messages both ways.
     wanted = int(MARGIN * (8 * 4 * outline.trained.num_parameters + 100 * 2**20))
     place = next(folder for folder in (site.state, *site.state.parents) if folder.exists())
     if not os.access(place, os.W_OK):
@@ -318,7 +318,7 @@ def _disk(site: SiteFile, outline: Outline) -> str:
 
 
 def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
-    """What the GPUs have and what is wanted of each; an error where that does not suffice, or there are too few of them."""
+    """Report the memory of the GPUs and what each needs; raise an error if that is too little, or if there are too few of them."""
     import torch
 
     from fedlingua.training.parallel import check_processes
@@ -336,12 +336,12 @@ def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
 
 
 def _knock(site: SiteFile) -> str:
-    """Join for a moment with a real SuperNode: that proves address, certificate, key and clock together."""
+    """Join for a moment with a real SuperNode, which tests address, certificate, key and clock together."""
     with tempfile.TemporaryDirectory(prefix="fedlingua-knock-") as folder:
         command, home = supernode_command(site, free_port(), max_retries=1), Path(folder)
-        command[command.index("subprocess")] = "process"  # nothing is to run there
+        command[command.index("subprocess")] = "process"  # nothing may run there
         with Service("the SuperNode", command, flower_environment(home), home, home / "supernode.log") as supernode:
-            with contextlib.suppress(DeploymentError):  # it ended, or takes too long
+            with contextlib.suppress(DeploymentError):  # it has ended, or takes too long
                 supernode.wait_until(lambda: bool(supernode.printed()), "its start")
                 supernode.wait_until(lambda: "SuperNode ID" in supernode.printed(), "its joining", KNOCK_S)
             if "SuperNode ID" in supernode.printed():

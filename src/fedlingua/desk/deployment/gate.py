@@ -1,7 +1,7 @@
-"""The program that a site's SuperNode starts for each message in the place of `flwr-clientapp`: it checks the bundle first.
+"""The program that a site's SuperNode starts for each message in place of `flwr-clientapp`; it checks the bundle first.
 
-Flower installs and imports whatever bundle the SuperLink names. Here the one function that unpacks a bundle asks the site's list of
-approved bundles before it does. Where that function is not found, as in a Flower of another build, nothing runs.
+Flower installs and imports whatever bundle the SuperLink names. Here the one function that unpacks a bundle first consults the site's
+list of approved bundles. If that function is not found, as in another build of Flower, nothing runs.
 """
 
 import importlib
@@ -19,12 +19,12 @@ from fedlingua.consent.bundle import BUNDLE, bundle_hash, check_approved
 
 CLIENT_APP = "flwr-clientapp"
 APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
-"""Environment variables: the site's list of approved bundles, and the folder for those that are refused."""
+"""Environment variables: the site's list of approved bundles, and the folder for refused ones."""
 
 
 def main() -> None:
     """Run one message as Flower does, once its bundle has been approved."""
-    # Our own log lines go where Flower's go; Flower sees to its own, and the rest of the libraries are not asked for theirs.
+    # Our log lines go where Flower's go. Flower configures its own; those of other libraries are not requested.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     own = logging.getLogger("fedlingua")
@@ -52,13 +52,13 @@ def main() -> None:
             audit.append(refused.parent, {"asked": "bundle", "bundle": bundle_hash(content), "refused": str(error)})
             raise
         name = bundle_hash(content)
-        if announced != [name]:  # Flower would load another bundle than the one it unpacks, by the announced name
+        if announced != [name]:  # Flower would load a bundle by the announced name, not the one that it unpacks
             raise DeploymentError(f"the bundle {name} came under the hash {', '.join(announced)}; it is not run")
         os.environ[BUNDLE] = name
         return install(content, *arguments, **options)
 
     flower.pull_task_input, flower.install_from_fab = pull_and_remember, install_approved
-    # Let the bundle import its own fedlingua: what this process has loaded so far is the site's install, maybe another version.
+    # Let the bundle import its own fedlingua: this process has so far loaded the site's installation, which may be another version.
     for name in [name for name in sys.modules if name.partition(".")[0] == "fedlingua"]:
         del sys.modules[name]
     flwr_clientapp()
@@ -67,9 +67,9 @@ def main() -> None:
 def write_programs(folder: Path, worker: Path | None = None) -> None:
     """Put the gate into `folder` under the name that Flower starts; the folder goes first on the SuperNode's PATH.
 
-    worker: The socket of the process that carries messages out where one does; None: every message starts a program of its own.
+        worker: The socket of the worker process that carries out messages; None: every message starts a program of its own.
 
-    A SuperLink may name other kinds of task, whose programs would unpack a bundle without asking: each gets one that refuses.
+    A SuperLink may name other kinds of task, whose programs would unpack a bundle without a check; each is replaced by one that refuses.
     """
     from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 

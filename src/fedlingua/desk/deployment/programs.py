@@ -12,19 +12,19 @@ EVERYWHERE = ("0.0.0.0", "[::]")
 
 
 def over_grpc() -> bool:
-    """Whether SuperNodes speak gRPC: up to flwr 1.39. From 1.40 they speak HTTP, on the one port that the control API has, too."""
+    """Return whether SuperNodes speak gRPC, as up to flwr 1.39. From 1.40 they speak HTTP, on the same port as the control API."""
     major, minor = version("flwr").split(".")[:2]
     return (int(major), int(minor)) < (1, 40)
 
 
 def control_address(server: ServerFile) -> str:
-    """Where runs are submitted, as seen from the server's own machine."""
+    """Return the address to which runs are submitted from the server's own machine."""
     host, _, port = (server.control if over_grpc() else server.fleet).rpartition(":")
     return f"{HOST if host in EVERYWHERE else host}:{port}"
 
 
 def superlink_command(server: ServerFile) -> list[str]:
-    """A SuperLink that speaks TLS and knows its nodes by their keys, unless the server's file says insecure."""
+    """Return the command of a SuperLink that uses TLS and identifies nodes by their keys, unless the server's file says insecure."""
     host, _, port = (server.control if over_grpc() else server.fleet).rpartition(":")
     command = [program("flower-superlink"), "--isolation", "subprocess", "--host", host, "--port", port]
     command += ["--database", str(server.home / "superlink.db")]
@@ -39,10 +39,10 @@ def superlink_command(server: ServerFile) -> list[str]:
 
 
 def supernode_command(site: SiteFile, port: int, max_retries: int | None = None) -> list[str]:
-    """A SuperNode for a site; `port`: of the API that its own client processes talk to, on loopback.
+    """Return the command of a site's SuperNode. port: of the loopback API that its own client processes use.
 
     Raises:
-        ConfigError: the site file's path holds a quote or a backslash, which Flower's --node-config cannot carry.
+        ConfigError: the site file's path has a quote or a backslash, which Flower's --node-config cannot express.
     """
     if {'"', "'", "\\"} & set(str(site.path)):
         raise ConfigError(f"{site.path}: Flower cannot pass on a path with quotes or backslashes; move the site's folder")
@@ -58,12 +58,12 @@ def supernode_command(site: SiteFile, port: int, max_retries: int | None = None)
 
 
 def refused_bundles(site: SiteFile) -> Path:
-    """Where a site keeps bundles that it did not run."""
+    """Return the folder in which a site stores refused bundles."""
     return site.state / "bundles"
 
 
 def believed_there(printed: str) -> bool:
-    """Whether a SuperNode ended because its SuperLink has its key as one that is online; it checks keys that it does not know before."""
-    from flwr.supercore.error import ApiErrorCode  # flwr takes most of a second to load
+    """Return whether a SuperNode ended because its SuperLink considers its key online; unknown keys are refused before that check."""
+    from flwr.supercore.error import ApiErrorCode  # flwr takes almost a second to load
 
     return f"[code: {int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)}]" in printed

@@ -19,7 +19,7 @@ from fedlingua.settings.kinds import SERVER, refuse_other_kind
 
 FILE = "server.toml"
 FLEET, CONTROL = "0.0.0.0:9092", "127.0.0.1:9093"
-"""Where a server listens for sites and for runs unless its file says otherwise."""
+"""Default addresses at which a server listens for sites and for runs."""
 FEDERATION_HEAD = """\
 # The sites of this federation. `fedlingua server add` enters a site from the file that its `fedlingua site init` wrote.
 name = {name}
@@ -36,7 +36,7 @@ test = 0.1
 
 @dataclass(frozen=True)
 class ServerFile:
-    """What the server's file says, its paths made absolute."""
+    """The content of a server's file, with absolute paths."""
 
     path: Path
     federation: Path
@@ -50,7 +50,7 @@ class ServerFile:
 
     @property
     def authority(self) -> Path:
-        """Certificate that every site gets a copy of."""
+        """Path of the authority's certificate, of which every site gets a copy."""
         return self.certificates / "ca.crt"
 
 
@@ -58,7 +58,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
     """Make a server's folder: its file, a federation file without sites, an authority and the server's certificate.
 
     Raises:
-        ConfigError: a host that is none, an address that is none, or a folder that is a server's already.
+        ConfigError: a host or an address is invalid, or the folder already belongs to a server.
     """
     file = directory / FILE
     for existing in (file, directory / "federation.toml"):
@@ -69,7 +69,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
     subject_alternative_names(hosts)
     make_private_folder(directory, "--to")
     if not insecure:
-        # The server asks its own control API under the address that it listens on.
+        # The server calls its own control API at the address on which it listens.
         listens_on = control.rpartition(":")[0]
         make_certificates(directory / "certificates", [*hosts, *([] if listens_on in ("0.0.0.0", "[::]") else [listens_on])])
     quoted = tomli_w.dumps({"name": name}).removeprefix("name = ").rstrip("\n")
@@ -80,7 +80,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
 
 
 def read_server_file(path: Path) -> ServerFile:
-    """Parse and check a server's file; ConfigError for an unknown key, a wrong type, an address that is none."""
+    """Parse and check a server's file; raise ConfigError for an unknown key, a wrong type or an invalid address."""
     if not path.exists():
         raise ConfigError(f"{path}: there is no such server; give its folder or server.toml, which `fedlingua server init` makes")
     path = path / FILE if path.is_dir() else path
@@ -100,10 +100,10 @@ def read_server_file(path: Path) -> ServerFile:
 
 
 def add_site(server: ServerFile, join_file: Path) -> str:
-    """Enter a site into the federation file, from the file that `site init` wrote for it; returns its name.
+    """Add a site to the federation file, from the file that `site init` wrote for it; return its name.
 
     Raises:
-        ConfigError: a file that is none, a name, direction or key that is none, or a name that is there already.
+        ConfigError: the file is not such a file, its name, direction or key is invalid, or the name is already taken.
     """
     raw = read_toml(join_file)
     refuse_unknown(raw, {"site"}, join_file.name)

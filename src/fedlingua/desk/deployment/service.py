@@ -1,7 +1,7 @@
-"""A long-lived program of Flower's beneath one of ours: its lines go through, signals end it, and nothing of it is left.
+"""Run a long-lived program of Flower's under one of ours: pass its output on, end it on signals, and leave no process behind.
 
-Supervisors on the index (supervisord, circus, honcho) are daemons or run a list of commands; none ends processes that left their parent,
-as what runs beneath a killed SuperLink has, or lets a caller wait for a sign of life.
+Supervisors on the index (supervisord, circus, honcho) are daemons or run a list of commands. None ends processes that have lost their
+parent, as those under a killed SuperLink have, and none lets a caller wait until the program is ready.
 """
 
 import collections
@@ -28,16 +28,16 @@ from fedlingua.common.terminal import printable
 from fedlingua.desk.pace import Pace, to_stderr
 
 GRACE_S, ANSWER_S = 30.0, 20.0
-"""For a farewell: a SuperNode that is killed before it stays on its SuperLink's list for a minute. For an answer, before another try."""
+"""Time to log off: a SuperNode killed earlier stays on its SuperLink's list for a minute. Time for an answer, before another try."""
 LAST_LINES = 100
 MARK = "FEDLINGUA_SERVICE"
-"""Environment variable with which every process beneath a service can be told from all others."""
+"""Environment variable that identifies every process under a service."""
 
 
 class Service:
-    """One program and all below it, as a context manager; SIGTERM, SIGINT and SIGHUP set `stopped`.
+    """One program and all processes under it, as a context manager; SIGTERM, SIGINT and SIGHUP set `stopped`.
 
-    folder: where it works; log: where its lines go, instead of through to ours; listen: read its lines on their way through to ours.
+    folder: its working directory. log: file for its output, which otherwise goes to our output. listen: read its output on the way to ours.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Service:
         return self
 
     def start(self) -> None:
-        """Start the program; again, once it has ended by itself."""
+        """Start the program, or restart it after it has ended by itself."""
         with self.log.open("wb") if self.log else contextlib.nullcontext() as lines:
-            # A session of its own, so that a Ctrl-C meant for us is ours to pass on in order.
+            # It gets a session of its own, so that we receive a Ctrl-C and pass it on in order.
             self._process = subprocess.Popen(
                 self.command,
                 env={**self.environment, MARK: self._mark},
@@ -86,7 +86,7 @@ class Service:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._process is not None:
             end(self._family(), GRACE_S)
-            end(self._family(), 0.0)  # what was being started meanwhile
+            end(self._family(), 0.0)  # those that were being started meanwhile
             self._process.wait()
         if self._listener is not None:
             self._listener.join(GRACE_S)
@@ -103,7 +103,7 @@ class Service:
         return self._process is not None and self._process.poll() is not None
 
     def printed(self) -> str:
-        """What the program has written to its log so far; the last lines of one that is listened to, all of them once it has ended."""
+        """Return what the program has written to its log so far; with `listen`, its last lines, which are complete once it has ended."""
         if self._listener is not None:
             if self.ended:
                 self._listener.join(1.0)
@@ -111,12 +111,12 @@ class Service:
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log else ""
 
     def check(self) -> None:
-        """Raises DeploymentError once the program has ended by itself."""
+        """Raise DeploymentError if the program has ended by itself."""
         if self._process is not None and (code := self._process.poll()) is not None:
             raise DeploymentError(f"{self.name} has ended (exit status {code}); its last lines above say why")
 
     def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float = math.inf) -> None:
-        """Return when `ready`; raise DeploymentError if the program ends first, or does not get there in time."""
+        """Wait until `ready`; raise DeploymentError if the program ends first, or is not ready in time."""
         ends = time.monotonic() + timeout_s
         with Pace(to_stderr(self.name), before=f"waiting for {what}"):
             while not ready() and not self.stopped.wait(0.2):
@@ -128,16 +128,16 @@ class Service:
         with lines:
             for line in lines:
                 self._heard.append(line)
-                sys.stderr.write(printable(line.decode("utf-8", errors="replace")))  # its log quotes what others sent
+                sys.stderr.write(printable(line.decode("utf-8", errors="replace")))  # its log quotes input from others
                 sys.stderr.flush()
 
     def _family(self) -> list[psutil.Process]:
-        """All processes of the program, also orphans: those beneath a SuperLink survive its kill -9."""
+        """Return all processes of the program, orphans included: those under a SuperLink survive its kill -9."""
         return [process for process in marked(MARK, self._mark) if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def answers(address: str, authority: Path | None) -> bool:
-    """Whether a SuperLink's HTTP API says that it is well; with TLS where an authority is given."""
+    """Return whether a SuperLink's HTTP API reports that it is healthy; with TLS if an authority is given."""
     connection = http.client.HTTPConnection(address, timeout=ANSWER_S)
     try:
         if authority is not None:
@@ -146,11 +146,11 @@ def answers(address: str, authority: Path | None) -> bool:
         with contextlib.closing(connection):
             connection.request("GET", "/health")
             return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):  # nobody listens, or no such authority: the program's own lines say why
+    except (OSError, http.client.HTTPException):  # nobody listens, or no such authority; the program's own output says why
         return False
 
 
 def last_words(printed: str) -> str:
-    """Why a program of Flower's ended: what it says between its exit code and its pointer to the documentation."""
+    """Return why a program of Flower's ended: its output between the exit code and the link to the documentation."""
     reason = printed.partition("Exit Code")[2].partition("For more information")[0].split("\n")[1:]
     return " ".join(reason).strip() or printed[-300:]

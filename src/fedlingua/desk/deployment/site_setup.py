@@ -1,4 +1,4 @@
-"""Setting a site up: its folder, its key, and the few lines that the server's operator gets."""
+"""Set up a site: its folder, its key, and the few lines for the server's operator."""
 
 import os
 import shutil
@@ -24,13 +24,13 @@ PATHS = ("tsv", "moses", "nway", "opus", "tmx", "parquet", "lines", "jsonl", "no
 def init_site(
     directory: Path, name: str, direction: str, corpus: Mapping[str, Any], address: str, authority: Path | None
 ) -> tuple[SiteFile, Path]:
-    """Make a site's folder; returns its file and the file to send to the server's operator. Without `authority` there is no TLS.
+    """Make a site's folder; return its file and the file to send to the server's operator. Without `authority` there is no TLS.
 
-    direction: as in "de-fr", or the language of text that is not translated, as in "es". corpus: keys and values of a [[site]] table, its
-    paths relative to the folder that the command is given in.
+    direction: such as "de-fr", or the language of text that is not translated, such as "es". corpus: keys and values of a [[site]]
+    table, with paths relative to the current folder.
 
     Raises:
-        ConfigError: a name, direction, address or corpus that cannot be, or a folder that is a site's already.
+        ConfigError: a name, direction, address or corpus is invalid, or the folder already belongs to a site.
     """
     file = directory / FILE
     if file.exists():
@@ -41,7 +41,7 @@ def init_site(
     # Everything is checked before anything is written.
     who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
     check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])
-    # A path inside the site's folder is written relative to it, so that the folder can be moved; another one absolute.
+    # A path inside the site's folder is written relative to it, so that the folder can be moved; other paths are absolute.
     folder = directory.resolve()
     paths = {key: Path(value).resolve() for key, value in corpus.items() if key in PATHS}
     inside = {key: path.relative_to(folder) for key, path in paths.items() if path.is_relative_to(folder)}

@@ -1,9 +1,9 @@
-"""A site's worker: a process with all libraries loaded, which forks for each message, so that no message waits for imports.
+"""A site's worker: a process that has all libraries loaded and forks for each message, so that no message waits for imports.
 
-Flower starts a program for each message. Here that program is `worker_call.py`, which takes milliseconds: it hands its arguments,
-environment and open files to the worker, whose fork then runs the gate as the program itself would. A message has a process of its own
-as before, which ends with it and gives memory and GPU back. The worker itself never holds anything of a bundle, of a model or of a
-site's text: it imports installed libraries alone, and it learns which from the messages' processes.
+Flower starts a program for each message. Here that program is `worker_call.py`, which takes milliseconds: it passes its arguments,
+environment and open files to the worker, whose fork then runs the gate as the program itself would. Each message still has a process of
+its own, which ends with the message and releases memory and GPU. The worker itself never holds any part of a bundle, a model or a
+site's text: it imports only installed libraries, and learns from the messages' processes which ones.
 """
 
 import contextlib
@@ -27,19 +27,19 @@ from typing import Any
 from fedlingua.desk.deployment.service import Service
 
 SOCKET = "FEDLINGUA_WORKER"
-"""Environment variable: the worker's socket. It lies in a folder that only its user can enter."""
+"""Environment variable: path of the worker's socket, in a folder that only its user can enter."""
 FIRST = ("flwr.supernode.cli.flwr_clientapp", "flwr.clientapp", "torch", "transformers", "safetensors.numpy", "sacrebleu")
-"""What is imported before the first message; what else messages need is imported after the message that needed it."""
+"""Modules imported before the first message; others are imported after the first message that needed them."""
 OURS = ("fedlingua", "clients", "strategies")
-"""Packages that a bundle brings itself."""
+"""Packages that a bundle contains."""
 LONGEST = 1 << 20
-"""Bytes of a call: arguments and environment."""
+"""Most bytes of a call: arguments and environment."""
 LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a message's program was started with; files: its standard input, output and error."""
+    """The arguments and environment that a message's program was started with. files: its standard input, output and error."""
 
     arguments: list[str]
     environment: Mapping[str, str]
@@ -48,7 +48,7 @@ class Call:
 
     @classmethod
     def receive(cls, connection: socket.socket) -> "Call":
-        """Read a call: its length in four bytes with the three files, then JSON; raise ValueError if it is none or cut off."""
+        """Read a call: its length in four bytes with the three files, then JSON; raise ValueError if it is invalid or cut off."""
         head, files, _, _ = socket.recv_fds(connection, 4, 3)
         length = int.from_bytes(head, "big")
         try:
@@ -62,7 +62,7 @@ class Call:
             raise ValueError("no call") from error
 
     def take_over(self) -> None:
-        """Make this process what the program would have been."""
+        """Give this process the arguments, environment and files of the program."""
         for number, file in enumerate(self.files):
             os.dup2(file, number)
         _close(self.files)
@@ -73,23 +73,23 @@ class Call:
 
 
 def serve(path: Path, parent: int) -> None:
-    """Answer calls on a socket until the parent process ends or SIGTERM comes; every call is carried out by a fork.
+    """Answer calls on a socket until the parent process ends or SIGTERM arrives; a fork carries out each call.
 
-    path: Of the socket, in a folder of its own. parent: The process that `fedlingua site start` runs in.
+    path: Path of the socket, in a folder of its own. parent: The process of `fedlingua site start`.
 
-    A caller that is gone has its fork ended. Linux alone: a fork's end is seen through a pidfd.
+    If a caller is gone, its fork is ended. Works on Linux only, since a pidfd reports a fork's end.
     """
     import_all(FIRST)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     forks: dict[int, Fork] = {}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, selectors.DefaultSelector() as selector:
-        path.unlink(missing_ok=True)  # of a worker that was killed
+        path.unlink(missing_ok=True)  # left by a worker that was killed
         listener.bind(str(path))
         listener.listen(64)
         selector.register(listener, selectors.EVENT_READ)
         try:
             while os.getppid() == parent:
-                # One at a time: what is done for one may close another's file, whose number the next call then gets.
+                # One at a time, because handling one may close another's file, whose number the next call then gets.
                 for key, _ in selector.select(LOOK_S)[:1]:
                     if key.fileobj is listener:
                         connection, _ = listener.accept()
@@ -107,7 +107,7 @@ def serve(path: Path, parent: int) -> None:
                         fork.finish()
                     else:
                         fork.stop()
-            shutil.rmtree(path.parent, ignore_errors=True)  # which a parent that was killed has left
+            shutil.rmtree(path.parent, ignore_errors=True)  # a parent that was killed leaves it
         finally:
             for fork in forks.values():
                 fork.stop()
@@ -115,8 +115,8 @@ def serve(path: Path, parent: int) -> None:
 
 @dataclass(frozen=True)
 class Fork:
-    """The process of one message. ended: a file that can be read once it has; caller: the connection to what Flower started, which can be
-    read once that is gone; imported: where the process says what it had to import."""
+    """The process of one message. ended: a file that becomes readable once the process has ended. caller: connection to the program that
+    Flower started, readable once that is gone. imported: a file in which the process lists the modules that it had to import."""
 
     process: int
     ended: int
@@ -124,7 +124,7 @@ class Fork:
     imported: Path
 
     def finish(self) -> None:
-        """Tell the caller how it ended, and import what the next message will need, too."""
+        """Send the exit status to the caller, and import the modules that the next message will need as well."""
         _, status = os.waitpid(self.process, 0)
         with contextlib.suppress(OSError):  # the caller may be gone
             os.write(self.caller, bytes([os.waitstatus_to_exitcode(status) % 256]))
@@ -134,13 +134,13 @@ class Fork:
         self.imported.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """End it, since nobody waits for it any more."""
+        """End the process, since nobody waits for it any more."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process, signal.SIGTERM)
 
 
 def _forked(connection: socket.socket, folder: Path, files: Iterable[int]) -> Fork | None:
-    """Begin to carry out a call; None where there was none to be read. files: the worker's own, which the fork closes."""
+    """Start to carry out a call; return None if none could be read. files: the worker's own, which the fork closes."""
     connection.settimeout(LOOK_S)
     try:
         call = Call.receive(connection)
@@ -167,7 +167,7 @@ def _forked(connection: socket.socket, folder: Path, files: Iterable[int]) -> Fo
 
 
 def _carried_out(call: Call) -> int:
-    """Run the gate as a program would, and give its exit status."""
+    """Run the gate as a program would, and return its exit status."""
     from fedlingua.desk.deployment import gate
 
     try:
@@ -188,35 +188,35 @@ def _close(files: Iterable[int]) -> None:
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import modules; one that cannot be is left to the message that asks for it."""
+    """Import modules; a module that cannot be imported is left to the message that needs it."""
     for name in names:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
 
 
 def installed_modules() -> Iterator[str]:
-    """Modules of this process that came from installed packages or Python's library: nothing of a bundle."""
+    """Yield this process's modules from installed packages or Python's library, and none from a bundle."""
     homes = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         origin = getattr(spec, "origin", None)
-        # A module that goes by another name than its own cannot be imported by it.
+        # A module registered under another name than its own cannot be imported under that name.
         if spec and origin and spec.name == name and origin.startswith(homes) and name.partition(".")[0] not in OURS:
             yield name
 
 
 def command() -> list[str]:
-    """Give the command line of a worker, without its parent's number."""
+    """Return the command line of a worker, without its parent's process id."""
     return [sys.executable, "-m", "fedlingua.desk.deployment.worker"]
 
 
 @contextmanager
 def worker_of(environment: Mapping[str, str], home: Path) -> Iterator[Service | None]:
-    """Run a site's worker, which has its socket in its environment; None where the system cannot tell a fork's end (no Linux)."""
+    """Run a site's worker, whose environment names its socket; None if the system cannot report a fork's end (not Linux)."""
     if not hasattr(os, "pidfd_open"):
         yield None
         return
-    # Its path is short, as a socket's has to be, and only its user can enter it.
+    # The path is short, as a socket's must be, and only its user can enter the folder.
     with tempfile.TemporaryDirectory(prefix="fedlingua-") as folder:
         own = {**environment, SOCKET: f"{folder}/worker"}
         with Service("the worker", [*command(), str(os.getpid())], own, home) as worker:

@@ -1,7 +1,7 @@
-"""What Flower starts for each message at a site: it passes the call on to the site's worker, and ends as that one's fork does.
+"""The program that Flower starts for each message at a site: it passes the call to the site's worker, and ends as the worker's fork does.
 
-It is a script that imports almost nothing: `python -I -S worker_call.py SOCKET PROGRAM... -- ARGUMENTS...`. Where no worker answers,
-PROGRAM is run in its place.
+It is a script that imports almost nothing: `python -I -S worker_call.py SOCKET PROGRAM... -- ARGUMENTS...`. If no worker answers, it
+runs PROGRAM instead.
 """
 
 import json
@@ -10,11 +10,11 @@ import socket
 import sys
 
 START_S = 60.0
-"""For a worker that has too much to do to take a call."""
+"""Time for a busy worker to accept a call."""
 
 
 def main() -> None:
-    """Pass the call on and wait."""
+    """Pass the call to the worker and wait for its end."""
     end = sys.argv.index("--")
     path, program, arguments = sys.argv[1], sys.argv[2:end], sys.argv[end + 1 :]
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

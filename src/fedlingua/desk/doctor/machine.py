@@ -46,7 +46,7 @@ def check_memory() -> str:
 
 
 def check_bytecode(libraries: Sequence[str] = ("torch", "transformers", "ray", "flwr")) -> str:
-    """Check whether the libraries' modules are compiled. Where they are not, and may not be, every process compiles them for itself."""
+    """Check whether the libraries' modules are compiled. If they are not and cannot be written, every process compiles them for itself."""
     specs = filter(None, map(importlib.util.find_spec, libraries))
     new = {spec.name: Path(spec.cached) for spec in specs if spec.cached and not Path(spec.cached).is_file()}
     if not new:
@@ -60,7 +60,7 @@ def check_bytecode(libraries: Sequence[str] = ("torch", "transformers", "ray", "
 
 
 def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
-    """Check the free shared memory, where Ray keeps what its actors share."""
+    """Check the free shared memory, where Ray stores objects that its actors share."""
     if not place.is_dir():
         return Remark(f"there is no {place}: Ray keeps shared objects on disk, which is slower")
     free = shutil.disk_usage(place).free
@@ -69,7 +69,7 @@ def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
 
 
 def check_disk(place: Path) -> str:
-    """Check that a folder, or the one that it will be made in, is writable, and that enough is free there."""
+    """Check that a folder, or the one in which it will be made, is writable and has enough free space."""
     folder = next(each for each in (place, *place.parents) if each.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise DeploymentError(f"{folder} cannot be written to; choose another folder, or change its permissions")
@@ -92,7 +92,7 @@ def places() -> dict[str, Path]:
 
 
 def check_loopback() -> str:
-    """Check that a port can be opened, as a simulation's own server takes any free one; raise DeploymentError if none can."""
+    """Check that a port can be opened, since a simulation's server takes any free one; raise DeploymentError if none can."""
     try:
         free_port()
     except OSError as error:
@@ -139,7 +139,7 @@ def torch_devices() -> list[str]:
 
 
 def check_gpu() -> str:
-    """Report which GPUs device = "cuda" would use; having none is no error, a torch that cannot ask for them is."""
+    """Report which GPUs device = "cuda" would use. To have none is no error; a torch that cannot list them is."""
     version, platform = torch_build()
     driver = next((each for each in DRIVERS if Path(each).exists()), "")
     text = f"torch {version} is built for {platform or 'CPUs alone'}"

@@ -1,7 +1,7 @@
 """Compare installed packages with the ranges of pyproject.toml and the versions in constraints.txt.
 
-packaging reads and compares requirements, importlib.metadata finds versions. `pip check` does less: it compares packages with
-what each of them required when it was installed, and knows neither the checkout's files, nor its pins, nor an extra's use.
+packaging reads and compares requirements, importlib.metadata finds versions. `pip check` does less: it compares packages with the
+requirements of those that were installed, and knows neither the checkout's files, nor its pins, nor the purpose of an extra.
 """
 
 import sys
@@ -101,7 +101,7 @@ def check_pins(wanted: Wanted) -> str:
 
 
 def check_held_back(app: Path) -> str:
-    """Check for packages older than a known advisory asks, by pyproject.toml's table, and say what holds them back."""
+    """Check for packages older than a known advisory requires, by pyproject.toml's table, and say what holds them back."""
     file = app / "pyproject.toml"
     held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
     known = [(name, _installed(name), about["wanted"], about["why"]) for name, about in held.items()]
@@ -120,7 +120,7 @@ def check_extra(wanted: Wanted, extra: str) -> str:
 
 
 def unmet(wanted: Requirement) -> Iterator[str]:
-    """Yield what of a requirement, its own extras included, is missing or out of range."""
+    """Yield the parts of a requirement, its own extras included, that are missing or out of range."""
     if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
         return
     version = _installed(wanted.name)

@@ -18,7 +18,7 @@ Facts = Mapping[str, Any]
 def model_card(facts: Facts) -> str:
     """Return the card as Markdown with YAML front matter.
 
-    `ModelCard.from_template` could fill the template, too, but leaves a misspelt name empty without an error.
+    `ModelCard.from_template` could also fill the template, but leaves a misspelt name empty without an error.
     """
     direction = parse_written(facts["direction"])
     translates, name, form = facts["task"] == "translation", facts["backbone"]["name"], facts["form"]

@@ -29,7 +29,7 @@ from fedlingua.settings.config import Settings
 OF_ANY_TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 PROBE = "1, 2 (a) b: c."
 TASKS = {"translation": "SEQ_2_SEQ_LM", "causal": "CAUSAL_LM"}
-"""Task -> peft's name of it; peft neither has nor needs one for masked-language modelling."""
+"""Task -> peft's name for it; peft neither has nor needs a name for masked-language modelling."""
 HINTS = {"mbart": {"normalize_before": True, "normalize_embedding": True, "tokenizer_class": "MBart50Tokenizer"}}
 """Model type -> keys of config.json that the converter needs and transformers 5 does not write: where the layer norms are, and
 that a target begins with </s> and its language (mBART-50), not with the language alone (mBART-25)."""
@@ -77,7 +77,7 @@ def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, ten
     file = directory / "adapter_config.json"
     written = json.loads(file.read_text(encoding="utf-8"))
     for key in ("target_modules", "feedforward_modules"):
-        if isinstance(written.get(key), list):  # peft holds a set, which it writes in varying order
+        if isinstance(written.get(key), list):  # peft holds a set, whose order varies when written
             written[key] = sorted(written[key])
     replace_text(file, json_text(written))
     named = {peft_name(name): array for name, array in tensors.items()}
@@ -99,7 +99,7 @@ def _for_peft(settings: Settings, trainable: Trainable, tensors: Tensors) -> tup
     ends = [end.strip() for end in settings.lora_targets.split(",")]
     config = LoraConfig(
         r=settings.lora_rank,
-        lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]  # peft says int and divides by it all the same
+        lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]  # peft declares int, but only divides by it
         target_modules=peft_targets(trainable.model, lora_modules(tensors), ends),
     )
     return config, tensors if settings.trained_set == "lora" else as_lora(trainable.model)
@@ -138,7 +138,7 @@ def write_ctranslate2(directory: Path, trained: TrainedModel, trainable: Trainab
 
 
 def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -> None:
-    """Write the backbone's tokenizer, unchanged but for the direction, which becomes its default.
+    """Write the backbone's tokenizer, unchanged except that the direction becomes its default.
 
     Raises:
         BackboneError: loaded by transformers alone, it does not give the same ids.

@@ -101,7 +101,7 @@ def _together(folder: RunFolder, host: str | None) -> dict[str, int] | None:
 
 
 def _signatures(settings: Settings) -> Facts | None:
-    """Return what sites disclosed of their text for clustering, before the first round; None if nothing."""
+    """Return what the sites' signatures disclosed for clustering, before the first round; None if they sent none."""
     if settings.how.clustering != "gradients":
         return None
     if settings.signature_form != "private":

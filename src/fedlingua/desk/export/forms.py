@@ -30,7 +30,7 @@ FORMS = {
     "transformers": Form((*_OF_PEFT, "full", "controllers")),
     "ctranslate2": Form((*_OF_PEFT, "full", "controllers"), ("translation",)),
 }
-"""`--form` -> what it can hold."""
+"""`--form` -> the form."""
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 DEFAULTS = {"adapters": "adapter", **dict.fromkeys(_OF_PEFT, "peft"), "full": "transformers", "controllers": "transformers"}
 """Tensor set -> its default form."""
@@ -98,7 +98,7 @@ def _others(settings: Settings) -> str:
 
 
 def check_place(to: Path, force: bool) -> Path:
-    """Return the absolute path of the folder to export to; refuse a file, what must not be replaced or cannot be written."""
+    """Return the absolute path of the folder to export to; refuse a file, and a folder that must not be replaced or cannot be written."""
     final = Path(os.path.abspath(to.expanduser()))
     if final.is_symlink() or final.is_file():
         raise ConfigError(f"--to {to}: there is a file or a link of this name; give a new folder")

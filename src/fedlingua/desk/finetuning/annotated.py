@@ -1,4 +1,4 @@
-"""Annotated text that comes divided: which file or folder is train, dev or test, and how a mistake in it is told."""
+"""Annotated text with given splits: which file or folder is train, dev or test, and how messages quote labels."""
 
 import re
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.split import SPLITS, Split
 
 NAMES: dict[Split, tuple[str, ...]] = {"train": ("train",), "dev": ("devel", "dev", "valid", "validation"), "test": ("test",)}
-"""How corpora call their splits."""
+"""Names that corpora give to their splits."""
 
 _LABEL = re.compile(r"[\w.:+/-]{1,40}")
 
 
 def split_paths(folder: Path, endings: Sequence[str]) -> dict[Split, Path]:
-    """Find the one path of each split, a split's name with one of the endings ("" for a folder); CorpusError where it is not there."""
+    """Find each split's path, its name with one of the endings ("" for a folder); raise CorpusError unless there is exactly one."""
     if not folder.is_dir():
         raise CorpusError(f"{folder}: there is no such folder; give the one that holds train, devel and test")
     paths: dict[Split, Path] = {}
@@ -29,5 +29,5 @@ def split_paths(folder: Path, endings: Sequence[str]) -> dict[Split, Path]:
 
 
 def shown(label: str) -> str:
-    """A label as a message may quote it; what does not look like one could be text, which no message quotes."""
+    """Return a label as a message may quote it. What does not look like a label could be text, which no message quotes."""
     return repr(label) if _LABEL.fullmatch(label) else f"something of {len(label)} characters that does not look like a label"

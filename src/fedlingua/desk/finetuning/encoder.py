@@ -1,4 +1,4 @@
-"""An encoder with a head for tags or labels: a directory in transformers' layout, of BERT, RoBERTa, XLM-R or their like."""
+"""An encoder with a head for tags or labels: a directory in transformers' layout with a BERT, RoBERTa, XLM-R or similar model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ from fedlingua.settings.config import Settings
 
 HEADS = {"ner": AutoModelForTokenClassification, "pairs": AutoModelForSequenceClassification}
 OF_THE_HEAD = ("classifier", "pooler", "score")
-"""Names in a checkpoint's parameters that a head may have to draw anew; a masked-language encoder comes without a pooler."""
+"""Prefixes of parameters that may be drawn at random with the head; a masked-language encoder has no pooler."""
 LONGEST = 256
-"""Subwords of a window where nothing else is asked for."""
+"""Default length of a window in subwords."""
 
 
 @dataclass
 class Encoder:
-    """A model with its head, which trains whole, and its tokenizer. fingerprint: sha256 over names and bytes of its files.
+    """A model with its head, all of which trains, and its tokenizer. fingerprint: sha256 over names and bytes of its files.
 
-    adapters: settings of those that it has, which transformers knows nothing of; None: a plain model.
+    adapters: settings of the model's adapters, which transformers does not know; None: a plain model.
     """
 
     name: str
@@ -47,23 +47,23 @@ class Encoder:
 
     @property
     def budget(self) -> int:
-        """Subwords between the two special ones of a sequence."""
+        """Most subwords between the two special tokens of a sequence."""
         return self.max_tokens - 2
 
     @property
     def rows(self) -> int:
-        """Pieces that the model has embeddings for; may be more than the tokenizer has."""
+        """Number of pieces that the model has embeddings for, maybe more than the tokenizer has."""
         return len(cast(Tensor, self.model.get_input_embeddings().weight))
 
     def sequence(self, pieces: Sequence[int]) -> list[int]:
-        """Ids with the special ones at both ends."""
+        """Return the ids with the special tokens at both ends."""
         return [self.tokenizer.cls_token_id, *pieces, self.tokenizer.sep_token_id]
 
     def subwords(self, words: Sequence[str]) -> list[list[int]]:
-        """Ids of each word, tokenized separately: at least one for every word."""
+        """Return the ids of each word, tokenized separately: at least one for every word."""
         if not words:
             return []
-        # Text that spells a special token is text: "[SEP]" in a note ends nothing.
+        # Text that spells a special token, such as "[SEP]" in a note, is still text.
         encoded: Any = self.tokenizer(list(words), add_special_tokens=False, split_special_tokens=True, verbose=False)
         return [ids or [self.tokenizer.unk_token_id] for ids in encoded["input_ids"]]
 
@@ -73,14 +73,14 @@ def load_encoder(
 ) -> Encoder:
     """Load an encoder and put a head for `labels` on it, drawn by `seed`.
 
-    max_tokens: subwords of a sequence with the special ones; None takes what the encoder can, up to 256. name: what it is called; "" takes
-    the directory's.
+        max_tokens: subwords of a sequence, special tokens included; None: the encoder's limit, up to 256. name: the encoder's name; "": the
+    directory's.
 
-    No code that comes with a model is run: weights are read from safetensors alone.
+    No code that comes with a model is run, and weights are read only from safetensors files.
 
     Raises:
-        BackboneError: no encoder there, none that is safe to load, or one whose weights are not all there.
-        ConfigError: more tokens than it has positions for.
+        BackboneError: there is no encoder, it is not safe to load, or some of its weights are missing.
+        ConfigError: it has fewer positions than `max_tokens`.
     """
     if not directory.is_dir():
         raise BackboneError(f"--encoder {directory}: there is no such directory; give one with config.json and model.safetensors")
@@ -88,11 +88,11 @@ def load_encoder(
         raise BackboneError("--device cuda, but torch sees no GPU here; give --device cpu, or install torch's CUDA build")
     logging.disable_progress_bar()
     before, name = logging.get_verbosity(), name or directory.resolve().name
-    logging.set_verbosity_error()  # else it warns that the head is new, which it is meant to be
-    torch.manual_seed(seed)  # of the head, and of a pooler that is not there
+    logging.set_verbosity_error()  # otherwise it warns that the head is new, which is intended
+    torch.manual_seed(seed)  # for the head, and for a missing pooler
     try:
         directory = as_safetensors(directory)
-        # Words come one by one: byte-level tokenizers have to see the space before them, as they did in pre-training.
+        # Words are tokenized one by one: byte-level tokenizers need the space before each, as in pre-training.
         tokenizer = AutoTokenizer.from_pretrained(directory, add_prefix_space=True, trust_remote_code=False)
         numbered = dict(enumerate(labels))
         model, info = HEADS[task].from_pretrained(
@@ -116,7 +116,7 @@ def load_encoder(
     files = [file for file in sorted(directory.iterdir()) if file.suffix in KEPT | {".safetensors"}]
     files += [file for file in (directory / ADAPTER,) if file.is_file()]
     adapters = attached(model, directory)
-    model.requires_grad_(True)  # what is attached freezes the rest
+    model.requires_grad_(True)  # attaching adapters freezes the rest
     encoder = Encoder(name, files_hash(files), model.to(device), tokenizer, _length(model, max_tokens), adapters)
     if len(tokenizer) > encoder.rows:
         raise BackboneError(
@@ -126,7 +126,7 @@ def load_encoder(
 
 
 def _check_whole(directory: Path, missing: set[str]) -> None:
-    """Refuse weights that would be drawn at random although they are not the head's: a checkpoint of something else."""
+    """Refuse a checkpoint of another kind of model: one that lacks weights other than those of the head, which would be drawn at random."""
     lacking = sorted(key for key in missing if not any(part in key for part in OF_THE_HEAD))
     if lacking:
         raise BackboneError(
@@ -136,7 +136,7 @@ def _check_whole(directory: Path, missing: set[str]) -> None:
 
 
 def _length(model: PreTrainedModel, asked: int | None) -> int:
-    """Tokens of a sequence, held to the encoder's positions: RoBERTa's begin after the padding's."""
+    """Return the tokens of a sequence, limited by the encoder's positions; RoBERTa's positions begin after the padding's."""
     positions = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
     longest = int(getattr(model.config, "max_position_embeddings", LONGEST))
     if positions is not None and positions.padding_idx is not None:

@@ -1,8 +1,8 @@
-"""The encoder that a run has pre-trained, as a directory in transformers' layout: what fine-tuning begins with.
+"""The encoder that a run has pre-trained, as a directory in transformers' layout, from which fine-tuning starts.
 
-Where the whole model trained its weights are the run's. Of adapters and low-rank additions the backbone's weights stay as they are, and
-`adapter/` beside them holds what was trained, which `attached` puts in again under whatever head the encoder has; transformers alone
-does not.
+If the whole model trained, the weights are the run's. With adapters and low-rank additions the backbone's weights are unchanged, and
+`adapter/` beside them holds the trained tensors. `attached` adds these to the encoder again, under any head; transformers alone does
+not.
 """
 
 import shutil
@@ -35,7 +35,7 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     if (directory / "config.json").is_file():
         return directory
     tensors, about = delivered(left)
-    # In fp32, wherever and in whatever the run computed.
+    # In fp32, whatever the run's device and precision.
     trainable = same_backbone(replace(settings, device="cpu", precision="fp32"), about["backbone_fingerprint"])
     replace_folder(directory, lambda aside: _write(aside, trainable, tensors, settings))
     return directory
@@ -56,15 +56,15 @@ def _write(directory: Path, trainable: Trainable, tensors: Tensors, settings: Se
 def _write_adapter(directory: Path, tensors: Tensors, settings: Settings) -> None:
     (directory / ADAPTER).parent.mkdir()
     save_file(dict(tensors), directory / ADAPTER)
-    portable = replace(settings, data_dir="", run_dir="", federation="")  # no path of where the run was
+    portable = replace(settings, data_dir="", run_dir="", federation="")  # no path of the machine that ran it
     replace_text((directory / ADAPTER).with_name(_SETTINGS), json_text(portable.flat()))
 
 
 def attached(model: PreTrainedModel, directory: Path) -> Settings | None:
-    """Put what `encoder_directory` left beside the backbone's weights into a model of these weights, whatever its head.
+    """Add the tensors that `encoder_directory` stored beside the backbone's weights to a model of these weights, whatever its head.
 
-    Low-rank additions become part of the weights, so that the model is a plain one again. Returns the settings of what stays attached:
-    adapters, which no weights of the backbone could say; None where the model is plain.
+    Low-rank additions are merged into the weights, so that the model is a plain one again. Return the settings of the adapters, which stay
+    attached because the backbone's weights cannot express them; None if the model is plain.
     """
     file = directory / ADAPTER
     if not file.is_file():
@@ -79,7 +79,7 @@ def attached(model: PreTrainedModel, directory: Path) -> Settings | None:
 
 
 def save_with_adapters(model: PreTrainedModel, settings: Settings, directory: Path) -> None:
-    """Write a model with adapters as `encoder_directory` leaves one: weights without them, and `adapter/` beside, for `attached`."""
+    """Write a model with adapters as `encoder_directory` does: weights without them, and `adapter/` beside, for `attached`."""
     plain = {name: tensor for name, tensor in model.state_dict().items() if not is_adapter(name)}
     model.save_pretrained(directory, state_dict=plain)
     chosen = tensor_set(model, settings.trained_set, settings.adapter_layers)

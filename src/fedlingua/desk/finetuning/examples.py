@@ -1,9 +1,9 @@
-"""Annotated texts as examples, and an encoder's answers as tags again.
+"""Turn annotated texts into examples, and an encoder's predictions back into tags.
 
-Of a tagged sentence a word's tag is asked for at its first subword. In a marked text every mention stands between two tokens of its own,
-[E1] head [/E1] and [E2] tail [/E2]. The four are added to the tokenizer as special tokens, so each is one id that nothing else is split
-into; their embeddings are drawn anew and learned. They go in between the ids of the text's stretches, so that no text, whatever stands
-in it, is searched for them.
+In a tagged sentence, a word's tag is predicted at its first subword. In a marked text, every mention is between two marker tokens,
+[E1] head [/E1] and [E2] tail [/E2]. The four markers are added to the tokenizer as special tokens, so each is one id that no text is
+split into; their embeddings are drawn at random and learned. The markers are inserted between the ids of the text's stretches, so the
+text itself is never searched for them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +21,11 @@ MARKERS = ("[E1]", "[/E1]", "[E2]", "[/E2]")
 
 
 def tagging_examples(sentences: Iterable[Tagged], tags: Sequence[str], encoder: Encoder) -> list[Example]:
-    """Sentences as ids with labels, numbers in `tags`; long ones are cut between words, so every word is predicted once."""
+    """Return sentences as ids with labels, indices into `tags`; long ones are cut between words, so every word is predicted once."""
     numbers = {tag: number for number, tag in enumerate(tags)}
     examples = []
     for sentence in sentences:
-        # A word too long for a whole window keeps what fits.
+        # A word longer than a whole window is cut to fit.
         words = [ids[: encoder.budget] for ids in encoder.subwords(sentence.tokens)]
         for first, end in _windows([len(ids) for ids in words], encoder.budget):
             labels = [IGNORED]
@@ -37,7 +37,7 @@ def tagging_examples(sentences: Iterable[Tagged], tags: Sequence[str], encoder: 
 
 
 def predicted_tags(sentences: Iterable[Tagged], answers: Iterable[Sequence[int]], tags: Sequence[str]) -> list[list[str]]:
-    """Predicted tags at the labelled places of each example, in order, as one list for each sentence."""
+    """Return the predicted tags at the labelled places of each example, in order, as one list for each sentence."""
     answered = iter(tags[number] for answer in answers for number in answer)
     tags_of = [[next(answered) for _ in sentence.tokens] for sentence in sentences]
     assert next(answered, None) is None, "more answers than words"
@@ -45,7 +45,7 @@ def predicted_tags(sentences: Iterable[Tagged], answers: Iterable[Sequence[int]]
 
 
 def _windows(lengths: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
-    """(first, end) of words that fill a window each, as full as they come."""
+    """Yield (first, end) of the words in each window; every window takes as many words as fit."""
     first, used = 0, 0
     for number, length in enumerate(lengths):
         if used + length > budget:
@@ -56,15 +56,15 @@ def _windows(lengths: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
 
 
 def add_markers(encoder: Encoder, seed: int) -> None:
-    """Give tokenizer and model the four tokens; `seed` decides their first embeddings."""
+    """Add the four tokens to tokenizer and model; `seed` decides their initial embeddings."""
     encoder.tokenizer.add_tokens(list(MARKERS), special_tokens=True)
     torch.manual_seed(seed)
-    # Drawn as any embedding is: around the mean of the others would take a covariance over the whole vocabulary.
+    # Drawn like any embedding: drawing around the mean of the others would need a covariance over the whole vocabulary.
     encoder.model.resize_token_embeddings(max(encoder.rows, len(encoder.tokenizer)), mean_resizing=False)
 
 
 def pair_examples(texts: Iterable[Marked], labels: Sequence[str], encoder: Encoder) -> tuple[list[Example], int]:
-    """(texts as ids with the label's number in `labels`, how many were too long and lost words, those farthest from the mentions)."""
+    """Return the texts as ids with their labels' indices, and how many were too long and lost the words farthest from the mentions."""
     numbers = {label: number for number, label in enumerate(labels)}
     examples, shortened = [], 0
     for marked in texts:
@@ -76,7 +76,7 @@ def pair_examples(texts: Iterable[Marked], labels: Sequence[str], encoder: Encod
 
 
 def _stretches(marked: Marked, encoder: Encoder) -> list[list[int]]:
-    """The text before, between and after the mentions, and these: three stretches, or five."""
+    """Return the ids of the mentions and of the text before, between and after them: three stretches, or five."""
     ids: Any = encoder.tokenizer.convert_tokens_to_ids(list(MARKERS))
     mentions = [(marked.head, ids[:2]), *([(marked.tail, ids[2:])] if marked.tail else [])]
     stretches, done = [], 0
@@ -92,7 +92,7 @@ def _ids(text: str, encoder: Encoder) -> list[int]:
 
 
 def _fit(stretches: Sequence[list[int]], budget: int) -> list[int]:
-    """All ids, cut to the budget: outer words go first, evenly on both sides, then those between, then mentions' own."""
+    """Return all ids, cut to the budget: first outer words, evenly on both sides, then words between mentions, then the mentions' own."""
     before, *inner, after = stretches
     room = budget - sum(map(len, inner))
     if room < 0:
@@ -105,7 +105,7 @@ def _fit(stretches: Sequence[list[int]], budget: int) -> list[int]:
 
 
 def _squeeze(inner: Sequence[list[int]], budget: int) -> list[list[int]]:
-    """Mentions with what is between them, cut to the budget: of the words between the middle goes, of a mention the end."""
+    """Cut mentions and the words between them to the budget: the words between lose their middle, a mention its end."""
     if len(inner) == 1:
         return [_mention(inner[0], budget)]
     head, between, tail = inner

@@ -1,8 +1,8 @@
-"""Tagged notes from the layout of i2b2-2009 (docs/files.md), the medication challenge, whose data is given out to applicants only.
+"""Reader of tagged notes in the layout of i2b2-2009 (docs/files.md), the medication challenge, whose data only applicants receive.
 
-A note is one tagged sequence, for entities run over ends of lines; it is cut by length where it is encoded. What IOB cannot say:
-a broken entity becomes one for each piece, and of entities that overlap the first stays; both are counted. The same entity named
-again, by another medication, is one. Written to the layout's description: this reader has not seen the challenge's own files.
+A note is one tagged sequence, since entities cross line ends; it is cut by length when it is encoded. IOB cannot express two cases: a
+discontinuous entity becomes one entity for each piece, and of overlapping entities the first is kept; both are counted. An entity that
+several medications name counts once. The reader follows the layout's description and has not been tried on the challenge's own files.
 """
 
 import re
@@ -27,7 +27,7 @@ _PIECE = re.compile(r"(\d+):(\d+) (\d+):(\d+)")
 
 
 class Span(NamedTuple):
-    """Tokens of a note, the last one included, counted from 0 over the whole note."""
+    """A span of a note's tokens, the last one included, counted from 0 over the whole note."""
 
     first: int
     last: int
@@ -38,8 +38,8 @@ def read_i2b2(folder: Path) -> TaggedCorpus:
     """Read the notes of train, devel (or dev, valid, validation) and test with their entries, in order of their names.
 
     Raises:
-        CorpusError: a split or a note's entries missing, a line that is no entry, an offset that the note has not, quoted text that
-            is mostly not where the offsets point, a type that only devel or test has; with file and line.
+        CorpusError: a split or a note's entries are missing, a line is no entry, an offset is outside the note, quoted text is mostly
+            not where the offsets point, or only devel or test has a type; names file and line.
     """
     splits: dict[Split, list[Tagged]] = {}
     notes: dict[Split, dict[str, int]] = {}
@@ -73,7 +73,7 @@ def _entries_file(note: Path) -> Path:
 
 
 def _note(file: Path, entries: Path, counts: Counter[str]) -> Tagged:
-    """One note as one sequence; what is left out of it is added to the counts."""
+    """Return a note as one sequence; what IOB cannot express is added to the counts."""
     lines = [line.split() for line in read_lines(file)]
     tokens = [token for line in lines for token in line]
     if not tokens:
@@ -92,9 +92,9 @@ def _note(file: Path, entries: Path, counts: Counter[str]) -> Tagged:
 
 
 def _spans(entries: Path, note: Path, lines: list[list[str]], tokens: list[str], counts: Counter[str]) -> Iterator[Span]:
-    """Every piece of every field, in the order of the entries. tokens: of all lines."""
+    """Yield every piece of every field, in the order of the entries. tokens: those of all lines."""
     starts = list(accumulate(map(len, lines), initial=0))
-    # A note without a medication has an empty file, which read_lines refuses.
+    # A note without a medication has an empty file, which read_lines refuses by default.
     for number, entry in enumerate(read_lines(entries) if entries.stat().st_size else (), start=1):
         where = f"{entries}, line {number}"
         for part in entry.split("||") if entry.strip() else ():
@@ -122,7 +122,7 @@ def _spans(entries: Path, note: Path, lines: list[list[str]], tokens: list[str],
 
 
 def _span(piece: tuple[int, ...], kind: str, starts: list[int], where: str, note: Path) -> Span:
-    """Tokens from line:token to line:token. starts: of every line, and the note's end."""
+    """Return the tokens from line:token to line:token. starts: first token of every line, and the note's end."""
     places = []
     for line, token in (piece[:2], piece[2:]):
         if not 1 <= line < len(starts):

@@ -1,4 +1,4 @@
-"""Tagged sentences from IOB files (docs/files.md): a token and its tag a line, a blank line between sentences."""
+"""Reader of tagged sentences in IOB files (docs/files.md): a token and its tag a line, a blank line between sentences."""
 
 import re
 from collections import Counter
@@ -14,10 +14,10 @@ from fedlingua.desk.finetuning.annotated import shown, split_paths
 
 OUTSIDE = "O"
 ONLY_TYPE = "entity"
-"""Type of the entities of a corpus whose tags are plain B and I."""
+"""Entity type in a corpus whose tags are plain B and I."""
 
 NOT_SHOWN = "a type of {} characters (not shown, since it may be text)"
-"""Of a tag that may stand in the wrong column: I-131 and B-12 are tokens as well."""
+"""Explains a tag that may be in the wrong column: I-131 and B-12 can be tokens."""
 
 _TAG = re.compile(r"([BI])(?:-(\S+))?")
 _OTHER_SCHEME = re.compile(r"[ELSUM](-\S+)?")
@@ -36,20 +36,20 @@ class TaggedCorpus:
 
     splits: dict[Split, list[Tagged]]
     notes: dict[Split, dict[str, int]] = field(default_factory=dict)
-    """what a layout could not express in IOB, counted"""
+    """counts of what IOB could not express of the layout"""
 
     @property
     def types(self) -> list[str]:
-        """Entity types of the training split: the others have no further ones."""
+        """Entity types of the training split, sorted; the other splits have no further ones."""
         return sorted(entities_by_type(self.splits["train"]))
 
     @property
     def labels(self) -> list[str]:
-        """Every tag that a token can get, O first."""
+        """Every tag that a token can have, O first."""
         return [OUTSIDE, *(f"{place}-{kind}" for kind in self.types for place in "BI")]
 
     def sizes(self) -> dict[str, dict[str, object]]:
-        """Sentences, tokens and entities by type, of each split."""
+        """Return each split's numbers of sentences, tokens and entities by type."""
         return {
             split: {
                 "sentences": len(sentences),
@@ -62,7 +62,7 @@ class TaggedCorpus:
 
 
 def entities_by_type(sentences: Sequence[Tagged]) -> dict[str, int]:
-    """How many entities of each type begin in the sentences, types sorted."""
+    """Return the number of entities of each type that begin in the sentences, types sorted."""
     begun = Counter(tag[2:] for sentence in sentences for tag in sentence.tags if tag.startswith("B-"))
     return dict(sorted(begun.items()))
 
@@ -71,8 +71,8 @@ def read_iob(folder: Path) -> TaggedCorpus:
     """Read train, devel (or dev, valid, validation) and test, each a .tsv or .tsv.gz.
 
     Raises:
-        CorpusError: a split missing, a line that is not a token and a tag, a tag that is not IOB or changes inside an entity, an entity
-            type that only devel or test has; with file and line.
+        CorpusError: a split is missing, a line is not a token and a tag, a tag is not IOB or changes inside an entity, or only devel or
+            test has an entity type; names file and line.
     """
     splits: dict[Split, list[Tagged]] = {}
     types: set[str] | None = None
@@ -88,10 +88,10 @@ def read_iob(folder: Path) -> TaggedCorpus:
 
 
 def _sentences(path: Path, known: set[str] | None) -> Iterator[Tagged]:
-    """Sentences of a file, in order. known: permitted types; None: any."""
+    """Yield the sentences of a file, in order. known: permitted types; None: any."""
     tokens: list[str] = []
     tags: list[str] = []
-    begun = set(known or ())  # types that a message may quote: those of tags before the one that is wrong
+    begun = set(known or ())  # types that a message may quote: those of tags before the wrong one
     plain: bool | None = None  # whether this file's entities have no type
     for number, line in enumerate(read_lines(path), start=1):
         where = f"{path}, line {number}"
@@ -136,7 +136,7 @@ def _columns(line: str, where: str) -> tuple[str, str]:
 
 
 def _parsed(tag: str, where: str) -> tuple[str, str]:
-    """("O", "") or ("B" or "I", type); the type is empty where the tag has none."""
+    """Return ("O", ""), or "B" or "I" with the type, which is empty if the tag has none."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     if match := _TAG.fullmatch(tag):
@@ -154,7 +154,7 @@ def _parsed(tag: str, where: str) -> tuple[str, str]:
 
 
 def _change(before: str, kind: str, begun: Container[str]) -> str:
-    """What is wrong with an I of this type after the tag `before`."""
+    """Return what is wrong with an I of this type after the tag `before`."""
     tag = f"I-{kind}" if kind in begun else f"I of {NOT_SHOWN.format(len(kind))}"
     if before == OUTSIDE:
         got = f"got {tag} where no entity is open (after O, or at a sentence's start)"

@@ -1,6 +1,6 @@
-"""Fine-tuning: one plain loop. AdamW, a linear rate with warm-up, the epoch that is best on dev.
+"""Fine-tuning in one plain loop: AdamW, a linear learning rate with warm-up, and the epoch that is best on dev.
 
-Not transformers' Trainer, whose sampler and schedule are others: figures of earlier fine-tunings would not come out again.
+transformers' Trainer has another sampler and schedule, with which earlier figures could not be reproduced.
 """
 
 import math
@@ -22,18 +22,18 @@ from fedlingua.desk.pace import Pace
 from fedlingua.training.batches import IGNORED, optimiser_steps
 
 POOL = 32
-"""Batches whose examples are sorted by length together: enough for little padding, few enough that an epoch's order stays random."""
+"""Number of batches that are sorted by length together: enough for little padding, few enough to keep an epoch's order random."""
 
 
 class Example(NamedTuple):
-    """One sequence. labels: one for each id (IGNORED where none is asked for), or a single one for all of it."""
+    """One sequence. labels: one for each id (IGNORED where nothing is predicted), or one for the whole sequence."""
 
     ids: list[int]
     labels: list[int]
 
     @property
     def length(self) -> tuple[int, int]:
-        """By which examples are put side by side."""
+        """Key by which examples are sorted into batches."""
         return len(self.ids), 0
 
 
@@ -49,14 +49,14 @@ class Batch(NamedTuple):
 
 
 def stack(examples: Sequence[Example], pad_id: int) -> Batch:
-    """Put examples side by side, padded to the longest."""
+    """Stack examples into a batch, padded to the longest."""
     rows = ([ex.ids for ex in examples], [[1] * len(ex.ids) for ex in examples], [ex.labels for ex in examples])
     fillers = (pad_id, 0, IGNORED)
     return Batch(*(pad_sequence([*map(torch.tensor, part)], True, filler) for part, filler in zip(rows, fillers, strict=True)))
 
 
 def shuffled_batches(examples: Sequence[Example], batch_size: int, rng: random.Random) -> list[list[Example]]:
-    """Every example once, in random order, in batches of like length."""
+    """Return every example once, in random order, in batches of similar length."""
     batches = [batch for pool in optimiser_steps(examples, batch_size, POOL, rng) for batch in pool]
     rng.shuffle(batches)
     return batches
@@ -64,7 +64,7 @@ def shuffled_batches(examples: Sequence[Example], batch_size: int, rng: random.R
 
 @dataclass(frozen=True)
 class Epoch:
-    """How far it is. loss: in nats a label, of training; dev_f1: micro; left_s: seconds that the other epochs will take at this pace."""
+    """A finished epoch. loss: training loss in nats per label; dev_f1: micro F1; left_s: estimated seconds of the remaining epochs."""
 
     number: int
     loss: float
@@ -82,10 +82,10 @@ def fine_tune(
     report: Callable[[Epoch], None],
     pace: Pace,
 ) -> list[Epoch]:
-    """Train the model in place and leave it at the epoch with the best `dev_f1`, of equal ones the later; returns all epochs.
-    pace: is told of every step.
+    """Train the model in place, leave it at the epoch with the best `dev_f1` (the later of equal ones), and return all epochs.
+    pace: receives every step.
 
-    `how.seed` decides order and dropout, so that equal seeds give equal bits for one CPU type and build.
+    `how.seed` decides order and dropout, so equal seeds give equal bits on one CPU type and build.
     """
     started = time.monotonic()
     rng = random.Random(f"{how.seed}/fine-tuning")
@@ -128,19 +128,19 @@ def fine_tune(
 
 
 def best_epoch(epochs: Sequence[Epoch]) -> Epoch:
-    """The epoch whose weights are kept: the best on dev, the later of equal ones."""
+    """Return the epoch whose weights are kept: the best on dev, the later of equal ones."""
     return max(epochs, key=lambda epoch: (epoch.dev_f1, epoch.number))
 
 
 def rate(step: int, steps: int, warm_up: float) -> float:
-    """Of the full learning rate at `step`, from 0 on: up over the first share of the steps, then down to nothing after the last."""
+    """Return the share of the full rate at `step`, from 0 on. It rises over a share `warm_up` of the steps, then falls linearly to 0."""
     rising = math.ceil(warm_up * steps)
     return (step + 1) / rising if step < rising else (steps - step) / max(steps - rising, 1)
 
 
 @torch.no_grad()
 def answers(model: PreTrainedModel, examples: Sequence[Example], pad_id: int, how: FineTuning) -> list[list[int]]:
-    """For each example, in order, the most likely label at each labelled place."""
+    """Return for each example, in order, the most likely label at each labelled place."""
     model.eval()
     labels_of: list[list[int]] = [[] for _ in examples]
     by_length = sorted(range(len(examples)), key=lambda number: len(examples[number].ids))

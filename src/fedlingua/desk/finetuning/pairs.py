@@ -1,4 +1,4 @@
-"""Texts with one or two marked mentions and a label (docs/files.md): relations, and assertions where only one is marked."""
+"""Reader of texts with a label and marked mentions (docs/files.md): two for relations, one for assertions."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ class PairCorpus:
 
     @property
     def labels(self) -> list[str]:
-        """Labels of the training split, sorted: the others have no further ones."""
+        """Labels of the training split, sorted; the other splits have no further ones."""
         return sorted({marked.label for marked in self.splits["train"]})
 
     def sizes(self) -> dict[str, dict[str, object]]:
-        """Texts and their labels, of each split."""
+        """Return each split's numbers of texts and of their labels."""
         return {
             split: {"texts": len(texts), "labels": dict(sorted(Counter(marked.label for marked in texts).items()))}
             for split, texts in self.splits.items()
@@ -44,8 +44,8 @@ def read_pairs_folder(folder: Path) -> PairCorpus:
     """Read the three splits.
 
     Raises:
-        CorpusError: a split missing, a line that is not such an object, a mention outside of its text, two that overlap, a tail in some
-            lines only, fewer than two labels, a label that only devel or test has; with file and line.
+        CorpusError: a split is missing, a line is not such an object, a mention is outside its text, mentions overlap, only some lines
+            have a tail, there are fewer than two labels, or only devel or test has a label; names file and line.
     """
     splits: dict[Split, list[Marked]] = {}
     labels: set[str] | None = None

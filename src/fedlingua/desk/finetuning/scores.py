@@ -17,7 +17,7 @@ from fedlingua.desk.finetuning.iob import OUTSIDE
 
 @dataclass(frozen=True)
 class Score:
-    """Precision, recall and F1. support: gold entities (or texts) that it is over."""
+    """Precision, recall and F1. support: number of gold entities (or texts)."""
 
     precision: float
     recall: float
@@ -27,10 +27,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Scores:
-    """One split's. overall: the F1s and whatever else one figure says; by_label: of each entity type, or label.
+    """Scores of one split. overall: F1 means and other single figures; by_label: scores of each entity type, or label.
 
     micro_f1: over all entities. macro_f1: plain mean of the types' F1. weighted_f1: the same, weighted by support. Types are those
-    that gold or prediction has.
+    that occur in gold or prediction.
     """
 
     overall: dict[str, float]
@@ -41,7 +41,7 @@ class Scores:
 
 
 def tagging_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:
-    """Scores of IOB tags: micro, macro and weighted F1 under strict matching (so micro is strict's F1), and both matchings' own."""
+    """Return the scores of IOB tags: micro, macro and weighted F1 under strict matching (micro is strict F1), and both matchings' own."""
     types = sorted({tag[2:] for tags in (*gold, *predicted) for tag in tags if tag != OUTSIDE})
     results = Evaluator([list(tags) for tags in gold], [list(tags) for tags in predicted], types, loader="list").evaluate()
     by_type = {kind: _score(results["entities"][kind]["strict"]) for kind in types}
@@ -53,7 +53,7 @@ def tagging_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 
 def label_scores(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
-    """Scores of one label a text. Every label counts, one that says "no relation" too: micro F1 is then the accuracy."""
+    """Return the scores of one label per text. Every label counts, "no relation" included, so micro F1 is the accuracy."""
     labels = sorted({*gold, *predicted})
     columns = precision_recall_fscore_support(gold, predicted, labels=labels, zero_division=0.0)
     rows = zip(labels, *(column.tolist() for column in columns), strict=True)
@@ -63,7 +63,7 @@ def label_scores(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
 
 
 def _means(scores: Mapping[str, Score]) -> dict[str, float]:
-    """Macro and weighted F1; 0 where there is nothing to find and nothing found."""
+    """Return macro and weighted F1; 0 if there is nothing to find and nothing was found."""
     support = sum(score.support for score in scores.values())
     return {
         "macro_f1": sum(score.f1 for score in scores.values()) / max(len(scores), 1),

@@ -1,4 +1,4 @@
-"""What the user asks for: how an encoder is fine-tuned, on which annotated text, and which encoder of a run. Loads no torch."""
+"""The user's choices: how an encoder is fine-tuned, on which annotated text, and which encoder of a run. Does not import torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from fedlingua.runs.folder import RunFolder
 
 @dataclass(frozen=True)
 class FineTuning:
-    """How an encoder is fine-tuned; the whole of it trains. Options of `fedlingua finetune`, but for the last three."""
+    """How an encoder is fine-tuned, all of which trains. Options of `fedlingua finetune`, except for the last three."""
 
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training text; the best one on dev is kept.")] = 10
     learning_rate: Annotated[float, typer.Option(help="Highest learning rate of AdamW.")] = 5e-5
@@ -29,26 +29,26 @@ class FineTuning:
     warm_up: float = field(default=0.1, init=False)
     """share of all steps over which the rate rises"""
     weight_decay: float = field(default=0.01, init=False)
-    """of matrices; biases and norms keep theirs"""
+    """of matrices only, not of biases and norms"""
     max_norm: float = field(default=1.0, init=False)
     """L2 norm that a step's gradient is clipped to"""
 
 
 LAYOUTS: dict[str, Callable[[Path], TaggedCorpus]] = {"iob": read_iob, "i2b2": read_i2b2}
-"""How tagged text may lie in a folder."""
+"""Layouts of tagged text in a folder."""
 
 
 def read_annotated(task: str, folder: Path, layout: str) -> TaggedCorpus | PairCorpus:
-    """Read train, dev and test of a task, "ner" or "pairs", as its reader does. layout: of tagged text."""
+    """Read train, dev and test of a task, "ner" or "pairs", with its reader. layout: that of tagged text."""
     return LAYOUTS[layout](folder) if task == "ner" else read_pairs_folder(folder)
 
 
 def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
-    """The run, and the site whose encoder it is; site: needed where sites end with different ones.
+    """Return the run, and the site whose encoder is meant. site: needed if sites end with different encoders.
 
     Raises:
-        RunError: no such run or site, one that is not completed, trained nothing, or no encoder; sites with different ones, and none
-            named.
+        RunError: there is no such run or site; the run is not completed, trained nothing, or trained no encoder; or sites end with
+            different encoders and none is named.
     """
     completed = CompletedRun.of(run)
     folder, settings = completed.folder, completed.settings
@@ -71,7 +71,7 @@ def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
 
 
 def _only_site(folder: RunFolder) -> str:
-    """Any site, where all end with the same tensors."""
+    """Return any site if all end with the same tensors."""
     clusters = folder.read("clusters.json") or {}
     if any(len(named) > 1 for named in clusters.values()):
         sites = list(folder.read("sites.json") or {})

@@ -1,8 +1,8 @@
-"""The two tasks from data to result: tagging of entities, and labels of marked mentions.
+"""The two tasks from data to result: tagging entities, and labelling marked mentions.
 
-What is left behind: finetuning.json, the model, and its predictions for the user's own eyes. What loads is what was scored. `model/` is a
-plain model of transformers. One with adapters is none, so it lies in `model-with-adapters/`: transformers alone would load it without
-them; `load_encoder` and `fedlingua finetune --encoder` put them in again.
+The result is finetuning.json, the scored model, and its predictions, which are for the user only. `model/` is a plain model of
+transformers. A model with adapters is stored in `model-with-adapters/` instead, because transformers alone would load it without them;
+`load_encoder` and `fedlingua finetune --encoder` load them too.
 """
 
 import time
@@ -29,18 +29,18 @@ from fedlingua.runs.folder import json_text, library_versions, replace_text
 FILE = "finetuning.json"
 MODEL, WITH_ADAPTERS = "model", "model-with-adapters"
 LIBRARIES = ("tokenizers", "nervaluate", "scikit-learn")
-"""Beside those of every run: what ids and scores depend on."""
+"""Packages whose versions are recorded besides those of every run, because ids and scores depend on them."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is fine-tuned and where.
+    """The encoder to fine-tune, and where.
 
     Args:
         encoder: a directory in transformers' layout.
-        max_tokens, name: as `load_encoder` takes them.
-        layout: of tagged text.
-        note: is told how far it is.
+        max_tokens, name: as in `load_encoder`.
+        layout: the layout of tagged text.
+        note: receives messages about progress.
     """
 
     encoder: Path
@@ -58,7 +58,7 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
     """Fine-tune an encoder for a task, "ner" or "pairs", score dev and test by the best epoch's weights, and write the folder.
 
     Returns:
-        What finetuning.json holds: figures and names, no text.
+        The content of finetuning.json: figures and names, no text.
 
     Raises:
         ConfigError, CorpusError, BackboneError: before anything trains.
@@ -125,12 +125,12 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
     encoder.tokenizer.save_pretrained(folder / model)
     rows = _rows(corpus.splits["test"], final["test"])
     replace_text(folder / "predictions.tsv", "".join("\t".join(row) + "\n" for row in rows))
-    replace_text(folder / FILE, json_text(about))  # last: where it is, all is
+    replace_text(folder / FILE, json_text(about))  # written last: if it exists, the folder is complete
     return about
 
 
 def _rows(texts: Sequence[Any], predictions: Sequence[Any]) -> Iterator[Sequence[str]]:
-    """Of a tagged sentence token, gold tag, predicted tag, and an empty row after it; of a marked text both labels."""
+    """Yield token, gold tag and predicted tag for each token of a sentence, and an empty row after it; for a marked text both labels."""
     for text, prediction in zip(texts, predictions, strict=True):
         if isinstance(text, Tagged):
             yield from zip(text.tokens, text.tags, prediction, strict=True)

@@ -19,7 +19,7 @@ from fedlingua.common.folders import check_folder, write_folder
 from fedlingua.runs.folder import RunFolder
 
 MadeOf = Mapping[str, Any]
-"""What decides a training's bytes, by dotted key, in JSON's types."""
+"""Everything that determines a training's bytes, by dotted key, in JSON's types."""
 State = Mapping[str, Any]
 """Everything that the next step depends on: `step`, and tensors, numbers, lists and tables of them."""
 
@@ -48,8 +48,8 @@ class Checkpoints:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here, by a RunError. Remove the folder at the end, unless the training failed after a
-        checkpoint.
+        """Keep other processes from training here; they get a RunError. Remove the folder at the end, unless the training failed after
+        a checkpoint.
         """
         with RunFolder(self.folder).held("another process trains this backbone; wait for it, or train in another folder (--to)"):
             shutil.rmtree(self.model, ignore_errors=True)

@@ -68,7 +68,7 @@ def train_demo(directory: Path) -> None:
 
 
 def demo_encoder_hash() -> str:
-    """Return the hash of what decides the encoder's weights: grammar, text, size, schedule, and the libraries that compute."""
+    """Return the hash of everything that determines the encoder's weights: grammar, text, size, schedule, numerical libraries."""
     made_from = {
         "grammar": phrasebook.grammar_hash(),
         "text": [ENCODER_SENTENCES, DEV_SENTENCES, GRAMMAR_SEED],

@@ -27,7 +27,7 @@ from fedlingua.training.objective import corpus_nll
 
 @dataclass(frozen=True)
 class Outcome:
-    """All evaluations on the dev text, in order; the one of the weights that were kept; the number of weights."""
+    """All evaluations on the dev text, in order; the evaluation of the kept weights; the number of weights."""
 
     looks: tuple[Progress, ...]
     chosen: Progress
@@ -40,7 +40,7 @@ Score = Callable[[PreTrainedModel, Codec], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Around:
-    """What happens besides the steps. made_of: what decides the bytes, and must be the same when a training is resumed.
+    """What happens besides the steps. made_of: determines the bytes, and must be the same when a training is resumed.
     score: translates the dev text. describe: writes files beside the weights. note: takes messages and progress for the user.
     """
 

@@ -1,4 +1,4 @@
-"""What a small backbone's training starts from: a tokenizer of its text, a model with random weights, examples by epoch."""
+"""The start of a small backbone's training: a tokenizer made from its text, a model with random weights, examples by epoch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,10 +66,10 @@ def masked_material(train: Corpora, dev: Corpora, size: EncoderSize, settings: E
 
 
 def epoch(texts: Sequence[Sequence[T]], temperature: float, rng: Random) -> list[T]:
-    """Draw about as many examples as there are, of text i a share p_i ~ n_i^(1/temperature) (Arivazhagan et al. 2019, §4.2).
+    """Draw about as many examples as there are, a share p_i ~ n_i^(1/temperature) of them from text i (Arivazhagan et al. 2019, §4.2).
 
     At temperature 1 every example comes once. Above it, a small text is repeated whole as often as its share allows, and the
-    remainder of any text is drawn without replacement: how often two examples of a text come differs by at most one.
+    remainder of any text is drawn without replacement: the counts of two examples of a text differ by at most one.
     """
     if temperature == 1:
         return [example for text in texts for example in text]

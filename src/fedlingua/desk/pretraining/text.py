@@ -1,4 +1,4 @@
-"""A backbone's training and dev text, and everything that decides the backbone's bytes. Does not import torch."""
+"""A backbone's training and dev text, and everything that determines the backbone's bytes. Does not import torch."""
 
 import hashlib
 import json
@@ -44,9 +44,9 @@ def base_text(recipe: Recipe) -> BaseText:
 
 
 def made_of(recipe: Recipe, text: BaseText, versions: Mapping[str, str]) -> dict[str, Any]:
-    """Return what decides a backbone's bytes, by dotted key as in the recipe: settings, text, and the libraries that compute.
+    """Return everything that determines a backbone's bytes, by dotted key as in the recipe: settings, text, numerical libraries.
 
-    How often checkpoints are made is left out, since it decides nothing.
+    The interval of checkpoints is left out, since it does not affect them.
     """
     tables = {name: asdict(getattr(recipe, name)) for name in ("base", "cleaning", "model", "training", "watching")}
     del tables["watching"]["checkpoint_minutes"]

@@ -35,7 +35,7 @@ class _Waiting:
 
 
 class Batcher:
-    """Answers requests in order, together with the oldest those for the same variant.
+    """Answers requests in order; those for the same variant as the oldest are answered together with it.
 
     translate: (variant, sentences) -> translations. check: raises an error if it refuses a request's sentences. Both are called
     from one thread only.
@@ -94,7 +94,7 @@ class Batcher:
     def _work(self) -> None:
         while batch := self._next():
             started = time.monotonic()
-            self.batches += 1  # before any reply, since who has one may ask for the counts next
+            self.batches += 1  # before any reply, since a client that has one may ask for the counts next
             self.requests += len(batch)
             self.sentences += sum(len(request.sentences) for request in batch)
             allowed = []
@@ -126,7 +126,7 @@ class Batcher:
         return True
 
     def _next(self) -> list[_Waiting]:
-        """Wait for and return the oldest request and those that go with it; nothing once closed and empty."""
+        """Wait for the oldest request, and return it with those for the same variant; return nothing once closed and empty."""
         with self._changed:
             while True:
                 while not self._queue and not self._closed:

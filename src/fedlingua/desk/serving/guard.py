@@ -26,7 +26,7 @@ from fedlingua.common.terminal import one_line
 HEADER_S = 10.0
 """Time for a request's header to arrive."""
 MOST_WAITED_FOR = 256
-"""Most connections that still send a request or read a reply; of more the oldest is closed."""
+"""Most connections that still send a request or read a reply; beyond that number the oldest is closed."""
 BODY_S = 20.0
 """Time for a request's body to arrive."""
 DRAINED_BYTES, DRAINED_S = 64 << 20, 5.0
@@ -99,7 +99,7 @@ class _RefusedError(Exception):
 class Guard:
     """Middleware that passes only whole requests of bounded size on to the application.
 
-    hosts: names that a request's Host may have; None: any. Another site's page whose name is made to point here has its own.
+    hosts: names that a request's Host may have; None: any. A page of another site whose name is made to point here sends that name.
     """
 
     def __init__(self, app: ASGIApp, body_bytes: int, hosts: Iterable[str] | None = None, body_s: float = BODY_S) -> None:

@@ -61,7 +61,7 @@ class Models:
         return answered
 
     def _read_terms(self, file: Path) -> Iterator[tuple[Direction, "Terms"]]:
-        """A glossary, both ways if its languages are the run's."""
+        """Yield the terms of a glossary, in both directions if the run has its languages."""
         from fedlingua.desk.translating.glossary import named_direction
         from fedlingua.desk.translating.terms import Terms
 

@@ -1,4 +1,4 @@
-"""The pages of `serve`: one to type in, and one about the HTTP interface, as FastAPI's own loads its scripts from elsewhere."""
+"""The pages of `serve`: one to type in, and one about the HTTP interface, because FastAPI's own loads scripts from other servers."""
 
 import base64
 import hashlib
@@ -53,7 +53,7 @@ def _page(template: str, title: str, **values: object) -> HTMLResponse:
 
 
 def schema_name(body: Mapping[str, Any]) -> str:
-    """Return the schema's name of a request's or a reply's JSON; empty if it has none."""
+    """Return the name of the schema of a request's or a reply's JSON; empty if it has none."""
     schema = body.get("content", {}).get("application/json", {}).get("schema", {})
     return str(schema.get("$ref", "")).rpartition("/")[2]
 

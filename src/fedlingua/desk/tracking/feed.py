@@ -26,7 +26,7 @@ from fedlingua.desk.tracking.trackers import TRACKERS, About, Open, Status, Trac
 from fedlingua.desk.tracking.values import parameters, read_rounds, round_values, score_values
 
 LOOK_S, AGAIN_S, AGAIN_MOST_S = 1.0, 10.0, 300.0
-"""Pauses between two looks at the run folder, after a first failure, and the longest one after failures."""
+"""Seconds between two looks at the run folder, after a first failure, and at most after repeated failures."""
 NICE = 5
 """Lowers this process's priority: the sites of a simulation train on the same cores, and come first."""
 FOLDER = "tracking"
@@ -187,7 +187,7 @@ class Tracking:
             listener.start()
 
     def close(self) -> bool:
-        """Let each process report the rest within its time, once the run has ended or is left; return whether all succeeded."""
+        """Let each process report the rest within its time, once the run has ended or was abandoned; return whether all succeeded."""
         for feed in self._feeds.values():
             if feed.stdin and not feed.stdin.closed:
                 feed.stdin.close()

@@ -31,7 +31,7 @@ class About:
 
 
 class Tracker(ABC):
-    """An open run of a tracker. known: the tracker's name for it; last_round: the last that it has, -1 for none.
+    """An open run of a tracker. known: the tracker's name for it; last_round: the last round that it has, -1 for none.
 
     A run that the tracker already has does not change, ended or not, until something is reported.
     """
@@ -55,8 +55,8 @@ class TensorBoard(Tracker):
     """Event files with scalars by round in the run folder, so that `tensorboard --logdir runs` shows every run by its name;
     settings and status are in them for its HParams page.
 
-    A writer continues after `last_round`: readers discard what a killed one wrote beyond it; without files it begins anew. The
-    file is created with the first report. The writer is tensorboard's own; torch's SummaryWriter is the same with torch.
+    A writer continues after `last_round`, and readers discard what a killed writer wrote beyond it; without files it starts anew. The
+    file is created with the first report. The writer is tensorboard's own; torch's SummaryWriter is the same but needs torch.
     """
 
     def __init__(self, about: About, last_round: int) -> None:

@@ -14,7 +14,7 @@ Values = dict[str, float]
 def round_values(line: Mapping[str, Any]) -> Values:
     """Return the numbers in a line of rounds.jsonl: the round's by their kind, and those of each site as "<what>/<site>".
 
-    seconds/*: of the round, its phases and the server's work; bytes/*: all that the round exchanged, up and down.
+    seconds/*: those of the round, its phases and the server's work; bytes/*: all bytes that the round exchanged, up and down.
     """
     values = _numbers("", {"dev_loss": line.get("dev_loss")})
     values |= _numbers("seconds/", {"round": line.get("seconds"), **mapping(line.get("phase_s"))})
@@ -51,8 +51,8 @@ def parameters(run: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
 
 
 def read_rounds(file: Path, after: int, at_end: bool = True) -> dict[int, dict[str, Any]]:
-    """Return round -> its line of rounds.jsonl, for rounds after `after`, in order. A half-written line is left out; so is the
-    newest, before the run's end, if it has no dev loss, which may come with the next.
+    """Return round -> its line of rounds.jsonl, for rounds after `after`, in order. A half-written line is left out. Before the run's
+    end, so is the newest line if it has no dev loss, which may come with the next line.
     """
     rounds = by_round(json_object(text) or {} for text in (file.read_bytes().split(b"\n") if file.is_file() else []))
     newest = max(rounds, default=0)

@@ -1,1 +1,1 @@
-"""Translating with the models of a completed run, a site's memory and terms having their say."""
+"""Translate with the models of a completed run, a site's memory and a glossary of terms."""

@@ -30,7 +30,7 @@ def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[st
     """Return the terms of a direction, and a remark for each line that translates an earlier term differently and is not used.
 
     Raises:
-        CorpusError: A line that is not a pair, malformed XML, an entity, or no term at all; with file and line.
+        CorpusError: A line is not a pair, XML is malformed, there is an entity, or no term at all; names file and line.
         ConfigError: The file's name names other languages.
     """
     if (named := named_direction(path)) and direction not in (named, named.reverse):

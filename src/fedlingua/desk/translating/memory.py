@@ -18,7 +18,7 @@ DEV_SENTENCES = 150
 
 
 def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
-    """Return a site's own text in a run on this machine, or say why not. data_dir: the text's folder, if it has moved."""
+    """Return a site's own text in a run, or raise an error if it is not on this machine. data_dir: the text's folder, if it has moved."""
     settings = models.settings
     where = settings.federation_path, data_dir or settings.data_dir
     check_text_is_here(read_federation(where[0], Path(where[1]).expanduser()), [site], models.run_dir)

@@ -24,9 +24,9 @@ FITTED_STATES = 50_000
 TOKENS_AT_ONCE = 4000
 """Padded target tokens in a batch."""
 NEIGHBOURS = (4, 8, 16)
-"""Candidates for k. A larger k gives dev tokens a little more probability, but its search takes longer."""
+"""Candidates for k. A larger k gives dev tokens slightly more probability, but its search takes longer."""
 TEMPERATURES = (0.1, 0.3, 1.0, 3.0)
-"""Candidates for T, as multiples of the mean squared distance of a dev token's nearest key, which has the model's own scale."""
+"""Candidates for T, as multiples of the mean squared distance between a dev token and its nearest key, to follow the model's scale."""
 WEIGHTS = tuple(step / 10 for step in range(10))
 
 
@@ -74,7 +74,7 @@ def choose_mixings(model: PreTrainedModel, codec: Codec, memory: Memory, dev: Se
     for neighbours, times in itertools.product(NEIGHBOURS, TEMPERATURES):
         near = tokens[:, :neighbours]
         shares = agreed(squared[:, :neighbours], near, unit * times)
-        # Of several neighbours with the right token each has their sum, so the maximum counts it once.
+        # Several neighbours with the right token each hold the sum, so the maximum counts it once.
         p_neighbour = torch.where(near == right[:, None], shares, 0).amax(dim=1).double()
         for weight in WEIGHTS[1:]:
             nll = -float((weight * p_neighbour + (1 - weight) * log_model.double().exp()).log().mean())
@@ -84,7 +84,7 @@ def choose_mixings(model: PreTrainedModel, codec: Codec, memory: Memory, dev: Se
 
 
 def choose(memory: Memory, mixings: dict[float, Mixing], score: Callable[[Memory | None], float]) -> Memory:
-    """Return the memory with the lambda whose dev translations score best, the smallest of equals; 0 is the model alone."""
+    """Return the memory with the lambda whose dev translations score best, the smallest of equal ones; 0 is the model alone."""
     scores = {0.0: score(None), **{weight: score(replace(memory, mixing=mixing)) for weight, mixing in mixings.items()}}
     weight = max(scores, key=lambda weight: (scores[weight], -weight))
     about = {**memory.about, "dev": {str(weight): value for weight, value in scores.items()}}

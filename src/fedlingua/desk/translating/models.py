@@ -70,7 +70,7 @@ class TrainedModel:
         return ", ".join(f"{part} cluster {name}" for part, name in self.clusters.items() if part != "shared")
 
     def trainable(self, backbone: str = "", **changes: Any) -> "Trainable":
-        """Load the backbone with what the run's method trains, as before any training.
+        """Load the backbone with the modules that the run's method trains, as before any training.
 
         Args:
             backbone: Where the backbone lies, if not where its name says.
@@ -109,7 +109,7 @@ class RunModels:
 
     @property
     def _why_not_here(self) -> str:
-        """Why the server does not have everything that was trained; empty if it does."""
+        """Return why the server does not have all trained tensors; empty if it does."""
         if not self.settings.how.trains:
             return ""
         if not self.settings.how.travels:
@@ -168,7 +168,7 @@ class RunModels:
 
     @cached_property
     def _relatives(self) -> Relatives | None:
-        """How languages are related, by the federation's file; None if every part is one cluster, so that it does not matter."""
+        """How languages are related, by the federation's file; None if every part is one cluster, so that relations do not matter."""
         if all(len(named) == 1 for named in self.clusters.values()):
             return None
         return read_federation(self.settings.federation_path, Path()).relatives(self.settings.cluster_by)

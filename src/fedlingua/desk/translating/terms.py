@@ -1,9 +1,9 @@
 """Bring terms of a glossary into translations by a bonus on the scores of their pieces, no larger than needed.
 
-A sentence is first translated as usual. If a term of its source is missing it is translated again, with a bonus on the piece that
-begins the term. The piece that continues a begun term gets the score of the best next piece; one that breaks it off gives the
-bonus back, as does a piece that makes a longer word of it (shallow fusion with a phrase list, as in Zhao et al. 2019). A larger
-bonus replaces a translation only if more terms come out. transformers has removed its constrained beam search.
+A sentence is first translated as usual. If the translation lacks a term, the sentence is translated again, with a bonus on the piece
+that begins the term. The piece that continues a begun term gets the score of the best next piece. A piece that breaks the term off
+loses the bonus, as does one that makes a longer word of it (shallow fusion with a phrase list, as in Zhao et al. 2019). A larger bonus
+replaces a translation only if it has more of the terms. transformers has removed its constrained beam search.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ _BEFORE = "。"
 
 @dataclass
 class TermCount:
-    """How many terms the sources held, and how many came out right: without the glossary, and with it."""
+    """Number of terms in the sources, and of those translated right, without the glossary and with it."""
 
     asked: int = 0
     without: int = 0
@@ -60,7 +60,7 @@ class Terms:
 
     @classmethod
     def read(cls, path: Path, direction: Direction, codec: Codec) -> Self:
-        """Read a glossary for a tokenizer; a translation that it cannot write is left out, with a remark that names the line.
+        """Read a glossary for a tokenizer; a translation that the tokenizer cannot write is left out, with a remark that names the line.
 
         Raises:
             CorpusError, ConfigError: As `read_glossary`; CorpusError, too, if no translation can be written.
@@ -92,7 +92,7 @@ class Terms:
         return pattern(list(self.terms), self.direction.source)
 
     def of(self, sentence: str) -> list[str]:
-        """Return the keys of the terms in a source sentence, each once; of overlapping ones the longest."""
+        """Return the keys of the terms in a source sentence, each once; of overlapping terms, the longest."""
         return list(dict.fromkeys(self._sources.findall(folded(sentence))))
 
     def right(self, keys: Sequence[str], translation: str) -> list[str]:

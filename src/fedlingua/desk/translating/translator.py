@@ -86,7 +86,7 @@ class Translator:
                 self.memory = memory if memory.mixing.weight else None
 
     def fingerprint(self) -> str:
-        """Return the sha256 of the backbone and the tensors that translate, which a memory belongs to."""
+        """Return the sha256 of the backbone and the tensors that translate; a memory belongs to this fingerprint."""
         from fedlingua.exchange.tensor_sets import read_tensors
 
         digest = hashlib.sha256(self.trainable.backbone.fingerprint.encode())
