@@ -89,6 +89,8 @@ def with_effect(name: str) -> dict[str, Any]:
         return {"dp_epsilon": 8.0}
     if name == "privacy_min_cluster":
         return {"privacy_sum": "secure"}
+    if name == "async_age_exponent":
+        return {"async_buffer": 2}
     if name == "mask_share":
         return {"task": "masked-language"}
     return {"selection": NEEDED[name]} if name in NEEDED else {}
