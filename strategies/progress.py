@@ -1,7 +1,7 @@
 """A run's state besides its tensors. It goes into every checkpoint, and a resumed run starts from it."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
@@ -68,9 +68,10 @@ class Progress:
         rounds = [(n, losses[site]) for n, losses in sorted(self.dev_losses.items()) if site in losses]
         return next((n for n, sums in rounds if sums == rounds[-1][1]), -1)
 
-    def choose_best(self, best_by: str) -> None:
-        """Set `best_round`."""
-        self.best_round = self.best_up_to(max(self.round, *self.dev_losses, 0), best_by)
+    def choose_best(self, best_by: str, stored: Collection[int]) -> None:
+        """Set `best_round`, which stays as it is if the checkpoint of the round to choose is gone. stored: Rounds with a checkpoint."""
+        chosen = self.best_up_to(max(self.round, *self.dev_losses, 0), best_by)
+        self.best_round = chosen if chosen in stored else self.best_round
 
     def best_up_to(self, last: int, best_by: str) -> int:
         """Return the federation's best round up to `last`; 0 if none was measured. Under "last" the last round with training.

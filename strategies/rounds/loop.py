@@ -225,7 +225,7 @@ class Rounds(Strategy):
         if number > 0:
             self.progress.traffic += record.traffic
             self.progress.savings += record.savings
-            self.progress.choose_best(self.settings.best_by)
+            self.progress.choose_best(self.settings.best_by, {0, number, *self.folder.checkpoints.rounds()})
             if self.progress.outvoted:
                 best = self.progress.best_round
                 self.note(f"the best round is {best}: site {self.progress.outvoted} alone would have another")

@@ -98,8 +98,18 @@ def test_the_mean_loss_is_weighted_by_sentences_or_pooled_over_tokens() -> None:
 def test_the_best_round_is_the_lowest_loss_that_most_sites_measured(by_round: dict[str, Any], best: int) -> None:
     progress = of_losses(**by_round)
     progress.best_round = 99
-    progress.choose_best("examples")
+    progress.choose_best("examples", range(10))
     assert progress.best_round == best
+
+
+def test_a_round_whose_checkpoint_is_gone_is_not_chosen_any_more() -> None:
+    """Under async.buffer a late loss may make an earlier round the best again."""
+    progress = of_losses(r1={"a": 1.0}, r2={"a": 2.0}, r3={"a": 1.5})
+    progress.best_round = 3
+    progress.choose_best("examples", {0, 2, 3})
+    assert progress.best_round == 3
+    progress.choose_best("examples", {0, 1, 3})
+    assert progress.best_round == 1
 
 
 def test_a_run_is_stale_after_so_many_rounds_without_enough_gain() -> None:
@@ -127,7 +137,7 @@ def test_the_last_round_is_the_last_that_trained_whatever_its_loss() -> None:
     progress.stages = {"a": {1: 1, 2: 1, 3: 2}, "b": {1: 1, 2: 1}}  # round 4 was skipped
     assert [progress.best_up_to(last, "last") for last in (0, 1, 2, 3, 4)] == [0, 1, 2, 3, 3]
     assert [progress.own_best("b", last, "last") for last in (0, 1, 4)] == [0, 1, 2]
-    progress.choose_best("last")
+    progress.choose_best("last", range(5))
     assert progress.best_round == 3
     assert Progress(Random(1), round=2).best_up_to(2, "last") == 0
     assert progress.is_stale(3, 0.0, "last") == progress.is_stale(3, 0.0, "examples") is True
