@@ -155,13 +155,11 @@ class SiteStrategy(Rounds):
                 updates[site] = self._scaled(updates[site], np.full(len(self.tensor_set.specs), factor))
         if 2 * len(updates) < len(parsed):
             self.phases.need_quorum(updates, self.update_phase)
-        return {site: self._current(number, update) for site, update in updates.items()}
+        return updates | {site: self._current(number, updates[site]) for site in self.starts if site in updates}
 
     def _current(self, number: int, update: Update) -> Update:
         """Return an update as one of this round: w + s(t) (w_i - w'), with w' the tensors that site i got t rounds ago, w this round's
         and s(t) = (1 + t)^a; a is `async.age-exponent`, -1/2 in Nguyen et al. 2022 (algorithm 1 and section 5)."""
-        if update.site not in self.starts:
-            return update
         staleness = number - self.asked_in(update.site)
         self.phases.record.of(update.site)["staleness"] = staleness
         now = flat_parts(self.model_for(self.sent, update.site), self.tensor_set)

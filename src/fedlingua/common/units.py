@@ -55,11 +55,11 @@ def data(value: float | None) -> str:
 
 
 def duration(value: float | None) -> str:
-    """Format seconds as hours and minutes, or minutes and seconds; under a minute with one decimal."""
+    """Format seconds as hours and minutes, or minutes and seconds; under a minute with one decimal, unless they are whole."""
     if value is None:
         return NOTHING
     if value < 60:
-        return f"{value:.1f} s"
+        return f"{value} s" if isinstance(value, int) else f"{value:.1f} s"
     minutes, seconds = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"

@@ -102,4 +102,6 @@ def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
             tracemalloc.stop()
             files.clear()
 
-    assert peak(12) < 1.1 * peak(3) < 1.1 * 2 * 4 * LENGTH
+    few, many = peak(3), peak(12)
+    assert few < 2 * 4 * LENGTH
+    assert many < 1.5 * few  # four times as many sites; which blocks are read at the same time differs from run to run

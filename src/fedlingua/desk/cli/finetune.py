@@ -104,7 +104,7 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
     def report(epoch: "Epoch") -> None:
         console().print(
             f"epoch {epoch.number} of {training.epochs}  train loss {epoch.loss:.3f}  dev F1 {epoch.dev_f1:.4f}  "
-            f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
+            f"{duration(round(epoch.seconds))}, {duration(round(epoch.left_s))} left"
         )
 
     at = tasks.Setting(encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout)

@@ -39,7 +39,7 @@ def personalize(
         results.append(about)
         page = write_personal_page(about, folder)
         alphas = f"alpha {about['apfl']['alpha']:.2f} learned, {about['chosen_alpha']:.2f} chosen on dev"
-        say(f"{name}: keeps {about['choice']['kept']}; {alphas}, {duration(about['seconds'])}; {page}")
+        say(f"{name}: keeps {about['choice']['kept']}; {alphas}, {duration(round(about['seconds']))}; {page}")
     console().print(personal_table(results))
     if not site:
         table = start.run.folder.directory / TABLE

@@ -97,7 +97,7 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
         bleu = f"dev BLEU {fmean(progress.bleu.values()):.2f}  " if progress.bleu else ""
         console().print(
             f"step {progress.step}  {progress.done:.0%}  train loss {progress.train_loss:.3f}  dev loss {progress.dev_loss:.3f}  "
-            f"{bleu}{duration(progress.seconds)}, {duration(left)} left"
+            f"{bleu}{duration(round(progress.seconds))}, {duration(round(left))} left"
         )
 
     def describe(folder: Path, outcome: "Outcome") -> None:

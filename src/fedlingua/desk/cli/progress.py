@@ -277,4 +277,4 @@ def _loss(name: str, value: float | None) -> str:
 
 
 def _left(total: Tally) -> str:
-    return f"{units.duration(total.left_s)} left" if total.left_s else ""
+    return f"{units.duration(round(total.left_s))} left" if total.left_s else ""

@@ -50,4 +50,4 @@ def headline(run: Mapping[str, Any], alive: bool) -> str:
 
 
 def last_seen(site: SiteStatus, now: float) -> str:
-    return f"{duration(max(0.0, now - site.seen))} ago" if site.seen else "never"
+    return f"{duration(round(max(0.0, now - site.seen)))} ago" if site.seen else "never"

@@ -193,7 +193,7 @@ class RunQueue:
         left = ""
         if self._seconds:  # mean of the completed runs, for this one and those waiting
             seconds = fmean(self._seconds) * (len(self.waiting) + 1) / (len(self.active) + 1)
-            left = f", about {duration(seconds)} left"
+            left = f", about {duration(round(seconds))} left"
         say(f"run {self._started} of {len(self.runs)}: {run.title}{left}")
         try:
             settings = make_ready(run, self.runs)

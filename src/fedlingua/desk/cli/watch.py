@@ -67,7 +67,7 @@ def watch(
             shown = len(snapshot.events)
     if snapshot.broken_off(silence, time.time()) and not once:
         raise RunError(
-            f"{run}: no server holds the run, and nothing was written for {duration(time.time() - snapshot.written)}: it was "
+            f"{run}: no server holds the run, and nothing was written for {duration(round(time.time() - snapshot.written))}: it was "
             f"interrupted; resume it with: fedlingua run --resume {run}",
             answer=snapshot.answer(),
         )
@@ -169,11 +169,11 @@ def frame(snapshot: Snapshot, screen: Console, now: float, silent_s: float) -> R
     elsewhere = snapshot.status == "running" and not snapshot.alive and silent <= silent_s
     lines = [headline(snapshot.run, snapshot.alive or elsewhere)]
     if elsewhere:
-        lines[0] += f" (no server holds its folder here; silent for {duration(silent)})"
+        lines[0] += f" (no server holds its folder here; silent for {duration(round(silent))})"
     total = snapshot.tally
     if snapshot.status == "running":
         work = f"{total.phase}: {total.answered} of {total.asked} sites" if total.phase else "starting"
-        lines.append(work + (f"; about {duration(total.left_s)} left" if total.left_s else ""))
+        lines.append(work + (f"; about {duration(round(total.left_s))} left" if total.left_s else ""))
     lines += [_loss_line(snapshot, screen), _traffic(snapshot)]
     # Where there is no ellipsis, what is too long is cut off.
     overflow: OverflowMethod = "crop" if screen.options.ascii_only else "ellipsis"
