@@ -39,6 +39,7 @@ class Clocked(InProcessGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
+        self.missed.clear()  # what a sweep finds does not depend on the order of its questions
         numbers = list(super().push_messages(messages))
         for number, message in zip(numbers, messages, strict=True):
             if message.metadata.message_type == protocol.TRAIN:
