@@ -65,8 +65,13 @@ class Progress:
 
     def measured_in(self, site: str) -> int:
         """Return the last round in which the site itself measured its dev loss; -1 if it never did."""
-        rounds = [(n, losses[site]) for n, losses in sorted(self.dev_losses.items()) if site in losses]
-        return next((n for n, sums in rounds if sums == rounds[-1][1]), -1)
+        measured, newest = -1, None
+        for number in sorted(self.dev_losses, reverse=True):
+            sums = self.dev_losses[number].get(site)
+            if sums is None or (newest is not None and sums != newest):
+                break
+            measured, newest = number, sums
+        return measured
 
     def choose_best(self, best_by: str, stored: Collection[int]) -> None:
         """Set `best_round`, which stays as it is if the checkpoint of the round to choose is gone. stored: Rounds with a checkpoint."""

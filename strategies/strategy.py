@@ -30,7 +30,7 @@ from fedlingua.selection.masks import Selection
 from strategies.aggregation.coded import given, stretch
 from strategies.aggregation.mean import State, start_everywhere
 from strategies.aggregation.robust import norm_clip
-from strategies.aggregation.updates import Update, moved, scaled_down
+from strategies.aggregation.updates import Update, scaled
 from strategies.checks.contents import Evaluation, Expected, Training, parse_evaluation, parse_training
 from strategies.checks.norms import Change
 from strategies.checks.outliers import MOST_STEPS, Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
@@ -134,7 +134,7 @@ class SiteStrategy(Rounds):
     def checked(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
         """Return the updates to aggregate, in federation order. Updates that no honest site can have sent are left out, too long ones
         are scaled down, and both are recorded. A site whose update is left out still counts for the quorum and is not set aside. The
-        change of an update that began in an earlier round is added to this round's tensors, scaled down by its age.
+        change of an update that began in an earlier round is added to this round's tensors, scaled by its age.
 
         Raises:
             RunError, RoundSkippedError: The updates of most sites are left out, and the others are too few for the quorum.
@@ -164,7 +164,8 @@ class SiteStrategy(Rounds):
         self.phases.record.of(update.site)["staleness"] = staleness
         now = flat_parts(self.model_for(self.sent, update.site), self.tensor_set)
         start = flat_parts(self.training_start(update.site), self.tensor_set)
-        return moved(update, start, now, (1 + staleness) ** self.settings.async_age_exponent)
+        factor = (1 + staleness) ** self.settings.async_age_exponent
+        return scaled(update, start, np.full(len(self.tensor_set.specs), factor), now)
 
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
         """Return the state that `aggregate_train` makes of the accepted updates."""
@@ -287,7 +288,7 @@ class SiteStrategy(Rounds):
         """Multiply the change of each tensor by its factor; the smallest factor goes into the round's record."""
         record = self.phases.record.of(update.site)
         record["scaled_to"] = record.get("scaled_to", 1.0) * float(factors.min())
-        return scaled_down(update, flat_parts(self.training_start(update.site), self.tensor_set), factors)
+        return scaled(update, flat_parts(self.training_start(update.site), self.tensor_set), factors)
 
     def _record(self, site: str, sums: Sums, change: Change, selection: Selection | None, deviations: Numbers | None) -> None:
         """Enter a training's figures into the round's record."""

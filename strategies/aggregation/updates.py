@@ -1,4 +1,4 @@
-"""A site's update, and views of its numbers without a copy: from a file, scaled down, as a pseudo-gradient.
+"""A site's update, and views of its numbers without a copy: from a file, scaled, as a pseudo-gradient.
 
 All updates of a round are compared (`robust.max-ratio`) before any is aggregated, so they cannot be added up on arrival. In memory, the
 full models of twelve sites would take twelve times the model. In files, thirty sites take no more of the server's memory than three,
@@ -104,7 +104,7 @@ class _Difference:
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """start + factor x (numbers - start) in float32; for a factor of 1 exactly the numbers.
+    """onto + factor x (numbers - start) in float32; if onto is start, a factor of 1 gives exactly the numbers.
 
     Args:
         edges: (tensors + 1,) offsets at which the tensors of a part begin and end.
@@ -113,6 +113,7 @@ class Scaled:
 
     numbers: Flat
     start: Flat
+    onto: Flat
     edges: Numbers
     factors: Numbers
 
@@ -123,47 +124,25 @@ class Scaled:
         first, last, _ = chosen.indices(len(self))
         each = np.repeat(self.factors, np.diff(np.clip(self.edges, first, max(first, last))))
         numbers, start = self.numbers[first:last], self.start[first:last]
-        return np.where(each == 1, numbers, start + each * (numbers - start))
+        moved: Numbers = self.onto[first:last] + each * (numbers - start)
+        return np.where(each == 1, numbers, moved) if self.onto is self.start else moved
 
 
-def scaled_down(update: Update, start: Mapping[str, Flat], factors: Numbers) -> Update:
-    """Return the update with each tensor's change scaled down.
+def scaled(update: Update, start: Mapping[str, Flat], factors: Numbers, onto: Mapping[str, Flat] | None = None) -> Update:
+    """Return the update with each tensor's change scaled, and added to other tensors if `onto` is given.
 
     Args:
         start: Part -> the numbers that the site started from.
-        factors: (tensors,) shares, 0-1.
+        factors: (tensors,) factor of each tensor's change.
+        onto: Part -> the numbers that the change is added to; by default `start`.
     """
-    tensors = update.tensors
+    tensors, base = update.tensors, start if onto is None else onto
     assert isinstance(tensors, Joined), "as updates come off the wire"
     parts: dict[str, Flat] = {}
     for part, numbers in tensors.parts.items():
         at = [number for number, (where, *_) in enumerate(tensors.places) if where == part]
         edges = np.array([*(tensors.places[number][1] for number in at), len(numbers)])
-        parts[part] = Scaled(numbers, start[part], edges, factors[at].astype(np.float32))
-    return replace(update, tensors=Joined(parts, tensors.chosen))
-
-
-@dataclass(frozen=True, eq=False)
-class Moved:
-    """onto + factor x (numbers - start) in float32."""
-
-    numbers: Flat
-    start: Flat
-    onto: Flat
-    factor: float
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, chosen: slice) -> Numbers:
-        return self.onto[chosen] + np.float32(self.factor) * (self.numbers[chosen] - self.start[chosen])
-
-
-def moved(update: Update, start: Mapping[str, Flat], onto: Mapping[str, Flat], factor: float) -> Update:
-    """Return the update with its change since `start` scaled and added to `onto` instead. start, onto: Part -> numbers."""
-    tensors = update.tensors
-    assert isinstance(tensors, Joined), "as updates come off the wire"
-    parts = {part: Moved(numbers, start[part], onto[part], factor) for part, numbers in tensors.parts.items()}
+        parts[part] = Scaled(numbers, start[part], base[part], edges, factors[at].astype(np.float32))
     return replace(update, tensors=Joined(parts, tensors.chosen))
 
 

@@ -81,7 +81,7 @@ def choices_of(key: str) -> tuple[str, ...]:
 
 def _conflicts(settings: Settings) -> Iterator[str]:
     """Yield a message for each conflict between keys."""
-    groups = (_of_the_run, _of_clusters, _of_own, _of_codes, _of_protection, _of_training, _of_the_server, _of_sending)
+    groups = (_of_the_run, _of_clusters, _of_own, _of_codes, _of_modes, _of_training, _of_the_server, _of_sending)
     for conflicts in groups:
         yield from conflicts(settings)
     if settings.task == "masked-language":
@@ -272,7 +272,7 @@ NOT_BUFFERED: dict[str, tuple[Callable[[Settings], bool], str]] = {
 """Key -> test of whether its value needs all sites in every round, and the reason."""
 
 
-def _of_protection(settings: Settings) -> Iterator[str]:
+def _of_modes(settings: Settings) -> Iterator[str]:
     """Yield conflicts with secure sums, differential privacy, and rounds that do not wait for all sites."""
     chosen = (
         ("privacy.sum", settings.privacy_sum == "secure", settings.sums_securely, UNSOUND, "'plain'"),

@@ -18,7 +18,7 @@ from fedlingua.settings.checks import settings_from
 from strategies.aggregation import robust
 from strategies.aggregation.cores import BLOCK
 from strategies.aggregation.robust import ROBUST, krum, krum_order, median, multi_krum, norm_clip, squared_distances, trimmed_mean
-from strategies.aggregation.updates import Scaled, Update, scaled_down
+from strategies.aggregation.updates import Scaled, Update, scaled
 
 SET = TensorSet("set", (TensorSpec("a", (3, 50), "encoder", 0), TensorSpec("b", (BLOCK + 7,), "encoder", 1)))
 
@@ -112,19 +112,19 @@ def test_a_clipped_update_is_flowers() -> None:
     theirs = [np.array(update.tensors[name]) for name in SET.names]
     norm = math.sqrt(sum(float(np.square(mine - start[name]).sum()) for name, mine in zip(SET.names, theirs, strict=True)))
     factors = np.full(2, norm_clip({"a": norm}, 5.0)["a"])
-    scaled = scaled_down(update, {"encoder": EndToEnd([start["a"].ravel(), start["b"]])}, factors)
+    clipped = scaled(update, {"encoder": EndToEnd([start["a"].ravel(), start["b"]])}, factors)
     compute_clip_model_update(theirs, [start[name] for name in SET.names], 5.0)
     for name, wanted in zip(SET.names, theirs, strict=True):
-        np.testing.assert_allclose(scaled.tensors[name], wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(clipped.tensors[name], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_tensor_that_is_taken_whole_keeps_its_bytes() -> None:
     start = EndToEnd([np.array([0.1, 0.2], np.float32), np.array([0.3, 0.4, 0.5], np.float32)])
     own = np.array([1.1, 1.2, 1.3, 1.4, 1.5], np.float32)
-    scaled = Scaled(own, start, np.array([0, 3, 5]), np.array([1.0, 0.5], np.float32))
-    assert scaled[0:3].tolist() == own[:3].tolist()
-    assert scaled[2:5].tolist() == pytest.approx([1.3, 0.9, 1.0])
-    assert (len(scaled), len(scaled[4:2])) == (5, 0)
+    halved = Scaled(own, start, start, np.array([0, 3, 5]), np.array([1.0, 0.5], np.float32))
+    assert halved[0:3].tolist() == own[:3].tolist()
+    assert halved[2:5].tolist() == pytest.approx([1.3, 0.9, 1.0])
+    assert (len(halved), len(halved[4:2])) == (5, 0)
 
 
 # --- How many sites a rule needs ---------------------------------------------------------------------------------------------
