@@ -97,6 +97,7 @@ def played(seed: int, buffer: int, num_rounds: int, exponent: float, to: Path) -
         "updates": len(trained),
         "slow_updates": trained.count(SLOW),
         "bytes_up": scores["total_bytes"]["up"],
+        "bytes_down": scores["total_bytes"]["down"],
     }
 
 
