@@ -19,6 +19,7 @@ from fedlingua.common import units
 from fedlingua.common.terminal import one_line
 from fedlingua.desk.cli.engine import RunStatus
 from fedlingua.desk.json_values import json_object
+from fedlingua.desk.pace import EVERY_S
 
 PROGRESS_FILE = "progress.jsonl"
 
@@ -211,6 +212,7 @@ class Watch:
         self.view = view
         self._file, self._read, self._poll = run_dir / PROGRESS_FILE, skip, poll
         self._pause, self._due = _POLL_S, time.monotonic() + _POLL_S
+        self._began, self._started = time.monotonic(), False
 
     def look(self) -> RunStatus | None:
         """Show new events; return the status if the run has finished, else None."""
@@ -221,6 +223,8 @@ class Watch:
         self._due = time.monotonic() + self._pause
         self._pause = min(self._pause * _POLL_GROWTH, _POLL_SLOWEST_S)
         if not status.finished:
+            if not self._started and (waited := time.monotonic() - self._began) >= EVERY_S:
+                self.view.note(f"the server has not begun yet; Flower calls the run {status.state}, for {units.duration(waited)}")
             return None
         self._show()  # what was written between the last look and the end
         return status
@@ -228,6 +232,7 @@ class Watch:
     def _show(self) -> None:
         events, self._read = read_events(self._file, self._read)
         for event in events:
+            self._started = True
             self.view.show(event)
             ended = event.get("event") == "end"
             self._pause = _POLL_AT_END_S if ended else _POLL_S

@@ -228,10 +228,13 @@ def _federation(settings: Settings, server: ServerFile | None) -> Federation:
 
 
 def _new_folder(experiment: Path, settings: Settings, to: Path | None, runs: Path) -> Path:
+    named = "run-dir" if to is None else "--to"
+    if to is None and settings.run_dir:
+        to = Path(settings.run_dir).expanduser()
     if to is not None:
         if (to / "run.json").exists():
-            raise ConfigError(f"--to {to}: holds a run already; give another folder, or remove it")
-        check_folder_to_write(to, "--to")
+            raise ConfigError(f"{named} {to}: holds a run already; give another folder, or remove it")
+        check_folder_to_write(to, named)
         return to.resolve()
     stem = f"{experiment.stem}-{settings.method}-{settings.seed}"
     folders = (runs / name for name in chain([stem], (f"{stem}-{number}" for number in count(2))))

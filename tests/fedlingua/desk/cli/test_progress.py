@@ -142,6 +142,20 @@ def test_a_run_that_tells_of_itself_is_not_asked_after(tmp_path: Path, monkeypat
     assert asked == [52, 55, 59]
 
 
+def test_a_run_that_has_not_begun_says_so_until_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    out = io.StringIO()
+    watched = Watch(tmp_path, lambda: RunStatus("pending", ""), PlainView(Console(file=out, width=200)))
+    for now in range(61):
+        if now == 30:
+            write(tmp_path, EVENTS[0])
+        watched.look()
+    told = [line for line in out.getvalue().splitlines() if "has not begun yet" in line]
+    assert told[0].endswith("Flower calls the run pending, for 10.0 s")
+    assert len(told) == 3
+
+
 def test_after_the_end_event_it_waits_for_flower(tmp_path: Path) -> None:
     write(tmp_path, *EVENTS)
     answers = [RUNNING, COMPLETED]

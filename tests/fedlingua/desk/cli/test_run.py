@@ -271,6 +271,17 @@ def test_a_run_says_before_it_starts_that_this_cpu_has_no_bf16(experiment, tmp_p
     assert ("this CPU has no native bf16 and computes in fp32" in " ".join(capsys.readouterr().out.split())) == told
 
 
+def test_a_run_goes_where_its_settings_say_unless_the_command_line_says_otherwise(experiment, no_engine, tmp_path):
+    named = f"run-dir={tmp_path / 'set'}"
+    assert run(experiment, set_=[named])["run"] == tmp_path / "set"
+    assert run(experiment, set_=[named], to=tmp_path / "to")["run"] == tmp_path / "to"
+    assert len(no_engine) == 2
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "run.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"run-dir .*: holds a run already"):
+        run(experiment, set_=[named])
+
+
 def test_a_relative_data_folder_is_made_absolute_for_a_resumed_run_too(broken_off, no_engine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     resumed(broken_off.directory, data=Path("data"))
