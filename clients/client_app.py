@@ -247,7 +247,8 @@ def _secure(task: Task, node: Node) -> "SecureSite":
     if not node.settings.sums_securely:
         raise ExchangeError("asked about a secure sum, but privacy.sum = 'plain' in this run")
     least = node.guard.file.limits.min_cluster if node.guard else node.settings.privacy_min_cluster
-    return SecureSite(node.directory(task.site, task.run), task, least, node.trust)
+    temperature = node.settings.sampling_temperature
+    return SecureSite(node.directory(task.site, task.run), task, least, node.trust, temperature)
 
 
 def _secured(task: Task, record: Mapping[str, Any]) -> RecordDict:
@@ -272,7 +273,8 @@ def train(message: Message, node: Node) -> RecordDict:
     settings, chosen = client.settings, client.trainable.tensor_set
     if settings.sums_securely:
         asked = message.content.config_records[protocol.SECURE]
-        reply[protocol.ARRAYS] = to_record(_secure(task, node).masked(update, received, chosen, sums, asked, settings.seed))
+        size = sum(len(text.splits["train"]) for text in client.texts.values())
+        reply[protocol.ARRAYS] = to_record(_secure(task, node).masked(update, received, chosen, sums, asked, settings.seed, size))
         return reply
     if settings.selected_by != "all":
         from clients.selection import SiteSelection

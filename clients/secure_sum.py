@@ -39,12 +39,13 @@ class SecureSite:
         folder: The site's private folder for the run.
         task: The request's task.
         least: The smallest cluster, in sites, in which this site takes part.
+        temperature: `sampling-temperature`, which evens out weights by size.
         trust: The sites that this site trusts; None in a simulation, where sites sign nothing.
     """
 
-    def __init__(self, folder: Path, task: Task, least: int, trust: Trust | None = None) -> None:
+    def __init__(self, folder: Path, task: Task, least: int, trust: Trust | None = None, temperature: float = 1.0) -> None:
         self.folder, self.task, self.site, self.least = folder / "secure", task, task.site, least
-        self.trust = trust
+        self.trust, self.temperature = trust, temperature
 
     def keys(self, num_rounds: int) -> dict[str, Any]:
         """Return this site's public keys as the content of a reply's ConfigRecord."""
@@ -60,7 +61,8 @@ class SecureSite:
 
         Raises:
             ExchangeError: The roster lacks this site with its own keys, one of the site's clusters is too small, another roster was
-                accepted in this attempt, the owner has not approved the sites and their node keys, or a site's keys are not signed.
+                accepted in this attempt, the owner has not approved the sites and their node keys, a site's keys are not signed, or
+                one site would have most of the weight.
         """
         roster, secrets = Roster.of(record), self._secrets()
         own = {name: keys for name, *keys in zip(roster.names, roster.channels, roster.keys, strict=True)}.get(self.site)
@@ -72,6 +74,7 @@ class SecureSite:
                     f"the {part} cluster {cluster} has {len(sites)} sites; this site takes part in sums of {self.least} or more "
                     "([limits] min-cluster)"
                 )
+            roster.factors(sites, self.temperature)
         if self.trust and self.trust.approved is not None:
             self._check_signed(roster, self.trust.approved)
         said = json.dumps(record, sort_keys=True, default=bytes.hex)
@@ -87,6 +90,7 @@ class SecureSite:
         sums: Mapping[str, Any],
         asked: Mapping[str, Any],
         seed: int,
+        size: int,
     ) -> dict[str, Numbers]:
         """Return the update and its sums as a reply's arrays of masked integers.
 
@@ -94,13 +98,16 @@ class SecureSite:
             sums: The sums of training.
             asked: Part -> the exponents of its tensors' scales.
             seed: The run's seed, which determines the random rounding.
+            size: The site's training sentences.
 
         Raises:
-            ExchangeError: No roster was accepted, the roster has no keys for the round, or the scales are invalid.
+            ExchangeError: No roster was accepted, the roster has no keys for the round or another size, or the scales are invalid.
         """
         roster, secrets, number = self._roster(), self._secrets(), self.task.round
         if not 1 <= number <= roster.num_rounds:
             raise ExchangeError(f"asked for masks of round {number}; the roster has keys for 1 to {roster.num_rounds}")
+        if roster.sizes and (said := roster.sizes[roster.names.index(self.site)]) != size:
+            raise ExchangeError(f"the roster weighs site {self.site} by {said} sentences; it has {size}")
         started, arrays, cuts = join(received, chosen), dict[str, Numbers](), 0
         own = roster.clusters_of(self.site)
         for part, trained in join(update, chosen).items():
@@ -108,7 +115,8 @@ class SecureSite:
             sizes, group = chosen.sizes_of(part), Group.of(len(members))
             exponents = _exponents(asked.get(part), len(sizes), part)
             draws = generator_of(seed, number, self.site, f"secure {part}")
-            levels, cut = encode(trained - started[part], exponents, sizes, group, draws)
+            change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]
+            levels, cut = encode(change, exponents, sizes, group, draws)
             numbers = np.concatenate([levels, np.ones(CHECKS, np.uint16)])
             bound = self._context(roster, part, cluster, exponents, digest_of(started[part]))
             hidden = masked(numbers, secrets, roster, self.site, members, number, bound)
@@ -140,10 +148,12 @@ class SecureSite:
             )
         for part, named in roster.clusters.items():
             for cluster, sites in named.items():
-                if 0 < (left := sum(site in survivors for site in sites)) < self.least:
+                left = [site for site in sites if site in survivors]
+                if 0 < len(left) < self.least:
                     raise ExchangeError(
-                        f"asked to open a sum over {left} sites of the {part} cluster {cluster}; wanted {self.least}"
+                        f"asked to open a sum over {len(left)} sites of the {part} cluster {cluster}; wanted {self.least}"
                     )
+                roster.factors(left, self.temperature)
         if len(sealed) != SEALED_BYTES * len(roster.names) or not 1 <= number <= roster.num_rounds:
             raise ExchangeError(
                 f"got {len(sealed)} bytes of sealed shares for round {number}; wanted those of {len(roster.names)} sites"

@@ -90,7 +90,18 @@ class SecureFedMean(FedMean):
         channels, public = tuple(keys[site][0] for site in names), tuple(keys[site][1] for site in names)
         signed = {site: sent[2:] for site, sent in keys.items() if sent[2]}
         signers = tuple(signed[site][0] for site in names) if len(signed) == len(names) else ()
-        self.roster = Roster(names, channels, public, clusters, signers, tuple(signed[site][1] for site in names if signers))
+        by_size = self.settings.aggregation == "fed-avg"
+        sizes = tuple(int(self.registry.about[site]["train"]) for site in names) if by_size else ()
+        self.roster = Roster(
+            names, channels, public, clusters, signers, tuple(signed[site][1] for site in names if signers), sizes
+        )
+        try:
+            self._factors = {
+                (part, cluster): self.roster.factors(sites, self.settings.sampling_temperature)
+                for part, cluster, sites in self.averaged_clusters()
+            }
+        except ExchangeError as error:
+            raise RunError(str(error)) from error
         of_round = SEALED_BYTES * len(names)
         configs = dict.fromkeys(names, ConfigRecord(self.roster.record()))
         parse = partial(_sealed, of_round * num_rounds)
@@ -241,7 +252,10 @@ class SecureFedMean(FedMean):
         total = unmasked(total, self.roster, members, seeds, keys, number, bound) & np.uint16(group.modulus - 1)
         if (total[count:] != len(here)).any():
             self._fail(self._uncancelled(number, f"the {part} cluster {cluster}"))
-        return decode(total[:count], scales, self.tensor_set.sizes_of(part), group) / np.float32(len(here))
+        factors = self._factors[part, cluster]
+        return decode(total[:count], scales, self.tensor_set.sizes_of(part), group) / np.float32(
+            sum(factors[site] for site in here)
+        )
 
     def _check_enough(self, number: int, survivors: Sequence[str]) -> None:
         if len(survivors) < self.roster.threshold:
@@ -250,11 +264,15 @@ class SecureFedMean(FedMean):
                 f"{self.roster.threshold} have to open it"
             )
         for part, cluster, sites in self.averaged_clusters():
-            if 0 < (left := sum(site in survivors for site in sites)) < self.settings.privacy_min_cluster:
-                least = self.settings.privacy_min_cluster
+            left = [site for site in sites if site in survivors]
+            if 0 < len(left) < (least := self.settings.privacy_min_cluster):
                 self._fail(
-                    f"round {number}: {left} sites of the {part} cluster {cluster} are left, and privacy.min-cluster = {least}"
+                    f"round {number}: {len(left)} sites of the {part} cluster {cluster} are left, and privacy.min-cluster = {least}"
                 )
+            try:
+                self.roster.factors(left, self.settings.sampling_temperature)
+            except ExchangeError as error:
+                self._fail(f"round {number}: {error}")
 
     def _fail(self, why: str) -> None:
         """Skip the round or end the run, as `below-quorum` says."""

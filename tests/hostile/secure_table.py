@@ -52,7 +52,7 @@ class Federation:
     def train(self, name: str, number: int = 1, scales: Mapping[str, Any] = SCALES) -> dict[str, np.ndarray]:
         start = {spec.name: np.zeros(spec.shape, np.float32) for spec in CHOSEN.specs}
         update = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs}
-        return self.site(name, number).masked(update, start, CHOSEN, SUMS, scales, seed=7)
+        return self.site(name, number).masked(update, start, CHOSEN, SUMS, scales, seed=7, size=30)
 
 
 def begun(folder: Path) -> Federation:
@@ -110,6 +110,8 @@ ROSTERS: dict[str, tuple[Any, str]] = {
         "the decoder cluster one has 2 sites",
     ),
     "a site twice": (lambda f: _record(f, names=["a", "a", "c", "d", "e"]), "the roster of the secure sum is not one"),
+    "nearly all of the weight": (lambda f: _record(f, sizes=[900, 1, 1, 1, 1]), "site a has 100% of the weight"),
+    "sizes of some sites alone": (lambda f: _record(f, sizes=[30, 30]), "the roster of the secure sum is not one"),
 }
 
 
@@ -149,6 +151,16 @@ OPENINGS: dict[str, tuple[Any, str]] = {
 def _second_roster(federation: Federation) -> None:
     fewer = Roster(NAMES[:4], federation.roster.channels[:4], federation.roster.keys[:4], {"encoder": {"all": NAMES[:4]}})
     federation.site("a").shares(fewer.record())
+
+
+def _other_size(federation: Federation) -> None:
+    federation.roster = replace(federation.roster, sizes=(20, 30, 30, 30, 30))
+    federation.begin().train("a")
+
+
+def _most_of_the_weight_left(federation: Federation) -> None:
+    federation.roster = replace(federation.roster, sizes=(60, 25, 1, 1, 50))
+    federation.begin().site("a", 1).shares_of(federation.request("a", 1, NAMES[:4]))
 
 
 def _opened_again(federation: Federation, attempt: int) -> None:
@@ -223,6 +235,13 @@ def attacks() -> list[Attack]:
     add("masks: of a round without keys", "asked for masks of round 4", lambda folder: begun(folder).train("a", 4))
     far = {**SCALES, "decoder": [0, 61]}
     add("masks: a scale of 2^61", "the scales of the decoder", lambda folder: begun(folder).train("a", 1, far))
+    add(
+        "masks: another size than its own",
+        "weighs site a by 20 sentences; it has 30",
+        lambda folder: _other_size(Federation(folder)),
+    )
+    most = "site a has 69% of the weight in the secure sum of a, b, c, d"
+    add("opening: nearly all of the weight left", most, lambda folder: _most_of_the_weight_left(Federation(folder)))
     add("masks: before any roster", "no roster came before", lambda folder: Federation(folder).train("a"))
     return found
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,9 +10,12 @@ from typing import Any
 from fedlingua.backbones.parts import PARTS
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ExchangeError
+from fedlingua.training.sampling import tempered
 
 KEY_BYTES = 32
 """Bytes of an X25519 public key."""
+MOST_SHARE = 0.5
+"""The largest weight of a site among three or more: a sum that is mostly one site's change would tell it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Roster:
         clusters: Part -> cluster -> sites; a part without tensors has none.
         signers: Each site's public node key, one line of OpenSSH; empty in a simulation.
         signatures: Each site's signature of `signed_message` by its node key; empty in a simulation.
+        sizes: The sites' training sentences, by which their changes are weighted; empty: all have equal weights.
     """
 
     names: tuple[str, ...]
@@ -34,6 +38,7 @@ class Roster:
     clusters: Clusters
     signers: tuple[str, ...] = ()
     signatures: tuple[bytes, ...] = ()
+    sizes: tuple[int, ...] = ()
 
     @property
     def threshold(self) -> int:
@@ -61,6 +66,26 @@ class Roster:
             if self.clusters.get(part)
         }
 
+    def factors(self, members: Sequence[str], temperature: float) -> dict[str, float]:
+        """Return what each member of a cluster multiplies its change by: its weight (FedAvg, Liu et al. 2023, eq. 2) over the largest.
+
+        temperature: `sampling-temperature`, which evens out sizes.
+
+        Raises:
+            ExchangeError: One of three or more members would have more than half of the weight.
+        """
+        if not self.sizes or not members:
+            return dict.fromkeys(members, 1.0)
+        shares = tempered([self.sizes[self.names.index(site)] for site in members], temperature)
+        most = max(shares)
+        if len(members) > 2 and most > MOST_SHARE:
+            site = members[shares.index(most)]
+            raise ExchangeError(
+                f"site {site} has {most:.0%} of the weight in the secure sum of {', '.join(members)}, which would tell its change; wanted "
+                f"{MOST_SHARE:.0%} at most: raise sampling-temperature, or give aggregation = 'fed-mean'"
+            )
+        return {site: share / most for site, share in zip(members, shares, strict=True)}
+
     def record(self) -> dict[str, Any]:
         """Return the roster as the content of a request's ConfigRecord."""
         clusters = {part: {name: list(sites) for name, sites in named.items()} for part, named in self.clusters.items()}
@@ -71,6 +96,7 @@ class Roster:
             "clusters": json.dumps(clusters, sort_keys=True),
             "signers": list(self.signers),
             "signatures": [each.hex() for each in self.signatures],
+            "sizes": list(self.sizes),
         }
 
     @classmethod
@@ -89,12 +115,15 @@ class Roster:
             }
             signers = tuple(str(line) for line in record["signers"])
             signatures = tuple(bytes.fromhex(each) for each in record["signatures"])
+            sizes = tuple(int(size) for size in record["sizes"])
             of_site = len(keys) // max(1, len(names))
             well_formed = (
                 len(set(names)) == len(names) > 1
                 and len(channels) == KEY_BYTES * len(names)
                 and len(signers) == len(signatures)
                 and len(signers) in (0, len(names))
+                and len(sizes) in (0, len(names))
+                and min(sizes, default=1) > 0
                 and of_site >= KEY_BYTES
                 and of_site % KEY_BYTES == 0
                 and len(keys) == of_site * len(names)
@@ -108,7 +137,7 @@ class Roster:
         if not well_formed:
             raise ExchangeError(
                 "the roster of the secure sum is not one: wanted two sites or more, each once, with a key for shares and one for each "
-                "round, and in one cluster of every part"
+                "round, and in one cluster of every part; with the sizes of all or of none"
             )
         each = range(len(names))
         return cls(
@@ -118,6 +147,7 @@ class Roster:
             clusters,
             signers,
             signatures,
+            sizes,
         )
 
 

@@ -200,7 +200,10 @@ def _of_codes(settings: Settings) -> Iterator[str]:
 
 
 UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
-    "aggregation": (lambda s: s.aggregation != "fed-mean", "weighs or compares single updates; give 'fed-mean'"),
+    "aggregation": (
+        lambda s: s.aggregation not in ("fed-mean", "fed-avg"),
+        "weighs or compares single updates; give 'fed-mean' or 'fed-avg'",
+    ),
     "send.rule": (lambda s: s.selected_by != "all", "shows what each site selects; give 'all'"),
     "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
     "own-model": (lambda s: s.sends_own, "sends models, not changes of a mean; give 'none' or 'ditto'"),

@@ -1,5 +1,6 @@
 """The roster: what it holds, its hash, and what is none."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ def test_it_comes_back_from_its_record_with_the_same_hash() -> None:
         {"channels": b"1" * 64 + b"3" * 32},
         {"keys": b"4" * 191 + b"5"},
         {"clusters": '{"decoder": {"all": ["a", "b", "c"]}}'},
+        {"sizes": [30, 20, 10]},
     ],
 )
 def test_its_hash_is_over_everything(change: dict[str, Any]) -> None:
@@ -56,8 +58,30 @@ def test_its_hash_is_over_everything(change: dict[str, Any]) -> None:
         {"signers": ["a line", "another", "a third"]},
         {"signatures": ["no hexadecimal digits"]},
         {"channels": "text"},
+        {"sizes": [30, 20]},
+        {"sizes": [30, 20, 0]},
+        {"sizes": ["many", 20, 10]},
     ],
 )
 def test_what_is_no_roster_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ExchangeError, match="the roster of the secure sum"):
         Roster.of({**ROSTER.record(), **change})
+
+
+def test_changes_are_weighted_by_size_relative_to_the_largest_site() -> None:
+    sized = replace(ROSTER, sizes=(40, 90, 10))
+    assert Roster.of(sized.record()) == sized
+    assert sized.factors(("a", "b"), 1.0) == pytest.approx({"a": 40 / 90, "b": 1.0})
+    assert sized.factors(("a", "b"), 2.0) == pytest.approx({"a": (40 / 90) ** 0.5, "b": 1.0})
+    assert sized.factors((), 1.0) == {}
+    assert ROSTER.factors(("a", "b", "c"), 1.0) == {"a": 1.0, "b": 1.0, "c": 1.0}
+
+
+def test_a_sum_that_is_mostly_one_sites_change_is_refused() -> None:
+    sized = replace(ROSTER, sizes=(40, 90, 10))
+    with pytest.raises(
+        ExchangeError, match=r"site b has 64% of the weight in the secure sum of a, b, c.*: raise sampling-temperature"
+    ):
+        sized.factors(("a", "b", "c"), 1.0)
+    assert sized.factors(("a", "b", "c"), 4.0)["b"] == 1.0
+    assert replace(ROSTER, sizes=(40, 50, 10)).factors(("a", "b", "c"), 1.0)["b"] == 1.0

@@ -41,6 +41,36 @@ def test_its_mean_is_the_plain_mean_within_a_level_of_every_site(secure: dict[st
         assert site["steps"] == int(np.mean([each["steps"] for each in known.values()]))
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_by_size_it_is_the_mean_weighted_by_the_sites_sentences(lost: bool, secure: dict[str, Any], tmp_path: Path) -> None:
+    federation = Path(secure["federation"])
+    federation.write_text(federation.read_text().replace("sentences = 48", "sentences = 68", 1))
+    config = {**secure, "rounds": 1, "aggregation": "fed-avg", "whole-steps": False}
+    tamper = failing("court", "train", 1) if lost else None
+    folder, live = run(config, tmp_path / "secure", tamper=tamper)
+    plain, _ = run({**config, "privacy.sum": "plain", "send.code": "none"}, tmp_path / "plain", tamper=tamper)
+    equal, _ = run(
+        {**config, "privacy.sum": "plain", "send.code": "none", "aggregation": "fed-mean"}, tmp_path / "equal", tamper=tamper
+    )
+    asked = next(message for message in live.sent if message.metadata.message_type == "train").content[protocol.SECURE]
+    level = max(2.0**exponent for part in asked.values() for exponent in part) / 511
+    summed, mean, other = tensors(folder), tensors(plain), tensors(equal)
+    sizes = [about["train"] for about in (folder.read("sites.json") or {}).values()]
+    assert max(sizes) > 1.5 * min(sizes)
+    factor = sum(sizes) / max(sizes) / len(sizes)  # a level counts for more where small sites are scaled down
+    assert all(np.abs(summed[name] - mean[name]).max() <= level / factor for name in mean)
+    assert any(np.abs(summed[name] - other[name]).max() > 2 * level for name in mean)
+
+
+def test_a_site_with_most_of_the_text_is_told_before_any_training(secure: dict[str, Any], tmp_path: Path) -> None:
+    federation = Path(secure["federation"])
+    federation.write_text(federation.read_text().replace("sentences = 48", "sentences = 900", 1))
+    with pytest.raises(
+        RunError, match=r"site hospital has .*% of the weight in the secure sum of hospital, .*: raise sampling-temp"
+    ):
+        run({**secure, "aggregation": "fed-avg"}, tmp_path / "run")
+
+
 def test_no_single_update_leaves_a_site(secure: dict[str, Any], tmp_path: Path) -> None:
     _, live = run(secure, tmp_path / "run")
     trained = [reply for reply in live.received if reply.metadata.message_type == "train"]
@@ -162,7 +192,7 @@ def test_a_resumed_run_opens_a_round_for_the_same_sites_or_not_at_all(secure: di
 
 
 VALUES: dict[str, dict[str, Any]] = {
-    "aggregation": {"aggregation": "fed-avg"},
+    "aggregation": {"aggregation": "by-loss"},
     "send.rule": {"send.rule": "top-k"},
     "send.code": {"send.code": "4bit"},
     "own-model": {"own-model": "mr-mtl"},
