@@ -10,7 +10,6 @@ from typing import Any
 from fedlingua.backbones.parts import PARTS
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ExchangeError
-from fedlingua.training.sampling import tempered
 
 KEY_BYTES = 32
 """Bytes of an X25519 public key."""
@@ -76,15 +75,16 @@ class Roster:
         """
         if not self.sizes or not members:
             return dict.fromkeys(members, 1.0)
-        shares = tempered([self.sizes[self.names.index(site)] for site in members], temperature)
-        most = max(shares)
+        sizes = {site: self.sizes[self.names.index(site)] for site in members}
+        site = max(sizes, key=sizes.__getitem__)
+        factors = {each: (size / sizes[site]) ** (1 / temperature) for each, size in sizes.items()}
+        most = 1 / sum(factors.values())
         if len(members) > 2 and most > MOST_SHARE:
-            site = members[shares.index(most)]
             raise ExchangeError(
                 f"site {site} has {most:.0%} of the weight in the secure sum of {', '.join(members)}, which would tell its change; wanted "
                 f"{MOST_SHARE:.0%} at most: raise sampling-temperature, or give aggregation = 'fed-mean'"
             )
-        return {site: share / most for site, share in zip(members, shares, strict=True)}
+        return factors
 
     def record(self) -> dict[str, Any]:
         """Return the roster as the content of a request's ConfigRecord."""
