@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import psutil
 import tomli_w
@@ -141,6 +141,19 @@ class Engine:
             self._going.discard(run_id)
         return status
 
+    def runs(self) -> list[dict[str, str]]:
+        """Return Flower's record of each run of its SuperLink, newest first: run-id, status, pending-at, elapsed and others."""
+        return cast(list[dict[str, str]], self._ask(["ls", self.profile.name])["runs"])
+
+    def stop(self, run_id: str) -> None:
+        """Stop a run, whoever started it; raise RunError if Flower refuses, as for a run that has finished."""
+        self._ask(["stop", run_id, self.profile.name])
+        self._going.discard(run_id)
+
+    def log(self, run_id: str) -> str:
+        """Return what a run's ServerApp has printed so far."""
+        return self._flwr(["log", run_id, self.profile.name, "--show"])
+
     def register(self, public_key_file: Path, name: str) -> bool:
         """Let the node with this public key join, under a name for people; return False if the key is already registered."""
         try:
@@ -158,8 +171,7 @@ class Engine:
             parts.append("SuperLink:\n" + self._superlink_tail())
         if self._runs and (self._superlink is None or self._superlink.poll() is None):
             # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
-            done = self._flwr(["log", run_id or self._runs[-1], self.profile.name, "--show"])
-            parts.append("ServerApp:\n" + processes.last_lines(done, LOG_LINES))
+            parts.append("ServerApp:\n" + processes.last_lines(self.log(run_id or self._runs[-1]), LOG_LINES))
         return "\n".join(parts)
 
     def close(self) -> None:

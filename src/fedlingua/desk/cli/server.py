@@ -1,28 +1,34 @@
-"""`fedlingua server`: set up a server, add its sites, run it."""
+"""`fedlingua server`: set up a server, add its sites, run it, and look after its runs."""
 
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError
+from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError, RunError
 from fedlingua.common.files import APP_DIR
+from fedlingua.common.languages import nearest
 from fedlingua.common.processes import check_free, flower_environment
 from fedlingua.consent.keys import key_fingerprint, read_public_key
 from fedlingua.corpora.sites import read_federation
+from fedlingua.desk.cli.attempt import STOPPED, close_run
 from fedlingua.desk.cli.engine import Engine, beside_proxies
-from fedlingua.desk.cli.output import Answer, Commands, example, say
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.deployment.certificates import subject_alternative_names
 from fedlingua.desk.deployment.programs import control_address, superlink_command
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server, read_server_file
 from fedlingua.desk.deployment.service import Service, answers
+from fedlingua.runs.folder import RunFolder, run_about
 
 commands = Commands(help="The server of a federation across machines.")
 ServerFileArgument = Annotated[Path, typer.Argument(help="The server's folder, or its server.toml.")]
+RunOfServer = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run's folder, or Flower's id of the run.")]
 LOOK_S = 5.0
 """Seconds between two looks at the federation file for added sites."""
 INSECURE = "warning: insecure = true: no TLS, and any node may join under any name; only for a trial on one machine"
@@ -90,6 +96,85 @@ def server_start(file: ServerFileArgument) -> Answer:
                 seen = _let_join(server, engine, joined, seen)
     say("server stopped")
     return {"server": server.path, "status": "stopped"}
+
+
+@commands.command("runs", epilog=example("fedlingua server runs server"))
+def server_runs(file: ServerFileArgument) -> Answer:
+    """List the runs of a server that is running: waiting, under way and finished, newest first."""
+    server = read_server_file(file)
+    folders = _run_folders(server)
+    with _reached(server) as engine:
+        runs = [
+            {
+                "folder": folders.get(row["run-id"], ""),
+                "status": row["status"].split(":")[-1],
+                "since": row["pending-at"],
+                "id": row["run-id"],
+            }
+            for row in engine.runs()
+        ]
+    if not runs:
+        say("no runs yet")
+        return {"server": server.path, "runs": runs}
+    headers = ("folder", "status", "since", "id")
+    console().print(plain_table(*headers, rows=([run[key] for key in headers] for run in runs), left=headers))
+    return {"server": server.path, "runs": runs}
+
+
+@commands.command("stop", epilog=example("fedlingua server stop server demo-adapter-families-2022"))
+def server_stop(file: ServerFileArgument, run: RunOfServer) -> Answer:
+    """Stop a run. Its folder keeps what it has: `fedlingua run --resume` continues after its last complete round."""
+    server = read_server_file(file)
+    number, folder = _run_of(server, run)
+    with _reached(server) as engine:
+        engine.stop(number)
+    if folder:
+        close_run(folder, "interrupted", STOPPED)
+    say(
+        f"stopped {run}"
+        + (f"; resume it with: fedlingua run --resume {folder.directory} --server {server.path}" if folder else "")
+    )
+    return {"id": number, "status": "stopped"}
+
+
+@commands.command("logs", epilog=example("fedlingua server logs server demo-adapter-families-2022"))
+def server_logs(file: ServerFileArgument, run: RunOfServer) -> Answer:
+    """Print what a run's server has logged so far."""
+    server = read_server_file(file)
+    number, _ = _run_of(server, run)
+    with _reached(server) as engine:
+        log = engine.log(number)
+    print(log)
+    return {"id": number, "log": log}
+
+
+def _run_folders(server: ServerFile) -> dict[str, str]:
+    """Return Flower's id of a run -> the name of its folder, for the latest attempt of each run of this server."""
+    files = sorted(server.runs.glob("*/run.json"))
+    return {
+        str(about["flower_run_id"]): file.parent.name for file in files if "flower_run_id" in (about := run_about(file.parent))
+    }
+
+
+def _run_of(server: ServerFile, run: str) -> tuple[str, RunFolder | None]:
+    """Return Flower's id of a run that is named by this id or by its folder, and the folder if it is this server's."""
+    folders = _run_folders(server)
+    ids = {folder: number for number, folder in folders.items()}
+    if not run.isdigit() and run not in ids:
+        raise RunError(
+            f"{server.path.parent} has no run {run!r}{nearest(run, ids)}; see them with: fedlingua server runs {server.path}"
+        )
+    number = ids.get(run, run)
+    return number, RunFolder(server.runs / folders[number]) if number in folders else None
+
+
+@contextmanager
+def _reached(server: ServerFile) -> Iterator[Engine]:
+    """Yield the engine of a server that is running; raise DeploymentError if none answers."""
+    if not answers(control_address(server), None if server.insecure else server.authority):
+        raise DeploymentError(f"no server answers at {control_address(server)}; start it: fedlingua server start {server.path}")
+    with Engine(APP_DIR, None, profile_of(server)) as engine:
+        yield engine
 
 
 def profile_of(server: ServerFile) -> Profile:

@@ -281,6 +281,11 @@ TABLE = [
     Mistake("run small.toml --data . --to shut/run", "cannot be written", "--to shut/run", "another path", has=shut),
     # Addresses and ports.
     Mistake("server init --host x --fleet 0.0.0.0:ninety", "'0.0.0.0:ninety'", "fleet", "wanted host:port"),
+    Mistake(
+        "server runs server", "no server answers", "127.0.0.1:81", "fedlingua server start", has=lambda f: deployed_server(f, 81)
+    ),
+    Mistake("server stop server demo", "no run 'demo'", "server", "fedlingua server runs", has=lambda f: deployed_server(f, 81)),
+    Mistake("server logs server demo", "no run 'demo'", "server", "fedlingua server runs", has=lambda f: deployed_server(f, 81)),
     Mistake("server init", "give --host", "--host", "sites reach this server by", USAGE),
     Mistake(
         "server add server nowhere.toml", "no such file", "nowhere.toml", "check the path", has=lambda w: deployed_server(w, 1)

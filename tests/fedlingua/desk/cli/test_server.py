@@ -1,18 +1,25 @@
 """`fedlingua server`: set-up by the command, the keys that may join, and how `flwr` reaches the server."""
 
+import contextlib
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from fedlingua.common.errors import ConfigError, DeploymentError, RunError
+from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError, RunError
+from fedlingua.common.processes import free_port
 from fedlingua.consent.keys import make_key
 from fedlingua.desk.cli import server as command
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.server import _keys, profile_of
 from fedlingua.desk.deployment.programs import control_address
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server
+from fedlingua.desk.deployment.service import answers
+from fedlingua.runs.folder import RunFolder
 
 
 def made(folder: Path, insecure: bool = False) -> ServerFile:
@@ -193,3 +200,92 @@ def test_a_server_that_does_not_answer_is_asked_again_and_a_slip_in_the_file_end
     told = capsys.readouterr().out
     assert told.count("is not TOML") == 1
     assert told.count("No such file") == 1
+
+
+class Runs(Registering):
+    """An engine of a server with two runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped: list[str] = []
+
+    def runs(self) -> list[dict[str, str]]:
+        old = {"run-id": "11", "status": "finished:completed", "pending-at": "2026-11-01 10:00:00Z"}
+        return [{"run-id": "12", "status": "running", "pending-at": "2026-11-02 10:00:00Z"}, old]
+
+    def stop(self, run_id: str) -> None:
+        self.stopped.append(run_id)
+
+    def log(self, run_id: str) -> str:
+        return f"the log of {run_id}"
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ServerFile, Runs]:
+    server, engine = made(tmp_path), Runs()
+    for number, name in ((12, "second"), (None, "never-begun")):
+        folder = RunFolder(server.runs / name)
+        folder.directory.mkdir(parents=True)
+        folder.write("run.json", {"name": name, "status": "running"} | ({"flower_run_id": str(number)} if number else {}))
+    monkeypatch.setattr(command, "answers", lambda *_: True)
+    monkeypatch.setattr(command, "Engine", engine)
+    return server, engine
+
+
+def test_the_runs_of_a_server_are_listed_with_their_folders(running: tuple[ServerFile, Runs]) -> None:
+    listed = command.server_runs(running[0].path)["runs"]
+    assert [(run["id"], run["folder"], run["status"]) for run in listed] == [("12", "second", "running"), ("11", "", "completed")]
+
+
+@pytest.mark.parametrize(("named", "status"), [("second", "interrupted"), ("12", "interrupted"), ("11", "running")])
+def test_a_run_is_stopped_by_its_folder_or_by_flowers_id(named: str, status: str, running: tuple[ServerFile, Runs]) -> None:
+    server, engine = running
+    number = command.server_stop(server.path, named)["id"]
+    assert engine.stopped == [number] == ["11" if named == "11" else "12"]
+    assert (RunFolder(server.runs / "second").read("run.json") or {})["status"] == status
+    assert command.server_logs(server.path, named)["log"] == f"the log of {number}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_runs_of_a_real_server_are_listed_stopped_and_read(tmp_path: Path, least_backbone: Path) -> None:
+    ports = [free_port(), free_port()]
+    server = init_server(tmp_path / "server", "north", [], *(f"127.0.0.1:{port}" for port in ports), True)
+    add_site(server, join(tmp_path, "clinic")[0])
+    experiment = tmp_path / "x.toml"
+    experiment.write_text(f'method = "adapter-fed"\nfederation = "none.toml"\nbackbone = "{least_backbone}"\nrounds = 1\n')
+
+    def spawn(*arguments: str) -> subprocess.Popen[bytes]:
+        program = [sys.executable, "-c", "from fedlingua.desk.cli.app import main; main()"]
+        return subprocess.Popen([*program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def listed() -> dict[str, str]:
+        with contextlib.suppress(FedlinguaError):
+            return {run["folder"]: run["status"] for run in command.server_runs(server.path)["runs"]}
+        return {}
+
+    def wait_for(*statuses: str) -> None:
+        end = time.monotonic() + 400
+        while sorted(listed().values()) != sorted(statuses) or "" in listed():
+            assert time.monotonic() < end, listed()
+            time.sleep(1)
+
+    processes = [spawn("server", "start", str(server.path))]
+    try:
+        while not answers(control_address(server), None):
+            time.sleep(0.2)
+        processes += [spawn("run", str(experiment), "--server", str(server.path), "--seed", seed) for seed in ("1", "2")]
+        wait_for("running", "running")
+        one, other = listed()
+        command.server_stop(server.path, one)
+        wait_for("running", "stopped")
+        assert "adapter-fed" in command.server_logs(server.path, other)["log"]
+        assert (RunFolder(server.runs / one).read("run.json") or {})["status"] == "interrupted"
+        command.server_stop(server.path, other)
+        wait_for("stopped", "stopped")
+        assert all(process.wait(120) for process in processes[1:])
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            process.wait(120)
