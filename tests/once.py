@@ -2,12 +2,13 @@
 
 The files of a backbone are read and its sentences cut into pieces the first time; later runs get a copy of the model as it was read.
 Whether reading them works is what tests of `load_backbone` say, which is left as it is. So are the sentences of a register, which the
-phrasebook's own tests ask the phrasebook for.
+phrasebook's own tests ask the phrasebook for. A simulated site does not check the same run config, read the same federation file or
+identify the languages of the same text again for every message; the tests of those checks call them by their own names.
 """
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,17 @@ import torch
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.common.devices import computed_in
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.registers import Register
+from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.runs.folder import git_revision
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
 
 MOST_BACKBONES = 8
 MOST_REGISTERS = 512
+MOST_CONFIGS = 64
 
 
 def make_once(patched: pytest.MonkeyPatch) -> None:
@@ -32,6 +39,9 @@ def make_once(patched: pytest.MonkeyPatch) -> None:
     """
     patched.setattr("fedlingua.exchange.trainable.load_backbone", LoadedOnce())
     patched.setattr(Register, "read", spoken_once(Register.read))
+    patched.setattr("clients.client_app.settings_from", checked_once(settings_from))
+    patched.setattr("clients.client_app.check_columns", identified_once(check_columns))
+    patched.setattr("clients.node.read_federation", read_once(read_federation))
     if not torch.accelerator.is_available():
         for kind in (torch.cuda, torch.xpu, torch.mtia):
             patched.setattr(kind, "manual_seed_all", lambda seed: None)
@@ -72,6 +82,24 @@ def spoken_once(read: Callable[[Register], Iterator[Any]]) -> Callable[[Register
         yield from said(register)
 
     return again
+
+
+def checked_once(check: Callable[[Mapping[str, Any]], Settings]) -> Callable[[Mapping[str, Any]], Settings]:
+    """`settings_from`, with what it made the last time of the same values of the same types; an error is found anew."""
+    checked = lru_cache(MOST_CONFIGS)(lambda keys: check({key: value for key, _, value in keys}))
+    return lambda run_config: checked(tuple((key, type(value), value) for key, value in run_config.items()))
+
+
+def identified_once(check: Callable[[Any, Direction, str], str]) -> Callable[[Any, Direction, str], str]:
+    """`check_columns`, with what it said the last time of the same pairs; an error is found anew."""
+    said = lru_cache(MOST_REGISTERS)(check)
+    return lambda pairs, direction, where: said(tuple(pairs), direction, where)
+
+
+def read_once(read: Callable[[Path, Path], Federation]) -> Callable[[Path, Path], Federation]:
+    """`read_federation`, with what it read the last time in the same bytes of the same file; an error is found anew."""
+    known = lru_cache(MOST_CONFIGS)(lambda path, data_dir, content: read(path, data_dir))
+    return lambda path, data_dir: known(path, data_dir, path.read_bytes() if path.is_file() else b"")
 
 
 def copies_of(directory: Path, name: str) -> Callable[[], Backbone]:

@@ -101,8 +101,8 @@ def test_the_median_as_a_threshold_is_told_too(config, tmp_path):
 
 
 @pytest.mark.parametrize("selection", ["all", "top-k", "dp-g", "random-g"])
-def test_seconds_of_selecting_are_told_where_something_is_selected(config, tmp_path, selection):
-    folder, _ = run({**config, "send.rule": selection, "rounds": 1}, tmp_path / "run")
+def test_seconds_of_selecting_are_told_where_something_is_selected(made, selection):
+    folder, _ = made(**({} if selection == "all" else {"send.rule": selection}))
     for site in rounds(folder)[1]["sites"].values():
         assert ("select" in site["seconds"]) == (selection != "all")
         assert ("theta" in site) == (selection == "random-g")

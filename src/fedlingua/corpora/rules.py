@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction, parse_written
@@ -54,7 +54,7 @@ class TextRules:
             if key != "directions":
                 table, _, name = key.partition(".")
                 tables[table][name] = value
-                choices = get_args(get_type_hints(_TABLES[table])[name])
+                choices = get_args(_TABLES[table].__dataclass_fields__[name].type)
                 if choices and value not in choices:
                     raise ConfigError(f"the server's rules for the text have {name} = {value!r}, unknown to this version")
         directions = tuple(parse_written(text) for text in flat["directions"])

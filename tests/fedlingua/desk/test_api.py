@@ -21,6 +21,7 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.table import OPTIONS
 from tests.federations import TWO_SITES
+from tests.notebooks import InProcessEngine
 from tests.pages import block
 from tests.recorded import SUITE, RecordingEngine, record_round
 from tests.translated_runs import make_run, translator_of_site
@@ -94,12 +95,12 @@ def flower(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return outcomes.append
 
 
-@pytest.mark.timeout(900)
 def test_the_pages_run_trains_translates_and_writes_its_report(
     experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The one run with everything real, many seconds."""
+    """With the real server and sites, in this process; Flower's own processes: tests/fedlingua/desk/cli/test_run.py."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedlingua.desk.cli.run.Engine", InProcessEngine)
     run = executed("run", {"experiments/demo.toml": experiment, "hospital-de": "hospital"})["run"]
     assert isinstance(run, api.Run)
     assert run.folder == tmp_path / "runs" / "two_sites-adapter-families-2022"

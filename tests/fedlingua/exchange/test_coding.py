@@ -161,11 +161,16 @@ def test_rounding_at_random_is_unbiased_and_within_its_bound(bits: int) -> None:
     """QSGD: E C(x) = x; the variance of a number f of a step above its level is f (1 - f) step^2, at most step^2 / 4."""
     change, shapes, times = np.concatenate([drawn(40), 1000 * drawn(9, 2)]), [(40,), (3, 3)], 4000
     steps = np.repeat([np.abs(change[:40]).max(), np.abs(change[40:]).max()], [40, 9]) / (2 ** (bits - 1) - 1)
+    at_once = 50  # tensors of a scale of their own, as many draws of each
     wanted = change / steps - np.floor(change / steps)
     wanted = wanted * (1 - wanted) * steps**2
     generator = np.random.Generator(np.random.PCG64(3))
     code = Code("levels", bits)
-    decoded = np.array([decode(encode(change, shapes, code, generator), shapes, code) for _ in range(times)], np.float64)
+    many = [
+        decode(encode(np.tile(change, at_once), shapes * at_once, code, generator), shapes * at_once, code)
+        for _ in range(times // at_once)
+    ]
+    decoded = np.array(many, np.float64).reshape(times, len(change))
     assert (np.abs(decoded.mean(0) - change) < 5 * np.sqrt(wanted / times) + 1e-6 * steps).all()
     assert decoded.var(0) == pytest.approx(wanted, rel=0.15, abs=1e-3 * float((steps**2).max()))
     assert (np.abs(decoded - change) < steps * (1 + 1e-5)).all()

@@ -8,13 +8,11 @@ from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
 
 
-@pytest.mark.parametrize("delta", [1e-5, 1e-6])
 @pytest.mark.parametrize(("noise", "share", "steps"), [(0.8, 0.01, 50), (1.1, 0.1, 160), (2.0, 0.5, 20), (5.0, 0.3, 40)])
-def test_epsilon_is_that_of_the_distribution_of_sampled_sums(noise: float, share: float, steps: int, delta: float) -> None:
-    one = from_gaussian_mechanism(noise, sampling_prob=share)  # add-or-remove
-    assert epsilon_of([Release(noise, share, steps)], delta) == pytest.approx(
-        one.self_compose(steps).get_epsilon_for_delta(delta), abs=1e-6
-    )
+def test_epsilon_is_that_of_the_distribution_of_sampled_sums(noise: float, share: float, steps: int) -> None:
+    whole = from_gaussian_mechanism(noise, sampling_prob=share).self_compose(steps)  # add-or-remove
+    for delta in (1e-5, 1e-6):
+        assert epsilon_of([Release(noise, share, steps)], delta) == pytest.approx(whole.get_epsilon_for_delta(delta), abs=1e-6)
 
 
 @pytest.mark.parametrize(("noise", "steps"), [(1.0, 1), (2.68, 20), (8.92, 20), (3.0, 5)])

@@ -57,8 +57,9 @@ def test_the_first_threshold_is_the_deviations_median_and_then_it_moves(config, 
     assert told[0]["theta"] == pytest.approx(told[0]["scale"], rel=1e-5)
     assert all(one["stepped"] for one in told)
     assert len({one["theta"] for one in told}) == 3
-    frozen, _ = run({**config, "meta.frozen": True}, tmp_path / "frozen")
-    assert [one["theta"] for one in thresholds(frozen)] != [one["theta"] for one in told]
+    frozen, _ = run({**config, "meta.frozen": True, "rounds": 2}, tmp_path / "frozen")
+    assert thresholds(frozen)[0]["theta"] == told[0]["theta"]
+    assert thresholds(frozen)[1]["theta"] != told[1]["theta"]
     assert not any("stepped" in one for one in thresholds(frozen))
 
 
@@ -69,7 +70,7 @@ def test_the_threshold_is_a_multiple_of_each_rounds_median_or_of_the_firsts(conf
         return np.median([value for value in found[0] if value])
 
     first, _ = plain
-    follows, _ = run({**config, "meta.scale": "round"}, tmp_path / "follows")
+    follows, _ = run({**config, "meta.scale": "round", "rounds": 2}, tmp_path / "follows")
     for number, one in enumerate(thresholds(follows), start=1):
         medians = [told(follows, site, number) for site in rounds(follows)[number]["sites"]]
         assert one["scale"] == pytest.approx(np.median(medians), rel=1e-4)
@@ -102,7 +103,7 @@ def test_every_estimator_learns_with_and_without_clusters(config, tmp_path, esti
 def test_cross_costs_32_numbers_a_tensor_up_and_nothing_down(config, plain, tmp_path):
     """Beside `own`; the first round, in which both send by the same threshold. Of 90 tensors that would be less than 16 KB."""
     of_own, _ = plain
-    of_cross, live = run({**config, "meta.estimator": "cross"}, tmp_path / "cross")
+    of_cross, live = run({**config, "meta.estimator": "cross", "rounds": 1}, tmp_path / "cross")
     own, cross = (rounds(folder)[1]["sites"]["court"] for folder in (of_own, of_cross))
     assert cross["tensors_sent"] == own["tensors_sent"]
     tensors = len(json.loads((of_own.directory / "deviations.jsonl").read_text().splitlines()[0])["deviations"])
@@ -139,13 +140,13 @@ def test_cross_adds_what_the_others_do_to_a_sites_loss(config, tmp_path, monkeyp
     [("cross", protocol.PROBE), ("loss", protocol.SEND), ("cross", protocol.EVALUATE), ("loss", protocol.EVALUATE)],
 )
 def test_a_site_that_fails_in_one_phase_leaves_the_others_their_threshold(config, tmp_path, estimator, phase):
-    config = {**config, "meta.estimator": estimator, "quorum": 0.5}
-    folder, _ = run(config, tmp_path / "run", tamper=failing("court", phase, 2))
-    line = rounds(folder)[2]
+    config = {**config, "meta.estimator": estimator, "quorum": 0.5, "rounds": 2}
+    folder, _ = run(config, tmp_path / "run", tamper=failing("court", phase, 1))
+    line = rounds(folder)[1]
     assert [failure["site"] for failure in line["failures"]] == ["court"]
     assert line["threshold"]["theta"] > 0
     assert ("for the threshold" in notes(folder)) == (phase == protocol.PROBE)
-    assert len(rounds(folder)) == 4
+    assert len(rounds(folder)) == 3
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -209,7 +210,7 @@ def test_a_slope_that_is_no_number_is_left_out_and_named(config, tmp_path, what)
                 reply.content[protocol.PROJECTIONS] = to_record({protocol.PROJECTIONS: array * np.float32(math.nan)})
         return reply
 
-    folder, _ = run({**config, "meta.estimator": "cross"}, tmp_path / "run", tamper=tamper)
+    folder, _ = run({**config, "meta.estimator": "cross", "rounds": 1}, tmp_path / "run", tamper=tamper)
     assert "site court: its gradient is nan; left out of the meta step" in notes(folder)
     assert all(one["stepped"] and math.isfinite(one["slope"]) for one in thresholds(folder))
 
@@ -220,14 +221,16 @@ def test_where_all_slopes_are_no_numbers_the_network_stays(config, tmp_path):
             reply.content[protocol.META]["slope"] = math.inf
         return reply
 
-    folder, _ = run(config, tmp_path / "run", tamper=tamper)
-    assert [(one["stepped"], one["slope"]) for one in thresholds(folder)] == [(False, None)] * 3
+    folder, _ = run({**config, "rounds": 2}, tmp_path / "run", tamper=tamper)
+    told = thresholds(folder)
+    assert [(one["stepped"], one["slope"]) for one in told] == [(False, None)] * 2
+    assert told[0]["theta"] == told[1]["theta"]
 
 
 def test_a_price_on_bytes_raises_the_threshold_of_g(config, plain, tmp_path):
     free, _ = plain
-    dear, _ = run({**config, "meta.bytes-weight": 100.0}, tmp_path / "dear")
-    assert thresholds(dear)[-1]["theta"] > thresholds(free)[-1]["theta"]
+    dear, _ = run({**config, "meta.bytes-weight": 100.0, "rounds": 2}, tmp_path / "dear")
+    assert thresholds(dear)[1]["theta"] > thresholds(free)[1]["theta"]
 
 
 def test_two_rounds_in_which_nobody_sends_are_told(config, tmp_path):
@@ -238,7 +241,7 @@ def test_two_rounds_in_which_nobody_sends_are_told(config, tmp_path):
             reply.content[protocol.METRICS]["deviation"] = 1e-9
         return reply
 
-    config = {**config, "send.rule": "metasend-l", "send.zero-norm": "stay"}
+    config = {**config, "send.rule": "metasend-l", "send.zero-norm": "stay", "rounds": 2}
     folder, _ = run(config, tmp_path / "run", tamper=tamper)
     assert "no site has sent anything for two rounds" in notes(folder)
     assert folder.read("run.json")["status"] == "completed"
@@ -252,16 +255,16 @@ def test_where_nobody_sends_theta_finds_back(config, tmp_path):
             reply.content[protocol.METRICS]["deviation"] = 1e4
         return reply
 
-    config = {**config, "send.zero-norm": "stay", "meta.temperature": 1.0, "rounds": 4}
+    config = {**config, "send.zero-norm": "stay", "meta.temperature": 1.0}
     folder, _ = run(config, tmp_path / "run", tamper=tamper)
     told = thresholds(folder)
     assert all(one["stepped"] and one["slope"] for one in told)
-    assert len({one["theta"] for one in told}) == 4
+    assert len({one["theta"] for one in told}) == 3
 
 
 @pytest.mark.parametrize("estimator", ["cross", "own"])
 def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, estimator):
-    config = {**config, "meta.second-filter": True, "meta.estimator": estimator, "meta.learning-rate": 0.3, "rounds": 4}
+    config = {**config, "meta.second-filter": True, "meta.estimator": estimator, "meta.learning-rate": 1.0, "rounds": 2}
     free, live = run({**config, "meta.second-filter-weight": 0.0}, tmp_path / "free")
     dear, _ = run({**config, "meta.second-filter-weight": 1000.0}, tmp_path / "dear")
     assert all(one["filtered"] for one in thresholds(dear))
@@ -281,7 +284,7 @@ def test_what_is_learned_goes_by_the_deviations_that_the_site_sent_by(config, tm
         return answer(of_tensors, weight, deviations, *about)
 
     monkeypatch.setattr(threshold_slope, "own_slope", watched)
-    folder, _ = run({**config, **changes, "rounds": 3}, tmp_path / "run")
+    folder, _ = run({**config, **changes, "rounds": 2}, tmp_path / "run")
     told = [json.loads(line)["deviations"] for line in (folder.directory / "deviations.jsonl").read_text().splitlines()]
     assert sorted(map(str, used)) == sorted(3 * list(map(str, told)))  # once a part
-    assert len(used) == 3 * 12
+    assert len(used) == 2 * 12

@@ -106,7 +106,7 @@ def test_over_seeds_every_site_is_as_likely_and_a_clusters_mean_over_those_drawn
     pairs: Pairs, number: int, lopsided: float
 ) -> None:
     """lopsided: how much of its weight a site may have more or less, where who is drawn and how many hang together."""
-    seeds, rounds, total = 4000, 4, len(pairs)
+    seeds, rounds, total = 1000, 4, len(pairs)
     clusters = [members for named in clusters_of(pairs).values() for members in named.values()]
     inside, weights, present = (
         np.zeros((rounds, total)),

@@ -25,8 +25,8 @@ PROGRESS_FILE = "progress.jsonl"
 
 _POLL_S = 3.0
 _POLL_AFTER_EVENT_S = 12.0
-_POLL_SLOWEST_S = 12.0
-_POLL_GROWTH = 1.3
+_POLL_SLOWEST_S = 30.0
+_POLL_GROWTH = 1.5
 _POLL_AT_END_S = 1.0
 
 Event = dict[str, Any]

@@ -40,10 +40,10 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two sites, two rounds, LoRA on the demo backbone."""
+    """Two sites, a round, LoRA on the demo backbone."""
     place = tmp_path_factory.mktemp("demo")
     (place / "two.toml").write_text(TWO_SITES)
-    changes = {"tensor-set": "lora", "rounds": 2, "federation": str(place / "two.toml"), "score-split": "dev"}
+    changes = {"tensor-set": "lora", "rounds": 1, "federation": str(place / "two.toml"), "score-split": "dev"}
     run({**default_run_config(), "keep.choose": False, "send.code": "none", **changes}, place / "run")
     return place / "run"
 
