@@ -139,7 +139,7 @@ def test_a_run_that_tells_of_itself_is_not_asked_after(tmp_path: Path, monkeypat
         if now % 5 == 0 and now <= 40:
             write(tmp_path, EVENTS[0])
         watched.look()
-    assert asked == [52, 55, 59]
+    assert asked == [52, 55, 60]
 
 
 def test_a_run_that_has_not_begun_says_so_until_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_a_run_that_has_not_begun_says_so_until_it_begins(tmp_path: Path, monkey
             write(tmp_path, EVENTS[0])
         watched.look()
     told = [line for line in out.getvalue().splitlines() if "has not begun yet" in line]
-    assert told[0].endswith("Flower calls the run pending, for 10.0 s")
+    assert told[0].endswith("Flower calls the run pending, for 11.0 s")
     assert len(told) == 3
 
 
