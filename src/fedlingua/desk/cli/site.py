@@ -257,7 +257,7 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     ends = time.monotonic() + FORGOTTEN_S
     node = Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True)
     running = "this site is already running here; end the other `fedlingua site start` first"
-    with RunFolder(site.state).held(running), worker_of(environment, site.home) as worker:
+    with RunFolder(site.state).held(running), worker_of(environment, site.home, site.idle_minutes) as worker:
         write_programs(programs, Path(worker.environment[SOCKET]) if worker else None)
         with node as supernode:
             say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
