@@ -1,13 +1,13 @@
 """A site's worker: a process that has all libraries loaded and forks for each message, so that no message waits for imports.
 
 Flower starts a program for each message. Here that program is `worker_call.py`, which takes milliseconds: it passes its arguments,
-environment and open files to the worker, whose fork then runs the gate as the program itself would. A fork pulls its message, which names
-its run and bundle. If an earlier fork has answered that run under that bundle's hash, it still has the model and the text, and is given the
-message; the new fork ends. Otherwise the new fork answers, and then waits for further messages of its run. One fork waits at most, and for
-a limited time, so that its memory and the GPU's are released.
+environment and open files to the worker, whose fork then runs the gate as the program itself would. The fork pulls the message, which names
+its run and bundle. If an earlier fork has answered that run under that bundle's hash, it still has the model and the text: it is given the
+message, and the new fork ends. Otherwise the new fork answers, and then waits for further messages. One fork waits at most, and for a
+limited time, so that memory and GPU are released.
 
 The worker itself never holds any part of a bundle, a model or a site's text: it imports only installed libraries, and learns from its forks
-which ones. A message goes from one fork to another unopened, through memory that the worker does not read.
+which ones. A message goes from fork to fork unopened, in memory that the worker does not read.
 """
 
 import contextlib
@@ -42,14 +42,16 @@ OURS = ("fedlingua", "clients", "strategies")
 """Packages that a bundle contains."""
 LONGEST = 1 << 20
 """Most bytes of a call: arguments and environment."""
+MOST_MODULES = 2000
+"""Most modules that a fork lists after a message."""
 LOOK_S, ACCEPT_S = 1.0, 10.0
 """Time between two looks at what has run out, and for a waiting fork to accept a message before it counts as hung."""
-TAKEN, YOURS, DONE = b"taken", b"yours", b"done"
-"""Words between worker and fork. Any other word of a fork's names the run and bundle of the message that it has pulled."""
+TAKEN, YOURS = b"taken", b"yours"
+"""What the worker says to a fork that has pulled a message: another fork answers it, or this one. A waiting fork says TAKEN, too."""
 
 
 class Pulled:
-    """Stands for Flower's client while a message is pulled. answers: those so far; without a client, the SuperNode is not asked again."""
+    """Stands for Flower's client while a message is pulled. answers: the SuperNode's; without a client it is not asked again."""
 
     def __init__(self, answers: dict[tuple[str, bytes], Any], client: Any = None) -> None:
         self._answers, self._client = answers, client
@@ -68,16 +70,17 @@ class Pulled:
 class Call:
     """The arguments and environment that a message's program was started with.
 
-    files: its standard input, output and error, and memory for the pulled message. caller: the connection to the program. is_second:
-    whether a fork that carried it out has crashed.
+    files: its standard input, output and error, and memory for what is read here. answers: the SuperNode's, once the message is pulled.
+    caller: the connection to the program. may_repeat: whether another fork carries the call out if this one crashes.
     """
 
     arguments: list[str]
-    environment: Mapping[str, str]
+    environment: dict[str, str]
     folder: str
+    answers: dict[tuple[str, bytes], Any]
     files: list[int]
     caller: int = -1
-    is_second: bool = False
+    may_repeat: bool = True
 
     @classmethod
     def receive(cls, connection: socket.socket) -> "Call":
@@ -93,12 +96,12 @@ class Call:
         except (ValueError, KeyError, TypeError) as error:
             _close(files)
             raise ValueError("no call") from error
-        return cls(*about, [*files, os.memfd_create("message")], connection.detach())
+        return cls(*about, {}, [*files, os.memfd_create("message")], connection.detach())
 
     @classmethod
-    def passed_on(cls, files: list[int]) -> "Call":
+    def of_pulled(cls, files: list[int]) -> "Call":
         """Read a call whose message another fork has pulled."""
-        with os.fdopen(os.dup(files[3]), "rb") as memory:
+        with open(files[3], "rb", closefd=False) as memory:
             memory.seek(0)
             return cls(*pickle.load(memory), files)
 
@@ -112,26 +115,34 @@ class Call:
         os.chdir(self.folder)
         sys.argv[:] = self.arguments
 
-    def pull(self, pull: Callable[[Any], Any], client: Any) -> tuple[Any, bool]:
-        """Pull the message, or take it from memory; return it, and whether it was in memory. pull: Flower's function."""
-        with os.fdopen(os.dup(self.files[3]), "r+b") as memory:
-            if memory.seek(0, os.SEEK_END):
-                memory.seek(0)
-                pickle.load(memory)
-                return pull(Pulled(pickle.load(memory))), True
-            answers: dict[tuple[str, bytes], Any] = {}
-            pulled = pull(Pulled(answers, client))
-            pickle.dump((self.arguments, dict(self.environment), self.folder), memory)
-            pickle.dump(answers, memory)
-            return pulled, False
+    def let_go(self) -> None:
+        """Give the program's files up, and let any signal end this process again."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        with open(os.devnull, "r+b") as nothing:
+            for file in range(3):
+                os.dup2(nothing.fileno(), file)
+        os.close(self.files[3])
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+
+    def pull(self, flower: Callable[[Any], Any], client: Any) -> Any:
+        """Pull the message by Flower's function, and store it for another fork; or take it from there."""
+        if self.answers:
+            return flower(Pulled(self.answers))
+        pulled = flower(Pulled(self.answers, client))
+        with open(self.files[3], "wb", closefd=False) as memory:
+            pickle.dump((self.arguments, self.environment, self.folder, self.answers), memory)
+        return pulled
 
 
 @dataclass
 class Fork:
     """A process that answers messages. ended: a file that becomes readable once it has ended. control: the worker's end of a connection.
 
-    call: The call that it carries out; None: it waits for another. holds: Its run and bundle. since: When it was given the call, or began to
-    wait. is_asked: Whether it has yet to accept the call.
+    call: what it carries out; None: it waits. holds: its run and bundle. since: when it began that. is_asked: whether it has yet to accept
+    the call.
     """
 
     process: int
@@ -142,27 +153,21 @@ class Fork:
     since: float = field(default_factory=time.monotonic)
     is_asked: bool = False
 
-    def dismiss(self) -> None:
-        """End the process once it waits."""
+    def end(self) -> None:
+        """End a process that waits or hangs."""
         self.holds = b""
-        with contextlib.suppress(OSError):
-            self.control.shutdown(socket.SHUT_WR)
-
-    def kill(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process, number)
+        os.kill(self.process, signal.SIGKILL)
 
 
 class Worker:
-    """The worker and its forks. listener: its socket. folder: the socket's. idle_s: how long a fork waits for further messages."""
+    """The worker and its forks. listener: its socket. idle_s: how long a fork waits for further messages."""
 
-    def __init__(self, listener: socket.socket, folder: Path, idle_s: float) -> None:
-        self._listener, self._folder, self._idle_s = listener, folder, idle_s
+    def __init__(self, listener: socket.socket, idle_s: float) -> None:
+        self._listener, self._idle_s = listener, idle_s
         self._selector, self._forks = selectors.DefaultSelector(), list[Fork]()
         self._watch(listener.fileno(), self._accept)
 
     def serve(self, parent: int) -> None:
-        """Answer calls until the parent process ends or SIGTERM arrives."""
         try:
             while os.getppid() == parent:
                 # One at a time, because handling one may close another's file, whose number the next then gets.
@@ -170,16 +175,20 @@ class Worker:
                     key.data()
                 for fork in self._forks:
                     age_s = time.monotonic() - fork.since
-                    if fork.is_asked and age_s > ACCEPT_S:
-                        fork.kill(signal.SIGKILL)
-                    elif fork.call is None and age_s > self._idle_s:
-                        fork.dismiss()
+                    if (fork.is_asked and age_s > ACCEPT_S) or (fork.call is None and age_s > self._idle_s):
+                        fork.end()
         finally:
             for fork in self._forks:
-                fork.kill(signal.SIGTERM)
+                os.kill(fork.process, signal.SIGTERM)
 
     def _watch(self, file: int, ready: Callable[[], Any]) -> None:
         self._selector.register(file, selectors.EVENT_READ, ready)
+
+    def _forget(self, *files: int) -> None:
+        for file in files:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(file)
+        _close(files)
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
@@ -195,19 +204,18 @@ class Worker:
     def _left(self, call: Call) -> None:
         """End the process of a call whose program has ended."""
         self._selector.unregister(call.caller)
-        call.is_second = True
+        call.may_repeat = False
         for fork in self._forks:
             if fork.call is call:
-                fork.kill(signal.SIGTERM)
+                os.kill(fork.process, signal.SIGTERM)
 
     def _fork(self, call: Call, holds: bytes = b"") -> None:
         """Start to carry out a call. holds: run and bundle of its message, if that has been pulled."""
         control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = os.fork()
-        if not process:
-            calls = [fork.call for fork in self._forks if fork.call]
-            _close([control.fileno(), *self._selector.get_map(), *(file for each in calls for file in each.files)])
-            _answer_all(call, other, self._folder, holds, self._idle_s > 0)
+        if not (process := os.fork()):
+            others = [file for fork in self._forks if fork.call for file in fork.call.files]
+            _close([control.fileno(), *self._selector.get_map(), *others])
+            _answer_all(call, other, holds, self._idle_s > 0)
         other.close()
         fork = Fork(process, os.pidfd_open(process), control, call, holds)
         self._forks.append(fork)
@@ -216,77 +224,63 @@ class Worker:
 
     def _told(self, fork: Fork) -> bool:
         """Handle a word of a fork's; return False if there is none."""
-        try:
-            word = fork.control.recv(1024, socket.MSG_DONTWAIT)
-        except OSError:
-            return False
+        word = b""
+        with contextlib.suppress(OSError):
+            word = fork.control.recv(LONGEST, socket.MSG_DONTWAIT)
         if not word:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(fork.control)
         elif word == TAKEN:
             fork.is_asked = False
-        elif word == DONE:
-            self._waits(fork)
+        elif word.startswith(b"{"):
+            self._done(fork, json.loads(word))
         else:
-            is_passed_on = self._passed_on(fork, word)
-            fork.holds = b"" if is_passed_on else word
+            reply = self._passed_on(fork, word)
             with contextlib.suppress(OSError):
-                fork.control.send(TAKEN if is_passed_on else YOURS)
+                fork.control.send(reply)
         return bool(word)
 
-    def _waits(self, fork: Fork) -> None:
-        call, fork.call, fork.since = fork.call, None, time.monotonic()
-        for other in self._forks:
-            if other is not fork and other.call is None:
-                other.dismiss()
-        if call:
-            self._finish(fork, call, 0)
-
-    def _passed_on(self, fork: Fork, holds: bytes) -> bool:
-        """Give a fork's message to the fork that waits for messages of this run and bundle; end one that waits for others."""
+    def _passed_on(self, fork: Fork, holds: bytes) -> bytes:
+        """Give a fork's message to the one that waits for messages of this run and bundle; end one that waits for others."""
         for other in self._forks:
             if other.call is None and other.holds != holds:
-                other.dismiss()
-            elif other.call is None and fork.call:
-                try:
-                    socket.send_fds(other.control, [TAKEN], fork.call.files)
-                except OSError:  # it has just ended
-                    continue
-                other.call, other.since, other.is_asked, fork.call = fork.call, time.monotonic(), True, None
-                return True
-        return False
+                other.end()
+            elif other.call is None:
+                with contextlib.suppress(OSError):  # it may have ended just now
+                    socket.send_fds(other.control, [TAKEN], fork.call.files if fork.call else [])
+                    other.call, other.since, other.is_asked, fork.call = fork.call, time.monotonic(), True, None
+                    return TAKEN
+        fork.holds = holds
+        return YOURS
+
+    def _done(self, fork: Fork, told: Mapping[str, Any]) -> None:
+        """Finish a fork's call, and import the modules that the next message will need as well."""
+        call, fork.call, fork.since = fork.call, None, time.monotonic()
+        fork.holds = fork.holds if told["waits"] else b""
+        for other in self._forks:
+            if other is not fork and other.call is None:
+                other.end()
+        if call:
+            self._finish(call, told["code"])
+        import_all(told["imported"])
 
     def _over(self, fork: Fork) -> None:
         """Clean up after a process. If it crashed, another carries out its call; once, since the call may be the cause."""
         while self._told(fork):  # its last words
             pass
-        _, status = os.waitpid(fork.process, 0)
+        os.waitpid(fork.process, 0)
         self._forks.remove(fork)
-        for file in (fork.ended, fork.control.fileno()):
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(file)
-        os.close(fork.ended)
-        fork.control.close()
-        if (call := fork.call) is None:
-            return
-        code = os.waitstatus_to_exitcode(status)
-        if code < 0 and not call.is_second:
-            call.is_second = True
-            self._fork(call, fork.holds)
-        else:
-            self._finish(fork, call, code)
+        self._forget(fork.ended, fork.control.detach())
+        if fork.call and fork.call.may_repeat:
+            fork.call.may_repeat = False
+            self._fork(fork.call, fork.holds)
+        elif fork.call:
+            self._finish(fork.call, 1)
 
-    def _finish(self, fork: Fork, call: Call, code: int) -> None:
-        """Send the exit status to the caller, and import the modules that the next message will need as well."""
+    def _finish(self, call: Call, code: int) -> None:
         with contextlib.suppress(OSError):  # the caller may be gone
             os.write(call.caller, bytes([code % 256]))
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(call.caller)
-        _close([call.caller, *call.files])
-        imported = self._folder / f"{fork.process}.json"
-        with contextlib.suppress(OSError, ValueError):
-            import_all(json.loads(imported.read_bytes()))
-        imported.unlink(missing_ok=True)
+        self._forget(call.caller, *call.files)
 
 
 def serve(path: Path, parent: int, idle_s: float) -> None:
@@ -302,20 +296,21 @@ def serve(path: Path, parent: int, idle_s: float) -> None:
         path.unlink(missing_ok=True)  # left by a worker that was killed
         listener.bind(str(path))
         listener.listen(64)
-        Worker(listener, path.parent, idle_s).serve(parent)
+        Worker(listener, idle_s).serve(parent)
         shutil.rmtree(path.parent, ignore_errors=True)  # a parent that was killed leaves it
 
 
-def _answer_all(call: Call, control: socket.socket, folder: Path, holds: bytes, waits: bool) -> NoReturn:
+def _answer_all(call: Call, control: socket.socket, holds: bytes, waits: bool) -> NoReturn:
     """Carry out a call in this process, a fork, and those that the worker passes on; then end the process.
 
     holds: Run and bundle of the call's message, if that has been pulled. waits: Whether the process may wait for another call.
     """
-    known, code = set(sys.modules), 1
+    known, program = set(sys.modules), None
 
     def pull(flower: Callable[[Any], Any], client: Any) -> Any:
         nonlocal holds
-        pulled, is_known = call.pull(flower, client)
+        is_known, pulled = bool(call.answers), call.pull(flower, client)
+        call.answers.clear()
         if not is_known:
             holds = f"{pulled[2].run_id} {gate.bundle_hash(pulled[3].content)}".encode()
             control.send(holds)
@@ -323,59 +318,43 @@ def _answer_all(call: Call, control: socket.socket, folder: Path, holds: bytes, 
                 os._exit(0)  # without Flower's farewell, because the message is being answered elsewhere
         return pulled
 
+    def run() -> None:
+        nonlocal program
+        call.take_over()
+        program = program or gate.prepared(pull)
+        program()
+
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        call.take_over()
-        client_app = gate.prepared(pull)
+        call = Call.of_pulled(call.files) if holds else call
         while True:
-            waits, code = _carried_out(client_app, waits)
-            if new := [name for name in installed_modules() if name not in known]:
-                (folder / f"{os.getpid()}.json").write_text(json.dumps(new), encoding="utf-8")
-                known.update(new)
-            if not (waits and holds):
-                break
-            _let_go(call)
-            control.send(DONE)
-            _, files, _, _ = socket.recv_fds(control, len(TAKEN), 4)
+            is_whole, code = _ended(run)
+            again = is_whole and waits and bool(holds)
+            call.let_go()
+            new = [name for name in installed_modules() if name not in known][:MOST_MODULES]
+            known.update(new)
+            control.send(json.dumps({"code": code, "waits": again, "imported": new}).encode())
+            files = socket.recv_fds(control, len(TAKEN), 4)[1] if again else []
             if not files:
                 break
             control.send(TAKEN)
-            call = Call.passed_on(files)
-            call.take_over()
-    except BaseException:
-        traceback.print_exc()
-        code = 1
+            call = Call.of_pulled(files)
     finally:
-        _flush()
-        os._exit(code)
+        os._exit(1)
 
 
-def _carried_out(client_app: Callable[[], Any], waits: bool) -> tuple[bool, int]:
-    """Run Flower's program. Return whether the process may carry out another, and the exit status."""
+def _ended(run: Callable[[], None]) -> tuple[bool, int]:
+    """Run Flower's program. Return whether the process may run it for another message, and the exit status."""
     try:
-        client_app()
+        run()
     except gate.AnsweredError:
-        return waits, 0
+        return True, 0
     except SystemExit as end:
         return False, end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return False, 1
     return False, 0
-
-
-def _let_go(call: Call) -> None:
-    """Close the files of a call that has been carried out, and end the process on any signal again."""
-    _flush()
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(nothing, number)
-    _close([nothing, call.files[3]])
-    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-        signal.signal(signal_number, signal.SIG_DFL)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
 
 
 def _close(files: Iterable[int]) -> None:
