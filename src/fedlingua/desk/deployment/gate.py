@@ -49,11 +49,10 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
 
     flower: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     # An AttributeError ends the process here, before anything is pulled.
-    install: Callable[..., Any] = flower.install_from_fab
+    install: Callable[..., Any] = cache(flower.install_from_fab)
     pull: Callable[..., Any] = flower.pull_task_input
     approvals, refused = Path(os.environ[APPROVALS]), Path(os.environ[REFUSED])
     announced: list[str] = []
-    installed: dict[str, Any] = {}
 
     def pull_and_remember(*arguments: Any) -> Any:
         pulled = take(pull, *arguments) if take else pull(*arguments)
@@ -70,9 +69,7 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
         if announced != [name]:  # Flower would load a bundle by the announced name, not the one that it unpacks
             raise DeploymentError(f"the bundle {name} came under the hash {', '.join(announced)}; it is not run")
         os.environ[BUNDLE] = name
-        if name not in installed:
-            installed[name] = install(content, *arguments, **options)
-        return installed[name]
+        return install(content, *arguments, **options)
 
     flower.pull_task_input, flower.install_from_fab = pull_and_remember, install_approved
     if take:
@@ -87,20 +84,16 @@ def _make_repeatable(flower: Any) -> None:
     """Let Flower's module run message after message: one thread watches its parent, and its exit ends the process only after an error."""
     from flwr.supercore.exit.exit_handler import trigger_exit_handlers
 
-    leave, push, failed = flower.flwr_exit, flower.push_message, list[Any]()
-
-    def push_and_look(client: Any, reply: Any, context: Any) -> None:
-        failed.extend([reply.error] if reply.has_error() else [])
-        push(client, reply, context)
+    leave = flower.flwr_exit
 
     def leave_or_stay(code: int, **options: Any) -> None:
-        if code or failed:
+        if code:
             leave(code, **options)
         trigger_exit_handlers(run_before_force_exit=True)
         trigger_exit_handlers(run_before_force_exit=False)
         raise AnsweredError(0)
 
-    flower.push_message, flower.flwr_exit = push_and_look, leave_or_stay
+    flower.flwr_exit = leave_or_stay
     flower.start_parent_process_monitor = cache(flower.start_parent_process_monitor)
 
 

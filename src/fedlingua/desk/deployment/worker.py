@@ -7,7 +7,7 @@ message, and the new fork ends. Otherwise the new fork answers, and then waits f
 limited time, so that memory and GPU are released.
 
 The worker itself never holds any part of a bundle, a model or a site's text: it imports only installed libraries, and learns from its forks
-which ones. A message goes from fork to fork unopened, in memory that the worker does not read.
+which ones. It does not read the memory in which a message goes from fork to fork.
 """
 
 import contextlib
@@ -50,34 +50,18 @@ TAKEN, YOURS = b"taken", b"yours"
 """What the worker says to a fork that has pulled a message: another fork answers it, or this one. A waiting fork says TAKEN, too."""
 
 
-class Pulled:
-    """Stands for Flower's client while a message is pulled. answers: the SuperNode's; without a client it is not asked again."""
-
-    def __init__(self, answers: dict[tuple[str, bytes], Any], client: Any = None) -> None:
-        self._answers, self._client = answers, client
-
-    def __getattr__(self, name: str) -> Callable[[Any], Any]:
-        def ask(request: Any) -> Any:
-            asked = name, request.SerializeToString(deterministic=True)
-            if self._client is not None:
-                self._answers[asked] = getattr(self._client, name)(request)
-            return self._answers[asked]
-
-        return ask
-
-
 @dataclass
 class Call:
     """The arguments and environment that a message's program was started with.
 
-    files: its standard input, output and error, and memory for what is read here. answers: the SuperNode's, once the message is pulled.
-    caller: the connection to the program. may_repeat: whether another fork carries the call out if this one crashes.
+    message: what Flower's function has pulled, and Flower's ids of the task; None before. files: the program's standard input, output and
+    error, and memory for all these. caller: the connection to the program. may_repeat: whether another fork answers if this one crashes.
     """
 
     arguments: list[str]
     environment: dict[str, str]
     folder: str
-    answers: dict[tuple[str, bytes], Any]
+    message: tuple[Any, dict[str, int]] | None
     files: list[int]
     caller: int = -1
     may_repeat: bool = True
@@ -96,7 +80,7 @@ class Call:
         except (ValueError, KeyError, TypeError) as error:
             _close(files)
             raise ValueError("no call") from error
-        return cls(*about, {}, [*files, os.memfd_create("message")], connection.detach())
+        return cls(*about, None, [*files, os.memfd_create("message")], connection.detach())
 
     @classmethod
     def of_pulled(cls, files: list[int]) -> "Call":
@@ -127,14 +111,19 @@ class Call:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
 
-    def pull(self, flower: Callable[[Any], Any], client: Any) -> Any:
-        """Pull the message by Flower's function, and store it for another fork; or take it from there."""
-        if self.answers:
-            return flower(Pulled(self.answers))
-        pulled = flower(Pulled(self.answers, client))
+    def pull(self, flower: Callable[..., Any], client: Any) -> tuple[Any, bool]:
+        """Pull the message by Flower's function, and store it for another fork. Return it, and whether another fork has pulled it."""
+        identity: Any = importlib.import_module("flwr.supercore.task_identity").TaskIdentity
+        if self.message:
+            (pulled, ids), self.message = self.message, None
+            for name, number in ids.items():
+                setattr(identity, name, number)
+            return pulled, True
+        pulled = flower(client)
+        ids = {name: getattr(identity, name) for name in ("task_id", "run_id", "node_id")}
         with open(self.files[3], "wb", closefd=False) as memory:
-            pickle.dump((self.arguments, self.environment, self.folder, self.answers), memory)
-        return pulled
+            pickle.dump((self.arguments, self.environment, self.folder, (pulled, ids)), memory)
+        return pulled, False
 
 
 @dataclass
@@ -153,11 +142,6 @@ class Fork:
     since: float = field(default_factory=time.monotonic)
     is_asked: bool = False
 
-    def end(self) -> None:
-        """End a process that waits or hangs."""
-        self.holds = b""
-        os.kill(self.process, signal.SIGKILL)
-
 
 class Worker:
     """The worker and its forks. listener: its socket. idle_s: how long a fork waits for further messages."""
@@ -168,6 +152,7 @@ class Worker:
         self._watch(listener.fileno(), self._accept)
 
     def serve(self, parent: int) -> None:
+        """Answer calls until the parent process ends; if a caller is gone, its fork is ended."""
         try:
             while os.getppid() == parent:
                 # One at a time, because handling one may close another's file, whose number the next then gets.
@@ -176,7 +161,7 @@ class Worker:
                 for fork in self._forks:
                     age_s = time.monotonic() - fork.since
                     if (fork.is_asked and age_s > ACCEPT_S) or (fork.call is None and age_s > self._idle_s):
-                        fork.end()
+                        os.kill(fork.process, signal.SIGKILL)
         finally:
             for fork in self._forks:
                 os.kill(fork.process, signal.SIGTERM)
@@ -224,27 +209,24 @@ class Worker:
 
     def _told(self, fork: Fork) -> bool:
         """Handle a word of a fork's; return False if there is none."""
-        word = b""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, KeyError):
             word = fork.control.recv(LONGEST, socket.MSG_DONTWAIT)
-        if not word:
-            with contextlib.suppress(KeyError):
+            if not word:
                 self._selector.unregister(fork.control)
-        elif word == TAKEN:
-            fork.is_asked = False
-        elif word.startswith(b"{"):
-            self._done(fork, json.loads(word))
-        else:
-            reply = self._passed_on(fork, word)
-            with contextlib.suppress(OSError):
-                fork.control.send(reply)
-        return bool(word)
+            elif word == TAKEN:
+                fork.is_asked = False
+            elif word.startswith(b"{"):
+                self._done(fork, json.loads(word))
+            else:
+                fork.control.send(self._passed_on(fork, word))
+            return bool(word)
+        return False
 
     def _passed_on(self, fork: Fork, holds: bytes) -> bytes:
         """Give a fork's message to the one that waits for messages of this run and bundle; end one that waits for others."""
         for other in self._forks:
             if other.call is None and other.holds != holds:
-                other.end()
+                os.kill(other.process, signal.SIGKILL)
             elif other.call is None:
                 with contextlib.suppress(OSError):  # it may have ended just now
                     socket.send_fds(other.control, [TAKEN], fork.call.files if fork.call else [])
@@ -259,7 +241,7 @@ class Worker:
         fork.holds = fork.holds if told["waits"] else b""
         for other in self._forks:
             if other is not fork and other.call is None:
-                other.end()
+                os.kill(other.process, signal.SIGKILL)
         if call:
             self._finish(call, told["code"])
         import_all(told["imported"])
@@ -284,12 +266,7 @@ class Worker:
 
 
 def serve(path: Path, parent: int, idle_s: float) -> None:
-    """Answer calls on a socket until the parent process ends or SIGTERM arrives; forks carry them out.
-
-    path: Path of the socket, in a folder of its own. parent: The process of `fedlingua site start`. idle_s: As in Worker.
-
-    If a caller is gone, its fork is ended. Works on Linux only, since a pidfd reports a fork's end.
-    """
+    """Answer calls on a socket, in a folder of its own, until the parent process, `fedlingua site start`, ends or SIGTERM arrives."""
     import_all(FIRST)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -307,29 +284,31 @@ def _answer_all(call: Call, control: socket.socket, holds: bytes, waits: bool) -
     """
     known, program = set(sys.modules), None
 
-    def pull(flower: Callable[[Any], Any], client: Any) -> Any:
+    def pull(flower: Callable[..., Any], client: Any) -> Any:
         nonlocal holds
-        is_known, pulled = bool(call.answers), call.pull(flower, client)
-        call.answers.clear()
-        if not is_known:
+        pulled, is_passed_on = call.pull(flower, client)
+        if not is_passed_on:
             holds = f"{pulled[2].run_id} {gate.bundle_hash(pulled[3].content)}".encode()
             control.send(holds)
             if control.recv(len(TAKEN)) == TAKEN:
                 os._exit(0)  # without Flower's farewell, because the message is being answered elsewhere
         return pulled
 
-    def run() -> None:
-        nonlocal program
-        call.take_over()
-        program = program or gate.prepared(pull)
-        program()
-
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         call = Call.of_pulled(call.files) if holds else call
         while True:
-            is_whole, code = _ended(run)
-            again = is_whole and waits and bool(holds)
+            again, code = False, 0
+            try:
+                call.take_over()
+                program = program or gate.prepared(pull)
+                program()
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+                again = isinstance(end, gate.AnsweredError) and waits and bool(holds)
+            except BaseException:
+                traceback.print_exc()
+                code = 1
             call.let_go()
             new = [name for name in installed_modules() if name not in known][:MOST_MODULES]
             known.update(new)
@@ -341,20 +320,6 @@ def _answer_all(call: Call, control: socket.socket, holds: bytes, waits: bool) -
             call = Call.of_pulled(files)
     finally:
         os._exit(1)
-
-
-def _ended(run: Callable[[], None]) -> tuple[bool, int]:
-    """Run Flower's program. Return whether the process may run it for another message, and the exit status."""
-    try:
-        run()
-    except gate.AnsweredError:
-        return True, 0
-    except SystemExit as end:
-        return False, end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        return False, 1
-    return False, 0
 
 
 def _close(files: Iterable[int]) -> None:
