@@ -1,6 +1,6 @@
 """A site's worker carries a message out as the program that Flower starts would, and outlives neither its site nor its callers.
 
-Flower's client is stood in for by a function that pulls a message from a file; tests/deploy/test_messages.py has Flower's own.
+Flower's client is stood in for by a function that pulls a message from a file; test_messages.py has Flower's own.
 """
 
 import contextlib
