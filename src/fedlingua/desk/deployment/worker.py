@@ -149,6 +149,7 @@ class Worker:
     def __init__(self, listener: socket.socket, idle_s: float) -> None:
         self._listener, self._idle_s = listener, idle_s
         self._selector, self._forks = selectors.DefaultSelector(), list[Fork]()
+        self._to_import = list[str]()  # while no message waits
         self._watch(listener.fileno(), self._accept)
 
     def serve(self, parent: int) -> None:
@@ -156,8 +157,10 @@ class Worker:
         try:
             while os.getppid() == parent:
                 # One at a time, because handling one may close another's file, whose number the next then gets.
-                for key, _ in self._selector.select(LOOK_S)[:1]:
+                for key, _ in (ready := self._selector.select(0 if self._to_import else LOOK_S)[:1]):
                     key.data()
+                if not ready and self._to_import:
+                    import_all([self._to_import.pop(0)])
                 for fork in self._forks:
                     age_s = time.monotonic() - fork.since
                     if (fork.is_asked and age_s > ACCEPT_S) or (fork.call is None and age_s > self._idle_s):
@@ -236,7 +239,7 @@ class Worker:
         return YOURS
 
     def _done(self, fork: Fork, told: Mapping[str, Any]) -> None:
-        """Finish a fork's call, and import the modules that the next message will need as well."""
+        """Finish a fork's call, and note the modules that other forks will need as well."""
         call, fork.call, fork.since = fork.call, None, time.monotonic()
         fork.holds = fork.holds if told["waits"] else b""
         for other in self._forks:
@@ -244,7 +247,7 @@ class Worker:
                 os.kill(other.process, signal.SIGKILL)
         if call:
             self._finish(call, told["code"])
-        import_all(told["imported"])
+        self._to_import += told["imported"]
 
     def _over(self, fork: Fork) -> None:
         """Clean up after a process. If it crashed, another carries out its call; once, since the call may be the cause."""
