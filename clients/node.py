@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from clients.secure_sum import Trust
 
 _log = logging.getLogger("fedlingua.client")
+_READ: dict[str, tuple[Any, Mapping[str, SiteText]]] = {}
+"""Deployed site -> its text, which a process reads once as long as its files do not change, and from what it was read."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,11 @@ class DeployedNode:
             raise ExchangeError(
                 "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
             )
-        return read_text(mine, rules)
+        files = [path for hosted in mine if hosted.corpus for path in hosted.corpus.paths() if isinstance(path, Path)]
+        what = mine, rules, [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in files if path.is_file()]
+        if _READ.get(site, (None,))[0] != what:
+            _READ[site] = what, read_text(mine, rules)
+        return _READ[site][1]
 
     def directory(self, site: str, run: str) -> Path:
         return self._file.run_directory(run, site)

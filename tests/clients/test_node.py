@@ -19,6 +19,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.consent.site_file import SITE_FILE
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
+from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import read_sites
 from fedlingua.exchange import protocol
@@ -237,6 +238,18 @@ def test_a_deployed_site_gives_no_raw_gradients_unless_its_file_says_so_and_its_
     consent = host.consent("clinic", "run")
     assert (consent.raw, consent.ledger.max_epsilon, consent.ledger.delta) == (True, 3.0, 1e-6)
     assert consent.ledger.file == host.consent("clinic", "another run").ledger.file  # of all runs together
+
+
+def test_a_process_reads_a_deployed_sites_text_once_until_its_files_or_the_rules_change(
+    settings: Settings, tmp_path: Path
+) -> None:
+    file = site_file(tmp_path)
+    first = deployed(settings, file).texts("clinic", SHARED)
+    assert deployed(settings, file).texts("clinic", SHARED) is first
+    few = deployed(settings, file).texts("clinic", replace(SHARED, limits=Sizes(train=5)))
+    assert len(few["clinic"].splits["train"]) == 5
+    (tmp_path / "text.tsv").write_text("".join(f"Der Satz {number}\tla phrase {number}\n" for number in range(50)))
+    assert deployed(settings, file).texts("clinic", SHARED)["clinic"].account.read == 50
 
 
 def test_what_a_deployed_site_has_given_lies_by_site_and_not_by_run(settings: Settings, tmp_path: Path) -> None:

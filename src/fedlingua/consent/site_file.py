@@ -23,7 +23,19 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
 
 _TABLES = {"site", "text", "server", "node", "limits", "backbones"}
-_NODE = {"key", "state", "home", "device", "processes", "methods", "raw-gradients", "max-epsilon", "max-delta", "overlap-key"}
+_NODE = {
+    "key",
+    "state",
+    "home",
+    "device",
+    "processes",
+    "methods",
+    "raw-gradients",
+    "max-epsilon",
+    "max-delta",
+    "overlap-key",
+    "idle-minutes",
+}
 
 SITE_FILE = "site-file"
 """Key of a SuperNode's --node-config: the path of its site's file."""
@@ -48,6 +60,7 @@ class SiteFile:
     max_epsilon: float
     max_delta: float
     overlap_key: Path | None
+    idle_minutes: float
     backbones: Mapping[str, Path]
 
     @property
@@ -155,6 +168,7 @@ def read_site_file(path: Path) -> SiteFile:
         max_epsilon=_number(node, "max-epsilon", 10.0, (0.0, math.inf), path.name),
         max_delta=_number(node, "max-delta", 1e-5, (1e-12, 0.01), path.name),
         overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
+        idle_minutes=_number(node, "idle-minutes", 10.0, (0.0, math.inf), path.name),
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
 

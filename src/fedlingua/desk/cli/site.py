@@ -241,8 +241,8 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     """Run the SuperNode until Ctrl-C or SIGTERM. It refuses bundles that the site has not approved.
 
     A SuperLink refuses a key that it considers online, and considers it online for a minute after a SuperNode was killed. The SuperNode
-    is therefore restarted until that minute is over. On Linux, forks of a worker with all libraries loaded carry out messages; a worker
-    that ends is restarted, and meanwhile messages start programs of their own.
+    is therefore restarted until that minute is over. On Linux, forks of a worker with all libraries loaded carry out messages, and the last
+    one keeps the model for the next; a worker that ends is restarted, and meanwhile messages start programs of their own.
     """
     site = _site(file)
     if site.insecure:
@@ -257,7 +257,7 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     ends = time.monotonic() + FORGOTTEN_S
     node = Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True)
     running = "this site is already running here; end the other `fedlingua site start` first"
-    with RunFolder(site.state).held(running), worker_of(environment, site.home) as worker:
+    with RunFolder(site.state).held(running), worker_of(environment, site.home, site.idle_minutes) as worker:
         write_programs(programs, Path(worker.environment[SOCKET]) if worker else None)
         with node as supernode:
             say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")

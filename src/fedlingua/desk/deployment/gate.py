@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,21 @@ APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
 """Environment variables: the site's list of approved bundles, and the folder for refused ones."""
 
 
+class AnsweredError(SystemExit):
+    """Flower's program is done with a message, and leaves nothing behind that stands in the way of another."""
+
+
 def main() -> None:
     """Run one message as Flower does, once its bundle has been approved."""
+    prepared()()
+
+
+def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> Callable[[], Any]:
+    """Return Flower's program with the gate in it, which runs no bundle that is not approved.
+
+    take: Pulls a message by Flower's function and client. With it, the program can be run again for messages of the same run and bundle: it
+    raises AnsweredError after each, but ends the process after an error.
+    """
     # Our log lines go where Flower's go. Flower configures its own; those of other libraries are not requested.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -35,14 +49,14 @@ def main() -> None:
 
     flower: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     # An AttributeError ends the process here, before anything is pulled.
-    install: Callable[..., Any] = flower.install_from_fab
+    install: Callable[..., Any] = cache(flower.install_from_fab)
     pull: Callable[..., Any] = flower.pull_task_input
     approvals, refused = Path(os.environ[APPROVALS]), Path(os.environ[REFUSED])
     announced: list[str] = []
 
     def pull_and_remember(*arguments: Any) -> Any:
-        pulled = pull(*arguments)
-        announced.append(pulled[3].hash_str)
+        pulled = take(pull, *arguments) if take else pull(*arguments)
+        announced[:] = [pulled[3].hash_str]
         return pulled
 
     def install_approved(content: bytes, *arguments: Any, **options: Any) -> Any:
@@ -58,10 +72,29 @@ def main() -> None:
         return install(content, *arguments, **options)
 
     flower.pull_task_input, flower.install_from_fab = pull_and_remember, install_approved
+    if take:
+        _make_repeatable(flower)
     # Let the bundle import its own fedlingua: this process has so far loaded the site's installation, which may be another version.
     for name in [name for name in sys.modules if name.partition(".")[0] == "fedlingua"]:
         del sys.modules[name]
-    flwr_clientapp()
+    return flwr_clientapp
+
+
+def _make_repeatable(flower: Any) -> None:
+    """Let Flower's module run message after message: one thread watches its parent, and its exit ends the process only after an error."""
+    from flwr.supercore.exit.exit_handler import trigger_exit_handlers
+
+    leave = flower.flwr_exit
+
+    def leave_or_stay(code: int, **options: Any) -> None:
+        if code:
+            leave(code, **options)
+        trigger_exit_handlers(run_before_force_exit=True)
+        trigger_exit_handlers(run_before_force_exit=False)
+        raise AnsweredError(0)
+
+    flower.flwr_exit = leave_or_stay
+    flower.start_parent_process_monitor = cache(flower.start_parent_process_monitor)
 
 
 def write_programs(folder: Path, worker: Path | None = None) -> None:

@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from flwr.supercore.exit import add_exit_handler
 
 from fedlingua.common.errors import DeploymentError
 from fedlingua.consent.bundle import approve, bundle_hash
@@ -66,7 +67,8 @@ def taken_over(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], told: 
 
 def test_flower_calls_what_the_gate_replaces() -> None:
     """As `run_clientapp` does, by the name in its own module, before it loads the app."""
-    assert {"install_from_fab", "pull_task_input"} <= set(flower_runtime.run_clientapp.__code__.co_names)
+    replaced = {"install_from_fab", "pull_task_input", "flwr_exit", "start_parent_process_monitor"}
+    assert replaced <= set(flower_runtime.run_clientapp.__code__.co_names)
     assert flower_runtime.run_clientapp.__globals__ is vars(flower_runtime)
 
 
@@ -127,6 +129,29 @@ def test_a_list_that_cannot_be_read_lets_nothing_through_and_names_no_place(
 
     taken_over(monkeypatch, flower)
     assert installed == []
+
+
+def test_a_program_that_can_be_run_again_watches_its_parent_once_and_leaves_only_after_an_error(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]]
+) -> None:
+    done: list[str] = []
+    for name in ("pull_task_input", "flwr_exit", "start_parent_process_monitor"):
+        monkeypatch.setattr(flower_runtime, name, lambda *given, name=name, **_: done.append(f"{name} {given}"))
+
+    def flower(code: int) -> None:
+        flower_runtime.start_parent_process_monitor(7)
+        add_exit_handler(lambda: done.append("handled"))
+        flower_runtime.flwr_exit(code, event_type=None)
+
+    monkeypatch.setattr(flower_program, "flwr_clientapp", flower)
+    program: Any = gate.prepared(lambda pull, client: pull(client))
+    for _ in range(2):
+        with pytest.raises(SystemExit) as ended:
+            program(0)
+        assert (type(ended.value), ended.value.code) == (gate.AnsweredError, 0)
+    with pytest.raises(SystemExit):
+        program(200)
+    assert done[:4] == ["start_parent_process_monitor (7,)", "handled", "handled", "flwr_exit (200,)"]
 
 
 def test_no_module_of_this_install_is_left_when_flower_takes_over(
