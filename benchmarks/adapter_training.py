@@ -35,9 +35,9 @@ from transformers import (
 
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.codec import Codec
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
+from fedlingua.settings.pretraining import ModelSize
 from fedlingua.training.batches import pad
 from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll

@@ -21,7 +21,7 @@ from trainer import plain_arguments
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, XLMRobertaForMaskedLM
 
 from fedlingua.backbones.codec import TextCodec
-from fedlingua.backbones.sizes import EncoderSize
+from fedlingua.settings.pretraining import EncoderSize
 from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.masked_language import TextExample, encode_text
 from fedlingua_demo import phrasebook

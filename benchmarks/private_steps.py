@@ -18,7 +18,6 @@ from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 
 from fedlingua.backbones.load import Backbone, load_backbone
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
@@ -26,6 +25,7 @@ from fedlingua.exchange.tensor_sets import TENSOR_SETS, tensor_set
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.pretraining import ModelSize
 from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.translation import encode_pairs
 from fedlingua_demo import phrasebook

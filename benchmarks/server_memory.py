@@ -31,11 +31,11 @@ import tomli_w
 from kept import write
 
 from deploy.demo import COMMAND, cmdline, environment, fedlingua, say, service, wait_for
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.processes import free_port
 from fedlingua.desk.deployment.server_file import read_server_file
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.settings.pretraining import ModelSize
 from fedlingua_demo import phrasebook
 
 MIB = 2**20

@@ -22,12 +22,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedlingua.backbones.parts import Part
 from fedlingua.clustering.clusters import CLUSTERED, by_families
-from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.clustering.signatures import group
 from fedlingua.common.files import APP_DIR
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import read_sites
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.privacy.accounting import signature_epsilon
 from fedlingua.runs.folder import library_versions
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import read_experiment

@@ -33,7 +33,6 @@ import tomli_w
 from forwarder import DOWN, UP, Forwarder
 from kept import KEPT, write
 
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common import units
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.processes import free_port
@@ -42,6 +41,7 @@ from fedlingua.consent.site_file import read_site_file
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.programs import over_grpc
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.settings.pretraining import ModelSize
 from fedlingua_demo import phrasebook
 
 sys.path.insert(0, str(APP_DIR / "deploy"))

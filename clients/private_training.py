@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.numpy import load_file
 
-from fedlingua.common.hashing import sha256
+from fedlingua.common.files import sha256
 from fedlingua.consent.ledger import Ledger
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task

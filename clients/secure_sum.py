@@ -17,11 +17,10 @@ from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
-from fedlingua.privacy.fixed_point import MOST_EXPONENT, Group, encode, pack
+from fedlingua.privacy.fixed_point import CHECKS, COUNTERS, COUNTERS_PART, MOST_EXPONENT, Group, counted, encode, pack
 from fedlingua.privacy.masks import context, masked
 from fedlingua.privacy.roster import Roster, members_hash, signed_message
 from fedlingua.privacy.secrets import SEALED_BYTES, Secrets
-from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, counted
 
 
 @dataclass(frozen=True)

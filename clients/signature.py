@@ -58,7 +58,7 @@ def signature(
             number = len(settings.signature_adapters)
             what = f"{number} private signature{'s' * (number > 1)} under signature.noise = {settings.signature_noise:g}"
             # Entered before the signature is made, so an interrupted request counts as answered. Half the noise counts, because a sentence
-            # is replaced, and sensitivity grows with sqrt(k) for k signatures: see clustering.privacy.
+            # is replaced, and sensitivity grows with sqrt(k) for k signatures: see privacy.accounting.
             consent.ledger.enter(Entry(token_hex(), what, "", settings.signature_noise / 2 / number**0.5))
         arrays = _made(examples, trainable, settings, consent.noise)
         save_tensors(arrays, file)

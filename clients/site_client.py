@@ -34,12 +34,11 @@ from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_metrics import Counts
 from fedlingua.exchange.coding.change import encode_change
 from fedlingua.exchange.coding.coder import generator_of
-from fedlingua.exchange.companions import is_companion, of_the_model, without_companions
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
-from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, is_companion, of_the_model, without_companions
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE

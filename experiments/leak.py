@@ -18,10 +18,9 @@ from fedlingua.clustering.clusters import by_families
 from fedlingua.common.files import json_text, replace_text
 from fedlingua.corpora.simulated import texts_by_site
 from fedlingua.corpora.sites import read_federation
-from fedlingua.desk.audit.leak import Effort, Figure, as_json, leak_suite
+from fedlingua.desk.audit.leak import Effort, Figure, as_json, leak_suite, table_of
 from fedlingua.desk.audit.retrained import Retrained
 from fedlingua.desk.audit.subject import Subject
-from fedlingua.desk.audit.table import table_of
 from fedlingua.desk.templates import markdown_table
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.experiment import read_experiment

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, settings
 from transformers import M2M100Tokenizer
 
 from fedlingua.backbones.load import Backbone
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common import devices
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.pretraining import ModelSize
 from fedlingua.training.translation import PairExample, encode_pairs
 from fedlingua_demo import phrasebook
 from tests.browser import Browser, opened_browser

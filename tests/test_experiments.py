@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from experiments import leak
 from fedlingua.backbones.load import load_backbone
 from fedlingua.backbones.parts import Part
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.clustering.clusters import Relatives, by_families
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.files import read_toml
@@ -38,6 +37,7 @@ from fedlingua.desk.suites.runs import site_names
 from fedlingua.runs.plan import numbers_of_clusters, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, read_experiment
+from fedlingua.settings.pretraining import ModelSize
 from fedlingua.settings.table import OPTIONS
 from fedlingua.training.sampling import num_samples
 from fedlingua_demo.phrasebook import base_corpus

@@ -10,9 +10,8 @@ from itertools import accumulate, groupby
 
 import numpy as np
 
-from fedlingua.exchange.companions import is_companion
 from fedlingua.exchange.joined import Flat, Joined, Numbers
-from fedlingua.exchange.tensors import not_finite
+from fedlingua.exchange.tensors import is_companion, not_finite
 from fedlingua.selection.masks import Selection
 from strategies.aggregation.cores import BLOCK, SPAN, in_order
 

@@ -8,12 +8,12 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedlingua.clustering.clusters import CLUSTERED, Clusters, named, no_clusters, only
-from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import Trainable
+from fedlingua.privacy.accounting import signature_epsilon
 from fedlingua.runs.folder import RunFolder
 from fedlingua.runs.plan import numbers_by_gradients
 from fedlingua.settings.config import Settings

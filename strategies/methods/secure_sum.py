@@ -28,11 +28,20 @@ from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Flat, Joined, Numbers, join
 from fedlingua.exchange.records import opened
 from fedlingua.exchange.tensors import NOTHING, TensorSet
-from fedlingua.privacy.fixed_point import MOST_EXPONENT, Group, decode, next_exponents, unpack
+from fedlingua.privacy.fixed_point import (
+    CHECKS,
+    COUNTERS,
+    COUNTERS_PART,
+    MOST_EXPONENT,
+    Group,
+    decode,
+    next_exponents,
+    totals,
+    unpack,
+)
 from fedlingua.privacy.masks import context, unmasked
 from fedlingua.privacy.roster import KEY_BYTES, Roster
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
-from fedlingua.privacy.sums import CHECKS, COUNTERS, COUNTERS_PART, totals
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
 from strategies.checks.contents import Training, most_steps, parse_dev_loss

@@ -9,10 +9,9 @@ import pytest
 from clients.secure_sum import SecureSite, Trust
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.protocol import Task
-from fedlingua.privacy.fixed_point import Group
+from fedlingua.privacy.fixed_point import CHECKS, Group
 from fedlingua.privacy.roster import Roster
 from fedlingua.privacy.secrets import SEALED_BYTES
-from fedlingua.privacy.sums import CHECKS
 from tests.hostile.secure_table import NAMES, OPENINGS, PARTS, ROSTERS, ROUNDS, SCALES, Federation, begun, signed
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from clients.node import Consent
 from clients.signature import signature
-from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.ledger import Ledger
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.privacy.accounting import signature_epsilon
 from fedlingua.settings.checks import settings_from
 
 

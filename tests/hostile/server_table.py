@@ -18,12 +18,11 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.languages import Direction
 from fedlingua.consent.approval import approval_hash
 from fedlingua.consent.audit import verify
 from fedlingua.consent.bundle import BUNDLE, approve
-from fedlingua.consent.overlap_key import make_overlap_key
+from fedlingua.consent.keys import make_overlap_key
 from fedlingua.consent.site_file import SITE_FILE
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SplitRules
@@ -34,6 +33,7 @@ from fedlingua.exchange.records import pack, to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.pretraining import ModelSize
 from fedlingua.settings.table import KEYS
 from fedlingua_demo import phrasebook
 from tests.hostile.attacks import Attack, Outcome

@@ -1,5 +1,6 @@
 """Files that a user names: resolve paths, read TOML, write atomically, and check that a place can be written to."""
 
+import hashlib
 import json
 import os
 import tomllib
@@ -132,3 +133,9 @@ def written_once(file: Path, text: str) -> str:
     finally:
         aside.unlink()
     return text
+
+
+def sha256(file: Path) -> str:
+    """Return the hexadecimal sha256 of a file's bytes."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

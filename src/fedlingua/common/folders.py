@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedlingua.common.errors import RunError
-from fedlingua.common.hashing import sha256
+from fedlingua.common.files import sha256
 
 CHECKSUMS = "checksums"
 

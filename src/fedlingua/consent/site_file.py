@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from fedlingua.backbones.pinned import PINNED_REVISIONS
+from fedlingua.backbones.published import PINNED_REVISIONS
 from fedlingua.common.errors import ConfigError, ExchangeError, all_at_once
 from fedlingua.common.files import read_toml
 from fedlingua.common.tables import count, fill, flag, refuse_unknown, table

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, parse_direction, parse_language
@@ -22,8 +21,8 @@ from fedlingua.corpora.sites import FOLDER_NAME
 from fedlingua.corpora.split import Side, base_sides
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.kinds import RECIPE, refuse_other_kind
-from fedlingua.settings.pretraining import EncoderSettings, PretrainSettings, Watching
-from fedlingua.settings.tasks import TASKS
+from fedlingua.settings.metrics import TASKS
+from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, ModelSize, PretrainSettings, Watching
 
 RESERVED = ("demo", "demo-encoder")
 """Names of backbones that need no recipe."""

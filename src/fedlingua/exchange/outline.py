@@ -8,8 +8,7 @@ from fedlingua.backbones.directories import backbone_directory, check_fits
 from fedlingua.backbones.files import Described, describe
 from fedlingua.backbones.parts import is_adapter_set, is_norm
 from fedlingua.backbones.pruning import private_layers, thirds
-from fedlingua.exchange.companions import with_companions
-from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec, with_companions
 from fedlingua.settings.config import Settings
 
 _TOLD: dict[str, Callable[[str], bool]] = {"adapters": is_adapter_set, "norms": is_norm, "full": bool}

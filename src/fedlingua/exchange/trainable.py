@@ -15,9 +15,8 @@ from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.precision import allow_tf32, hold
 from fedlingua.backbones.pruning import private_layers
 from fedlingua.common.errors import BackboneError
-from fedlingua.exchange.companions import is_companion, with_companions
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, standing_beside, tensor_set, travelling, write_tensors
-from fedlingua.exchange.tensors import NOTHING, Tensors, TensorSet
+from fedlingua.exchange.tensors import NOTHING, Tensors, TensorSet, is_companion, with_companions
 from fedlingua.settings.config import Settings
 
 

@@ -1,7 +1,8 @@
-"""Tensor changes as integers modulo 2^12 or 2^16, which can be summed without overflow, also under masks. All functions are pure."""
+"""Tensor changes as integers modulo 2^12 or 2^16, and counters beside them, which can be summed without overflow, also under masks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -127,3 +128,26 @@ def next_exponents(mean: Numbers, sizes: Sequence[int], before: Sequence[int], m
     if cuts:
         wanted = [max(new, old + 1) for new, old in zip(wanted, before, strict=True)]
     return [max(-MOST_EXPONENT, min(new, most)) for new in wanted]
+
+
+COUNTERS_PART = "counters"
+"""Name of the array of counters in a reply; its masks cancel in the sum over all sites of the run."""
+COUNTERS = ("sites", "steps", "num_examples", "num_tokens", "nll_sum", "cut")
+"""The counters in order: 1 for the site itself, the sums of its training, and how many numbers were clipped to their scale."""
+CHECKS = 4
+"""Number of ones appended to a part's levels; they sum to the number of sites only if all masks cancelled."""
+_LOSS = COUNTERS.index("nll_sum")
+_FRACTION = 2.0**20
+
+
+def counted(sums: Mapping[str, Any]) -> Numbers:
+    """Return a site's counters, (6,) uint64, the loss with 20 fractional bits. Sums that private training does not report are 0."""
+    values = [1, *(float(sums.get(name, 0)) for name in COUNTERS[1:])]
+    values[_LOSS] *= _FRACTION
+    return np.array([round(value) for value in values], np.uint64)
+
+
+def totals(counters: Numbers) -> dict[str, float]:
+    """Decode unmasked counters into sums by name."""
+    values = dict(zip(COUNTERS, (float(value) for value in counters), strict=True))
+    return {**values, "nll_sum": values["nll_sum"] / _FRACTION}

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import RunError
-from fedlingua.common.files import APP_DIR, bundled_files
+from fedlingua.common.files import APP_DIR, bundled_files, sha256
 from fedlingua.common.files import json_text as json_text
 from fedlingua.common.files import replace_text as replace_text
-from fedlingua.common.hashing import sha256
 from fedlingua.common.languages import nearest
 from fedlingua.runs.checkpoints import Checkpoints
 from fedlingua.settings.config import MAY_CHANGE, Settings

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.joined import BLOCK, Numbers, cuts
 from fedlingua.exchange.tensors import TensorSet, not_finite
-from fedlingua.selection.blocks import BLOCK, cuts
 
 ROW = 1024
 """Numbers in a row: magnitudes inside a row are added in float32, in many partial sums; the rows' sums in float64."""

@@ -18,9 +18,8 @@ import numpy as np
 
 from fedlingua.backbones.parts import PARTS
 from fedlingua.common.errors import RunError
-from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.joined import Numbers, cuts
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.selection.blocks import cuts
 from fedlingua.selection.masks import Selection, part_sizes
 
 FROZEN_TO_TIGHTEN = 0.8

@@ -15,9 +15,8 @@ from itertools import compress
 import numpy as np
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.joined import Joined, Numbers, join, joined_set, runs
+from fedlingua.exchange.joined import Joined, Numbers, cuts, join, joined_set, runs
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.selection.blocks import cuts
 
 MASK, INDICES = "mask", "indices"
 

@@ -25,9 +25,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedlingua.exchange.coding.coder import generator_of
-from fedlingua.exchange.joined import Flat, Numbers, flat
+from fedlingua.exchange.joined import Flat, Numbers, cuts, flat
 from fedlingua.exchange.tensors import TensorSet
-from fedlingua.selection.blocks import cuts
 from fedlingua.selection.gates import Keep, gate_slope
 
 BLOCK = 64 * 1024

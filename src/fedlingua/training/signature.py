@@ -73,7 +73,7 @@ def private_signature(
     """Return the mean of all sentences' projected gradients, each clipped to norm `clip`, plus Gaussian noise: (dimensions,).
 
     A sentence adds at most `clip` to the sum, whose noise has standard deviation `noise` x `clip` in every dimension; for the
-    guarantee see fedlingua.clustering.privacy. The number of sentences is not secret. projection: (dimensions, 2 x d x dim).
+    guarantee see fedlingua.privacy.accounting. The number of sentences is not secret. projection: (dimensions, 2 x d x dim).
     """
     total = np.zeros(len(projection), np.float64)
     for gradient in projected_gradients(model, adapter, examples, codec, projection):

@@ -12,8 +12,7 @@ from transformers import AutoTokenizer
 
 from fedlingua.backbones.codec import TextCodec
 from fedlingua.backbones.load import Backbone, load_backbone
-from fedlingua.backbones.pinned import PINNED_REVISIONS
-from fedlingua.backbones.published import published_or_local
+from fedlingua.backbones.published import PINNED_REVISIONS, published_or_local
 from fedlingua.common.errors import BackboneError
 from tests.encoders import build_bert
 

@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import APP_DIR, check_file_to_write, check_folder_to_write, check_new_folder, read_toml, resolve
+from fedlingua.common.files import (
+    APP_DIR,
+    check_file_to_write,
+    check_folder_to_write,
+    check_new_folder,
+    read_toml,
+    resolve,
+    sha256,
+)
 
 
 def test_a_relative_path_starts_at_the_app_and_an_absolute_one_stays(tmp_path: Path) -> None:
@@ -60,3 +68,14 @@ def test_places_that_can_be_written_are_let_be(tmp_path: Path) -> None:
         check_new_folder(place, "--to")
     check_file_to_write(tmp_path / "new" / "file", "--to")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_files_checksum_is_that_of_its_bytes(tmp_path: Path) -> None:
+    """The two vectors of FIPS 180-2, and more bytes than one read takes."""
+    for content, expected in (
+        (b"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+        (b"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+        (b"a" * 1_000_000, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"),
+    ):
+        (tmp_path / "file").write_bytes(content)
+        assert sha256(tmp_path / "file") == expected

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import CleaningRules
@@ -15,7 +14,7 @@ from fedlingua.corpora.recipe import BaseShare, Recipe, forbidden_sides, read_re
 from fedlingua.corpora.split import Side
 from fedlingua.desk.pretraining.text import BaseText, base_text, made_of
 from fedlingua.settings.config import Scalar
-from fedlingua.settings.pretraining import EncoderSettings, PretrainSettings, Watching
+from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, ModelSize, PretrainSettings, Watching
 
 CORPUS = '[[corpus]]\ndirection = "de-en"\ntsv = "de-en.tsv"\n'
 DE_EN, FR_EN = Direction("de", "en"), Direction("fr", "en")

@@ -1,11 +1,12 @@
 """Epsilon beside dp-accounting's own distributions, and noise that keeps to what was asked."""
 
+import math
+
 import pytest
 from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-from fedlingua.clustering.privacy import signature_epsilon
-from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
+from fedlingua.privacy.accounting import Release, epsilon_of, noise_for, signature_epsilon
 
 
 @pytest.mark.parametrize(("noise", "share", "steps"), [(0.8, 0.01, 50), (1.1, 0.1, 160), (2.0, 0.5, 20), (5.0, 0.3, 40)])
@@ -51,3 +52,30 @@ def test_to_hide_a_whole_site_of_twelve_takes_hundreds_of_clips() -> None:
     noise = get_sigma_gaussian(8.0, 1e-5) * 20**0.5
     assert noise == pytest.approx(2.7, abs=0.05)
     assert (noise / 12, noise / 12 * 8.06e6**0.5) == (pytest.approx(0.22, abs=0.005), pytest.approx(635, abs=1))
+
+
+def delta_of(epsilon: float, noise: float) -> float:
+    """Balle & Wang 2018, theorem 8: the exact delta of a Gaussian mechanism of deviation `noise` and sensitivity 2."""
+
+    def phi(x: float) -> float:
+        return math.erfc(-x / math.sqrt(2)) / 2
+
+    return phi(1 / noise - epsilon * noise / 2) - math.exp(epsilon) * phi(-1 / noise - epsilon * noise / 2)
+
+
+@pytest.mark.parametrize("noise", [0.8, 2.0, 8.0])
+def test_epsilon_is_the_mechanisms_own(noise):
+    epsilon = signature_epsilon(noise, 1e-5)
+    assert delta_of(epsilon, noise) == pytest.approx(1e-5, rel=0.02)
+
+
+def test_more_noise_costs_less():
+    assert signature_epsilon(8.0, 1e-5) < signature_epsilon(2.0, 1e-5) < signature_epsilon(0.5, 1e-5)
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_several_signatures_together_cost_what_their_sum_in_all_dimensions_does(number):
+    """A Gaussian mechanism in several blocks is one whose sensitivity is the root of the sum of squares."""
+    epsilon = signature_epsilon(4.0, 1e-5, number)
+    assert delta_of(epsilon, 4.0 / math.sqrt(number)) == pytest.approx(1e-5, rel=0.02)
+    assert signature_epsilon(4.0, 1e-5) < epsilon < number * signature_epsilon(4.0, 1e-5)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.privacy.fixed_point import counted, totals
 from fedlingua.privacy.masks import context, masked, unmasked
 from fedlingua.privacy.roster import Roster
 from fedlingua.privacy.secrets import SEALED_BYTES, Secrets, public_of, recovered
-from fedlingua.privacy.sums import counted, totals
 
 
 class World:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.joined import Joined, join
+from fedlingua.exchange.joined import BLOCK, Joined, cuts, join
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.blocks import BLOCK, cuts
 from fedlingua.selection.deviation import ROW, deviations, differences, magnitudes
 
 Array = np.ndarray[Any, Any]

@@ -13,8 +13,7 @@ from fedlingua.backbones.lora import LowRank, attach_lora
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensor_sets import tensor_set
 from fedlingua.training import loop
-from fedlingua.training.loop import LocalTraining, train_locally
-from fedlingua.training.movement import Movement
+from fedlingua.training.loop import LocalTraining, Movement, train_locally
 from fedlingua.training.optimizers import OPTIMIZERS
 from fedlingua.training.translation import PairExample
 

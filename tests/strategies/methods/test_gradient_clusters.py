@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import from_record, to_record
+from fedlingua.privacy.accounting import signature_epsilon
 from fedlingua.runs.folder import RunFolder
 from tests.federations import FOUR_SITES, SITES
 from tests.in_process import failing, rounds, run

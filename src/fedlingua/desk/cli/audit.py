@@ -30,9 +30,8 @@ def leak(
         f"site {subject.site}, round {subject.number}: loads the model, trains the round again, and attacks it; this takes minutes"
     )
     # These import torch, so they come after all that can be refused without it.
-    from fedlingua.desk.audit.leak import Effort, as_json, leak_suite
+    from fedlingua.desk.audit.leak import Effort, as_json, leak_suite, lines_of
     from fedlingua.desk.audit.retrained import Retrained
-    from fedlingua.desk.audit.table import lines_of
     from fedlingua.desk.completed import CompletedRun
 
     trainable = CompletedRun.of(run).trainable()

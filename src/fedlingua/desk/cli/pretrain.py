@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import check_device, computed_in
 from fedlingua.common.files import check_new_folder
@@ -29,7 +28,7 @@ from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums
 from fedlingua.runs.folder import library_versions
 from fedlingua.settings.experiment import parse_override
 from fedlingua.settings.kinds import RECIPE
-from fedlingua.settings.pretraining import EncoderSettings
+from fedlingua.settings.pretraining import EncoderSettings, ModelSize
 
 if TYPE_CHECKING:  # a faulty recipe is refused without importing torch
     from transformers import PreTrainedModel

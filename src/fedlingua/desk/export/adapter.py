@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from fedlingua.common.errors import RunError
-from fedlingua.common.hashing import sha256
+from fedlingua.common.files import sha256
 from fedlingua.common.languages import parse_written
 from fedlingua.desk.completed import settings_of
 from fedlingua.desk.export.facts import public_name

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedlingua.backbones.pinned import LICENCES, PINNED_REVISIONS
+from fedlingua.backbones.published import LICENCES, PINNED_REVISIONS
 from fedlingua.clustering.clusters import cluster_of
-from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.languages import parse_written
 from fedlingua.desk.completed import CompletedRun
 from fedlingua.desk.translating.models import TrainedModel
+from fedlingua.privacy.accounting import signature_epsilon
 from fedlingua.runs.folder import RunFolder, library_versions
 from fedlingua.settings.config import Settings
 

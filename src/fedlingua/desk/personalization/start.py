@@ -16,8 +16,7 @@ from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.completed import CompletedRun
-from fedlingua.exchange.companions import of_the_model
-from fedlingua.exchange.tensors import Tensors, check_tensors
+from fedlingua.exchange.tensors import Tensors, check_tensors, of_the_model
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
 

@@ -17,9 +17,9 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
-from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import known_as
+from fedlingua.settings.pretraining import EncoderSize, ModelSize
 
 Model = TypeVar("Model", M2M100ForConditionalGeneration, XLMRobertaForMaskedLM)
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")

@@ -9,11 +9,10 @@ from typing import TypeVar
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec, TextCodec
-from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_encoder, build_model, build_text_tokenizer, build_tokenizer
-from fedlingua.settings.pretraining import EncoderSettings, PretrainSettings
+from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, ModelSize, PretrainSettings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.masked_language import encode_text
 from fedlingua.training.sampling import tempered

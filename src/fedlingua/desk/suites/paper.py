@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fedlingua.backbones.pinned import PINNED_REVISIONS
+from fedlingua.backbones.published import PINNED_REVISIONS
 from fedlingua.common.files import resolve
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.methods import PAPER_LEARNING_RATES

@@ -13,14 +13,14 @@ from fedlingua.backbones.convert import files_hash
 from fedlingua.backbones.directories import BUILT_IN, check_backbone
 from fedlingua.common.devices import check_device
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.common.hashing import sha256
+from fedlingua.common.files import sha256
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
 from fedlingua.corpora.texts import check_sizes
 from fedlingua.desk.suites.read import Row, Suite, check_figures, naming_row
 from fedlingua.evaluation.measuring import check_measuring
-from fedlingua.evaluation.tasks import check_task
+from fedlingua.evaluation.scores import check_task
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.runs.plan import planned_clusters
 from fedlingua.settings.config import MAY_CHANGE, Settings

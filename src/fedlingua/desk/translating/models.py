@@ -12,9 +12,8 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.completed import CompletedRun, same_backbone, settings_of
-from fedlingua.exchange.companions import of_the_model
 from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import Tensors, of_the_model
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:  # a model that a run does not have is refused without loading torch

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.common.hashing import sha256
+from fedlingua.common.files import sha256
 from fedlingua.common.processes import last_lines
 from fedlingua.evaluation.comet.environment import VERSION, comet_python
 from fedlingua.evaluation.text_metrics import Counts, Translated

@@ -6,10 +6,21 @@ import numpy as np
 import pytest
 
 from fedlingua.desk.audit.attacks import auc
-from fedlingua.desk.audit.leak import Effort, Figure, _scored, _Trial, as_json, canaries, membership, spans, words
+from fedlingua.desk.audit.leak import (
+    Effort,
+    Figure,
+    _scored,
+    _Trial,
+    as_json,
+    canaries,
+    lines_of,
+    membership,
+    spans,
+    table_of,
+    words,
+)
 from fedlingua.desk.audit.retrained import Retrained, Seen
 from fedlingua.desk.audit.subject import Protection
-from fedlingua.desk.audit.table import lines_of, table_of
 from fedlingua.desk.templates import markdown_table
 from fedlingua.exchange.trainable import build_trainable
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.desk.export.card import model_card
 from fedlingua.desk.export.facts import facts, licence_of, public_name
 from fedlingua.desk.export.model import export_model
 from fedlingua.desk.translating.models import RunModels
+from fedlingua.privacy.accounting import signature_epsilon
 from tests.fedlingua.conftest import RunOf
 
 

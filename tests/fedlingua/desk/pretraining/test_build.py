@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fedlingua.backbones.load import Backbone
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.errors import BackboneError
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.settings.pretraining import ModelSize
 
 SIZE = ModelSize(d_model=8, encoder_layers=1, decoder_layers=2, heads=2, ffn_dim=16, max_positions=32)
 

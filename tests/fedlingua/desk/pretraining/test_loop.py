@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from fedlingua.backbones.load import load_backbone
-from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.checkpoints import Progress
 from fedlingua.desk.pretraining.loop import Around, Outcome, pretrain
 from fedlingua.desk.pretraining.material import translation_material
-from fedlingua.settings.pretraining import PretrainSettings, Watching
+from fedlingua.settings.pretraining import ModelSize, PretrainSettings, Watching
 from fedlingua.training.batches import pad
 from fedlingua.training.objective import corpus_nll
 from fedlingua.training.translation import encode_pairs

@@ -8,7 +8,6 @@ import pytest
 
 from fedlingua.backbones.codec import TextCodec
 from fedlingua.backbones.load import load_backbone
-from fedlingua.backbones.sizes import EncoderSize
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
@@ -16,7 +15,7 @@ from fedlingua.desk.pretraining.build import build_text_tokenizer
 from fedlingua.desk.pretraining.checkpoints import Progress
 from fedlingua.desk.pretraining.loop import Around, pretrain
 from fedlingua.desk.pretraining.material import EVALUATION_KEY, masked_material
-from fedlingua.settings.pretraining import EncoderSettings, Watching
+from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, Watching
 from fedlingua.training.batches import pad
 from fedlingua.training.masked_language import encode_text
 from fedlingua.training.objective import corpus_nll

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedlingua.backbones.pinned import PINNED_REVISIONS
+from fedlingua.backbones.published import PINNED_REVISIONS
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.suites.paper import FED_MNMT, METASEND, unlike_the_paper
 from fedlingua.settings.checks import settings_from

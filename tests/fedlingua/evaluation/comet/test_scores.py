@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.hashing import sha256
+from fedlingua.common.files import sha256
 from fedlingua.evaluation.comet.environment import comet_python
 from fedlingua.evaluation.comet.scores import check_comet, checked_model, comet_scores, signature
 from fedlingua.evaluation.text_metrics import Translated

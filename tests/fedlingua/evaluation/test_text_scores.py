@@ -9,8 +9,8 @@ import torch
 
 from fedlingua.backbones.codec import TextCodec
 from fedlingua.backbones.load import Backbone
-from fedlingua.evaluation.masked import masked_scores, masked_sums
 from fedlingua.evaluation.perplexity import perplexity
+from fedlingua.evaluation.text_scores import masked_scores, masked_sums
 from fedlingua.training.masked_language import MaskedExample, TextExample, encode_text
 
 
