@@ -120,7 +120,8 @@ class SiteClient(NumPyClient):
             self.load(received, task.own)
             center = of_the_model(received) if task.proximal_mu else None
             train = partial(self._train_model, *self._round_of(task), optimizer, task.proximal_mu, center, controls)
-            result = self._private_training.train(train, received, task, optimizer, controls) if private else train()
+            noised = PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
+            result = noised.train(train, received, task, optimizer, controls) if private else train()
             update = read_joined(self.trainable.model, without_companions(self._travels))
         if self.settings.companions:
             update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
@@ -145,10 +146,6 @@ class SiteClient(NumPyClient):
         if not code.is_exact:
             self.residuals.save(left, (task.round, task.attempt))
         return payloads
-
-    @property
-    def _private_training(self) -> PrivateTraining:
-        return PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
 
     @property
     def _travels(self) -> TensorSet:

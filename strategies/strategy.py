@@ -189,9 +189,8 @@ class SiteStrategy(Rounds):
         if self.settings.code_down.method == "none":
             return state
         with timed(self.phases.record.server_s, "code"):
-            result = given(self.sent, state, self.tensor_set, self.settings, number)
-        self.phases.holdings.payloads = result.payloads
-        return result.state
+            state, self.phases.holdings.payloads = given(self.sent, state, self.tensor_set, self.settings, number)
+        return state
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return the next state's arrays and mean metrics. replies: checked, each with one ArrayRecord and one MetricRecord."""

@@ -1,7 +1,7 @@
 """Coded changes in place of tensors (`send.code`): encode what the sites receive, and decode what a site sent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,16 +20,8 @@ Payloads = Mapping[tuple[str, str], bytes]
 """(hash of a part's old numbers, hash of its new numbers) -> the coded change from old to new"""
 
 
-@dataclass(frozen=True)
-class Given:
-    """What the sites receive after a round. state: Holds their new tensors. payloads: The coded changes from old to new tensors."""
-
-    state: State
-    payloads: Payloads = field(default_factory=dict)
-
-
-def given(before: State, after: State, tensor_set: TensorSet, settings: Settings, number: int) -> Given:
-    """Code the change that a round makes to the state, and return the state that the sites will have after it.
+def given(before: State, after: State, tensor_set: TensorSet, settings: Settings, number: int) -> tuple[State, Payloads]:
+    """Code the change that a round makes to the state; return the state that the sites will have after it, and the coded changes.
 
     What the code leaves out is stored in the state and added to a later change (Karimireddy et al. 2019, algorithm 2).
 
@@ -40,7 +32,7 @@ def given(before: State, after: State, tensor_set: TensorSet, settings: Settings
     """
     code = settings.code_down
     if code.method == "none":
-        return Given(after)
+        return after, {}
     tensors = {part: dict(clusters) for part, clusters in after.tensors.items()}
     residuals, payloads = Tensors(after.residuals), dict[tuple[str, str], bytes]()
     for part, clusters in tensors.items():
@@ -56,7 +48,7 @@ def given(before: State, after: State, tensor_set: TensorSet, settings: Settings
             payloads[digest_of(old), digest_of(coded.numbers)] = coded.payload
             if not code.is_exact:
                 residuals[key] = coded.residual
-    return Given(replace(after, tensors=tensors, residuals=residuals), payloads)
+    return replace(after, tensors=tensors, residuals=residuals), payloads
 
 
 def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code) -> Joined:

@@ -7,7 +7,7 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedlingua.clustering.clusters import CLUSTERED, Clusters, named, no_clusters, only
+from fedlingua.clustering.clusters import Clusters, named, no_clusters, only
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
@@ -40,9 +40,8 @@ def clusters_by_gradients(
     if known is None:
         known = _ask_and_group(grid, settings, registry, trainable, folder)
         folder.write(FILE, known)
-    parts = known.get("parts") or dict.fromkeys(CLUSTERED, known)  # in older runs one signature clustered both parts
-    sites = registry.expected
-    by_part = {part: named("gradients", [result["clusters"][site] for site in sites], sites) for part, result in parts.items()}
+    sites, parts = registry.expected, known["parts"].items()
+    by_part = {part: named("gradients", [result["clusters"][site] for site in sites], sites) for part, result in parts}
     return only({**no_clusters(sites), **by_part}, settings.cluster_parts)
 
 

@@ -202,7 +202,8 @@ class MetaSend(FedMean):
         figures = self.phases.record.about["threshold"]
         total, price = mean_over_sites(finite, weights), self.settings.meta_bytes_weight
         if self.by_loss:
-            paid = price * self._share_sent(meta)
+            shares = [float(self.phases.record.sites[site].get("numbers_share", 0.0)) for site in meta.shares]
+            paid = price * (math.fsum(shares) / max(1, len(shares)))
             figures["stepped"] = model.step_by_loss({site: loss + paid for site, loss in finite.items()}, weights)
             figures["loss"] = total if math.isfinite(total) else None
         else:
@@ -227,11 +228,6 @@ class MetaSend(FedMean):
                 moved = meta.projections[other], weights, meta.deviations[other]
                 slope += cross_slope(sums["gradient"], *moved, meta.theta.value, meta.model.tau, self.settings.keep)
         return slope
-
-    def _share_sent(self, meta: MetaRound) -> float:
-        """Return the share of its numbers that a site sent, mean over the sites whose updates were aggregated."""
-        sites = self.phases.record.sites
-        return math.fsum(float(sites[site].get("numbers_share", 0.0)) for site in meta.shares) / max(1, len(meta.shares))
 
     def _add_filter(self, message: Message) -> None:
         if self.meta and self.meta.filter:

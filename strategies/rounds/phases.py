@@ -353,7 +353,7 @@ def ask_every_site(
             except Exception as error:  # a reply with arbitrary content may fail anywhere
                 failures.append(bad_reply(site, error))
         failures = in_order(failures, ask)
-        ask = [failure.site for failure in failures if failure.is_bad_reply]
+        ask = [failure.site for failure in failures if failure.kind in ("refused", "unreadable", "failed")]
         if len(ask) < len(failures) or not ask:
             break
     absent = [Failure(site, "is not here") for site in registry.expected if site not in tasks]

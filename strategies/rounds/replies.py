@@ -58,11 +58,6 @@ class Failure:
         object.__setattr__(self, "site", _printable(self.site, MOST_TEXT // 10))
         object.__setattr__(self, "reason", _printable(self.reason, MOST_TEXT))
 
-    @property
-    def is_bad_reply(self) -> bool:
-        """Whether the site answered, but with a bad reply."""
-        return self.kind in ("refused", "unreadable", "failed")
-
 
 @dataclass(frozen=True)
 class Unreadable:

@@ -35,7 +35,8 @@ def attach_ia3(model: PreTrainedModel, layers: str = "all") -> None:
         for part, stack in layout_of(model).stacks.items()
         for number in layers_of[part]
         for name, module in stack.held(model)[number].named_modules()
-        if isinstance(module, nn.Linear) and (_is_second(name) or name.rpartition(".")[2] in _KEYS_AND_VALUES)
+        if isinstance(module, nn.Linear)
+        and (name.rpartition(".")[2] in _KEYS_AND_VALUES or (name.endswith(_SECOND) and "attention" not in name))
     ]
     if not any(name.rpartition(".")[2] in _KEYS_AND_VALUES for name in chosen):
         raise BackboneError(
@@ -44,10 +45,6 @@ def attach_ia3(model: PreTrainedModel, layers: str = "all") -> None:
         )
     inject_adapter_in_model(IA3Config(target_modules=chosen, feedforward_modules=second_of(chosen)), model)
     model.requires_grad_(False)
-
-
-def _is_second(name: str) -> bool:
-    return name.endswith(_SECOND) and "attention" not in name
 
 
 def second_of(modules: Iterable[str]) -> list[str]:

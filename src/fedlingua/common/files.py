@@ -44,7 +44,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as stream:
             return tomllib.load(stream)
     except IsADirectoryError as error:
-        raise ConfigError(f"{path} is a folder; wanted a TOML file{_some(path)}") from error
+        example = "".join(f", for example {file}" for file in sorted(path.glob("*.toml"))[:1])
+        raise ConfigError(f"{path} is a folder; wanted a TOML file{example}") from error
     except OSError as error:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             raise ConfigError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
@@ -75,12 +76,6 @@ def _write_to_disk(file: Path, text: str) -> None:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _some(folder: Path) -> str:
-    """Return words for a message that name a TOML file of the folder as an example; empty if it has none."""
-    files = sorted(folder.glob("*.toml"))
-    return f", for example {files[0]}" if files else ""
 
 
 def check_new_folder(folder: Path, option: str) -> None:

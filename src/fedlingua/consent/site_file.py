@@ -23,19 +23,7 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
 
 _TABLES = {"site", "text", "server", "node", "limits", "backbones"}
-_NODE = {
-    "key",
-    "state",
-    "home",
-    "device",
-    "processes",
-    "methods",
-    "raw-gradients",
-    "max-epsilon",
-    "max-delta",
-    "overlap-key",
-    "idle-minutes",
-}
+_NODE = {"key", "state", "home", "device", "processes", "raw-gradients", "max-epsilon", "max-delta", "overlap-key", "idle-minutes"}
 
 SITE_FILE = "site-file"
 """Key of a SuperNode's --node-config: the path of its site's file."""
@@ -128,14 +116,12 @@ def read_site_file(path: Path) -> SiteFile:
         raise ConfigError(
             f"{path.name}: wanted [[site]] with name, direction or language, and a corpus; `fedlingua site init` writes one"
         )
-    # Older files have `methods` in [node].
-    given = {**({"methods": node["methods"]} if "methods" in node else {}), **table(raw, "limits", path.name)}
     checks: list[Callable[[], Any]] = [
         lambda: refuse_unknown(raw, _TABLES, path.name),
         lambda: refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]"),
         lambda: refuse_unknown(node, _NODE, f"{path.name} [node]"),
         lambda: fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]"),
-        lambda: fill(SiteLimits, given, f"{path.name} [limits]"),
+        lambda: fill(SiteLimits, table(raw, "limits", path.name), f"{path.name} [limits]"),
         *(partial(read_site, entry, number, path.name, folder) for number, entry in enumerate(entries, start=1)),
     ]
     _, _, _, text, limits, *read = all_at_once(checks)

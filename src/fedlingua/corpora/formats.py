@@ -12,9 +12,7 @@ from typing import Any
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.common.tables import check_options
-from fedlingua.corpora.documents import LineDocuments, Notes
-from fedlingua.corpora.opus import OpusZip
-from fedlingua.corpora.read import AnyPath, Corpus, LineFiles, Pair, TsvFile, side_paths, spelled
+from fedlingua.corpora.read import AnyPath, Corpus, LineDocuments, LineFiles, Notes, OpusZip, Pair, TsvFile, side_paths, spelled
 from fedlingua.corpora.records import Dataset, JsonDocuments, JsonPairs, ParquetPairs
 from fedlingua.corpora.registers import read_register
 from fedlingua.corpora.split import SPLITS, Split

@@ -1,4 +1,4 @@
-"""Readers of lines: TSV, Moses pairs and n-way files, plain or gzipped, on disk or in a zip, and files with a JSON object a line.
+"""Readers of lines: TSV, Moses pairs, n-way files and OPUS's zips, JSON lines, and documents, one a line or a file; plain or gzipped.
 
 Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, which occur inside sentences, and so would shift one
 file of a pair against the other. `datasets` and pyarrow split there too, or quote text in their errors, so neither is used here.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from glob import escape, glob
 from itertools import zip_longest
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
 from fedlingua.common.errors import CorpusError
@@ -267,3 +267,86 @@ def check_text(value: Any, field: str, here: str) -> str:
 def has_half_character(text: str) -> bool:
     """Whether a text has a lone surrogate, which JSON can express and no encoding can write."""
     return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def zip_members(file: Path) -> dict[str, zipfile.Path]:
+    """Map the name of each member of a zip, without folders, to the member; empty if there is no such zip file."""
+    if not file.is_file():
+        return {}
+    try:
+        names = zipfile.ZipFile(file).namelist()
+    except (*UNREADABLE, ValueError) as error:
+        raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from None
+    return {PurePosixPath(name).name: zipfile.Path(file, name) for name in names}
+
+
+@dataclass(frozen=True)
+class OpusZip(Corpus[Pair]):
+    """One download, of a corpus with any name. OPUS's codes may name a country: X.en-zh_cn.zh_cn is read as zh."""
+
+    path: Path
+    direction: Direction
+
+    def read(self) -> Iterator[Pair]:
+        check_file(self.path)
+        members = zip_members(self.path)
+
+        def side(code: str) -> zipfile.Path:
+            ends = [name.rpartition(".")[2] for name in members if "." in name]
+            means = matching(code, ends)
+            named = [name for name in members if "." in name and name.rpartition(".")[2] in means]
+            if len(named) != 1:
+                raise CorpusError(
+                    f"{self.path}: got {len(named)} files whose names end in .{code} ({', '.join(named) or ', '.join(members)}); wanted one"
+                )
+            return members[named[0]]
+
+        yield from LineFiles(side(self.direction.source), side(self.direction.target)).read()
+
+
+@dataclass(frozen=True)
+class LineDocuments(Corpus[str]):
+    """A file, plain or gzipped, with a document a line. Of `parts` shares, share `part` has lines part, part + parts, ..."""
+
+    path: Path
+    part: int = 1
+    parts: int = 1
+
+    def read(self) -> Iterator[str]:
+        for number, line in enumerate(read_lines(self.path)):
+            if number % self.parts == self.part - 1 and line.strip():
+                yield line
+
+
+@dataclass(frozen=True)
+class Notes(Corpus[str]):
+    """A folder with a .txt file for each document, subfolders included, read in the order of their paths."""
+
+    folder: Path
+
+    def read(self) -> Iterator[str]:
+        if not (paths := self.paths()):
+            raise CorpusError(self.missing())
+        for path in paths:
+            try:
+                if path.stat().st_size > LINE_BYTES:
+                    raise CorpusError(f"{path}: has more than {LINE_BYTES:,} bytes; cut it into notes")
+                text = path.read_bytes().decode("utf-8-sig")  # with or without the byte order mark that some editors write
+            except UnicodeDecodeError as error:
+                raise CorpusError(
+                    f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}); convert the file to UTF-8"
+                ) from None
+            except OSError as error:
+                raise CorpusError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+            if text.strip():
+                yield text
+
+    def paths(self) -> Sequence[Path]:
+        there = (path for path in self.folder.rglob("*.txt") if path.is_file())
+        return sorted(there, key=lambda path: path.relative_to(self.folder).as_posix())
+
+    def missing(self) -> str:
+        if self.paths():
+            return ""
+        what = "holds no .txt file" if self.folder.is_dir() else "there is no such folder"
+        return f"{self.folder}: {what}; wanted a folder with a .txt file for each document"

@@ -7,7 +7,6 @@ added, and dropout.
 
 import os
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,13 +70,10 @@ class DistributedGroup(ProcessGroup):
         own = [float(parameter.grad is not None) for parameter in parameters]
         summed = self._sum(torch.tensor([*own, *totals], dtype=torch.float64, device=self.device)).tolist()
         for group in _groups([parameter for parameter, number in zip(parameters, summed, strict=False) if number]):
-            ends = [0]
-            for parameter in group:
-                ends.append(ends[-1] + parameter.numel())
             gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in group]
             total = self._sum(torch.cat([gradient.float().flatten() for gradient in gradients]))
-            for parameter, (first, last) in zip(group, pairwise(ends), strict=True):
-                parameter.grad = total[first:last].view_as(parameter).to(parameter.dtype)
+            for parameter, gradient in zip(group, total.split([each.numel() for each in group]), strict=True):
+                parameter.grad = gradient.view_as(parameter).to(parameter.dtype)
         nll, tokens, examples = summed[len(parameters) :]
         return [(nll, int(tokens), int(examples))]
 

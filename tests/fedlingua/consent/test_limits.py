@@ -33,11 +33,11 @@ def test_what_init_writes_down_is_the_defaults(tmp_path: Path) -> None:
     assert of_file(tmp_path, table) == SiteLimits()
 
 
-def test_keys_of_the_table_are_read_and_methods_of_older_files_too(tmp_path: Path) -> None:
+def test_keys_of_the_table_are_read(tmp_path: Path) -> None:
     table = '[limits]\nsettings = "within-limits"\ntensor-sets = ["full"]\nmin-dev = 20\nmax-minutes = 5\n'
     read = of_file(tmp_path, table)
     assert (read.settings, read.tensor_sets, read.min_dev, read.max_minutes) == ("within-limits", ("full",), 20, 5.0)
-    assert of_file(tmp_path, '[node]\nmethods = ["adapter-fed"]\n').methods == ("adapter-fed",)
+    assert of_file(tmp_path, '[limits]\nmethods = ["adapter-fed"]\n').methods == ("adapter-fed",)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from fedlingua.consent.site_file import read_site_file
 from fedlingua.corpora import deidentify as module
 from fedlingua.corpora.clean import Account, CleaningRules
 from fedlingua.corpora.deidentify import CommandHook, Failure, FunctionHook, deidentify, load_hook
-from fedlingua.corpora.documents import LineDocuments
+from fedlingua.corpora.read import LineDocuments
 from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sites import Site
 from fedlingua.corpora.split import SplitRules

@@ -9,8 +9,7 @@ import pytest
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.deidentify import CommandHook, FunctionHook
-from fedlingua.corpora.documents import LineDocuments, Notes
-from fedlingua.corpora.read import Corpus, Pair
+from fedlingua.corpora.read import Corpus, LineDocuments, Notes, Pair
 from fedlingua.corpora.records import JsonDocuments
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import check_corpora, read_federation

@@ -12,8 +12,7 @@ from pyarrow import parquet
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.formats import FILE_FORMATS, corpus_of
-from fedlingua.corpora.opus import OpusZip
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile
+from fedlingua.corpora.read import LineFiles, OpusZip, Pair, TsvFile
 from fedlingua.corpora.records import Dataset, JsonPairs, ParquetPairs
 from fedlingua.corpora.tmx import TmxFile
 

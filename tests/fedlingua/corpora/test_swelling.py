@@ -12,9 +12,7 @@ import pytest
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora import read
-from fedlingua.corpora.documents import Notes
-from fedlingua.corpora.opus import OpusZip
-from fedlingua.corpora.read import LINE_BYTES, TsvFile, read_lines
+from fedlingua.corpora.read import LINE_BYTES, Notes, OpusZip, TsvFile, read_lines
 from fedlingua.corpora.tmx import TmxFile
 
 MB = 1 << 20

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from fedlingua.desk.audit.subject import Subject
 from fedlingua.desk.cli.completion import sites_of_run
@@ -17,8 +17,8 @@ FILE = "leak.json"
 @commands.command("leak", epilog=example("fedlingua audit leak runs/demo-adapter-families-2022 --site hospital-de"))
 def leak(
     run: RunArgument,
-    site: Annotated[str | None, typer.Option(help="Site to audit; default: the first.", shell_complete=sites_of_run)] = None,
-    round_: Annotated[int, typer.Option("--round", help="Round to audit.")] = 1,
+    site: Annotated[str | None, Option(help="Site to audit; default: the first.", shell_complete=sites_of_run)] = None,
+    round_: Annotated[int, Option("--round", help="Round to audit.")] = 1,
     data: Data = None,
 ) -> Answer:
     """Measure what a curious server could read from a site's update, plain and under each protection; writes leak.json.

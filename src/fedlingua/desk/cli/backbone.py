@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from fedlingua.common import units
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
@@ -15,8 +15,8 @@ SHOWN = 12
 
 @commands.command(epilog=example("fedlingua backbone show demo"))
 def show(
-    name: Annotated[str, typer.Argument(help="A directory, a recipe's name, demo, or a hub id.", metavar="BACKBONE")],
-    revision: Annotated[str, typer.Option(help="Commit of the hub repository; of ids that are known it is pinned.")] = "",
+    name: Annotated[str, Argument(help="A directory, a recipe's name, demo, or a hub id.", metavar="BACKBONE")],
+    revision: Annotated[str, Option(help="Commit of the hub repository; of ids that are known it is pinned.")] = "",
 ) -> Answer:
     """Show a model's family, languages, layers, and how many numbers each tensor set trains and sends."""
     from fedlingua.backbones.directories import backbone_directory

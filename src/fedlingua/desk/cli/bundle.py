@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from fedlingua.common.files import APP_DIR, check_file_to_write
 from fedlingua.consent.bundle import bundle_hash
@@ -14,7 +14,7 @@ commands = Commands()
 
 
 @commands.command(epilog=example("fedlingua bundle --to fedlingua.fab"))
-def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle to this file.")] = None) -> Answer:
+def bundle(to: Annotated[Path | None, Option(help="Also write the bundle to this file.")] = None) -> Answer:
     """Show the hash of this checkout's bundle, which sites approve."""
     if to:
         check_file_to_write(to, "--to")

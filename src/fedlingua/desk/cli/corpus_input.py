@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from typer import Argument, Option
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml
@@ -28,17 +28,17 @@ class CorpusInput:
 
     corpus: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, a .zip of OPUS, X for X.de and X.fr, dev.{}.txt, or a folder."
         ),
     ]
-    direction: Annotated[str, typer.Option(help="Source and target, such as de-fr.")]
+    direction: Annotated[str, Option(help="Source and target, such as de-fr.")]
     kind: Annotated[
-        str | None, typer.Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet or dataset; default: by the name's ending.")
+        str | None, Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet or dataset; default: by the name's ending.")
     ] = None
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="Further keys, as in a federation file: columns=[1,0], fields, subset, split."),
+        Option("--option", help="Further keys, as in a federation file: columns=[1,0], fields, subset, split."),
     ] = None
 
     @cached_property
@@ -65,9 +65,9 @@ class CorpusInput:
 class CleaningOptions:
     """Cleaning rules: [cleaning] of a federation file or a recipe, or the defaults, each with the changes of --set."""
 
-    rules: Annotated[Path | None, typer.Option("--rules", help="Take [cleaning] from this federation file or recipe.")] = None
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Override a key of [cleaning]: KEY=VALUE; repeatable.")] = None
-    strict: Annotated[bool, typer.Option("--strict", help="Fail if any pair would be dropped.")] = False
+    rules: Annotated[Path | None, Option("--rules", help="Take [cleaning] from this federation file or recipe.")] = None
+    set_: Annotated[list[str] | None, Option("--set", help="Override a key of [cleaning]: KEY=VALUE; repeatable.")] = None
+    strict: Annotated[bool, Option("--strict", help="Fail if any pair would be dropped.")] = False
 
     def read(self) -> CleaningRules:
         """Return the cleaning rules; raise ConfigError for a missing file, or an invalid key or value."""

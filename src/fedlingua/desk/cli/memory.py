@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from fedlingua.desk.cli.options import Data, RunOption, SitesOption
 from fedlingua.desk.cli.output import Answer, Commands, example, say
@@ -13,7 +13,7 @@ from fedlingua.desk.translating.models import RunModels, check_translates
 
 commands = Commands()
 MostKeys = Annotated[
-    int, typer.Option(min=0, help="Most tokens to store, of sentences drawn at random; fewer translate faster; 0: all.")
+    int, Option(min=0, help="Most tokens to store, of sentences drawn at random; fewer translate faster; 0: all.")
 ]
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from fedlingua.common.units import duration
 from fedlingua.desk.cli import options
@@ -21,7 +21,7 @@ def personalize(
     how: Personalizing,
     data: options.Data = None,
     site: options.SitesOption = None,
-    round_: Annotated[int | None, typer.Option("--round", help="Round to start from; default: the best round.")] = None,
+    round_: Annotated[int | None, Option("--round", help="Round to start from; default: the best round.")] = None,
 ) -> Answer:
     """Repeat the last phase of a run: each site trains on from a round's model and chooses how much of its own model to use."""
     how.check()

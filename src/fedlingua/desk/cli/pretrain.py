@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import check_device, computed_in
@@ -45,15 +45,15 @@ commands = Commands()
 def pretrain(
     recipe: Annotated[
         Path,
-        typer.Argument(help="Recipe file (TOML): corpora, share, size, schedule.", shell_complete=toml_files(RECIPE)),
+        Argument(help="Recipe file (TOML): corpora, share, size, schedule.", shell_complete=toml_files(RECIPE)),
     ],
     data: Data = None,
     to: Annotated[
-        Path | None, typer.Option(help="Folder of the model; default: a folder with the recipe's name in the user's cache.")
+        Path | None, Option(help="Folder of the model; default: a folder with the recipe's name in the user's cache.")
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Override a key of the recipe: TABLE.KEY=VALUE, such as training.device=cpu."),
+        Option("--set", help="Override a key of the recipe: TABLE.KEY=VALUE, such as training.device=cpu."),
     ] = None,
 ) -> Answer:
     """Train a small model and its SentencePiece from nothing: an M2M-100, or an XLM-R with task = "masked-language". The same command

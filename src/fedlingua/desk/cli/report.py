@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from fedlingua.common.files import check_folder_to_write
 from fedlingua.desk.cli import options
@@ -16,11 +16,11 @@ commands = Commands()
 def report(
     run: options.RunArgument,
     keep: Annotated[
-        Path | None, typer.Option(help="Also add the run to runs.jsonl in this folder, without paths, and write its table.")
+        Path | None, Option(help="Also add the run to runs.jsonl in this folder, without paths, and write its table.")
     ] = None,
     bandwidth: Annotated[
         float,
-        typer.Option(metavar="MBPS", help="Bandwidth of the server in Mbit/s, which all sites share; for the cost of a round."),
+        Option(metavar="MBPS", help="Bandwidth of the server in Mbit/s, which all sites share; for the cost of a round."),
     ] = 1000.0,
 ) -> Answer:
     """Write report.html again and print the table of scores."""

@@ -6,8 +6,8 @@ import sys
 from contextlib import suppress
 from typing import Annotated
 
-import typer
 import uvicorn
+from typer import Option
 
 from fedlingua.desk.cli.options import RunOption
 from fedlingua.desk.cli.output import INTERRUPTED, Commands, asks_json, example, print_json, warn
@@ -31,9 +31,9 @@ def serve(
     how: Decoding,
     limits: Limits,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Beyond loopback, everybody on the network can translate.")
+        str, Option(help="Address to listen on. Beyond loopback, everybody on the network can translate.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8000,
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0: any free one.")] = 8000,
 ) -> None:
     """Serve translations over HTTP for all sites and directions of a run, with a page to type in.
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, BadParameter, Option, prompt
 
 from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError, RunError
 from fedlingua.common.files import APP_DIR
@@ -27,8 +27,8 @@ from fedlingua.desk.deployment.service import Service, answers
 from fedlingua.runs.folder import RunFolder, run_about
 
 commands = Commands(help="The server of a federation across machines.")
-ServerFileArgument = Annotated[Path, typer.Argument(help="The server's folder, or its server.toml.")]
-RunOfServer = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run's folder, or Flower's id of the run.")]
+ServerFileArgument = Annotated[Path, Argument(help="The server's folder, or its server.toml.")]
+RunOfServer = Annotated[str, Argument(metavar="RUN", help="The name of the run's folder, or Flower's id of the run.")]
 LOOK_S = 5.0
 """Seconds between two looks at the federation file for added sites."""
 INSECURE = "warning: insecure = true: no TLS, and any node may join under any name; only for a trial on one machine"
@@ -36,18 +36,18 @@ INSECURE = "warning: insecure = true: no TLS, and any node may join under any na
 
 @commands.command("init", epilog=example("fedlingua server init --host server.example.org --name hospitals --to server"))
 def server_init(
-    to: Annotated[Path, typer.Option(help="The server's folder.")] = Path("server"),
-    name: Annotated[str, typer.Option(help="The federation's name.")] = "federation",
-    host: Annotated[list[str] | None, typer.Option(help="A name or address at which sites reach the server; repeatable.")] = None,
-    fleet: Annotated[str, typer.Option(help="host:port where sites connect.")] = "0.0.0.0:9092",
-    control: Annotated[str, typer.Option(help="host:port to submit runs. Whoever reaches it can start one.")] = "127.0.0.1:9093",
-    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication; for a trial on one machine.")] = False,
+    to: Annotated[Path, Option(help="The server's folder.")] = Path("server"),
+    name: Annotated[str, Option(help="The federation's name.")] = "federation",
+    host: Annotated[list[str] | None, Option(help="A name or address at which sites reach the server; repeatable.")] = None,
+    fleet: Annotated[str, Option(help="host:port where sites connect.")] = "0.0.0.0:9092",
+    control: Annotated[str, Option(help="host:port to submit runs. Whoever reaches it can start one.")] = "127.0.0.1:9093",
+    insecure: Annotated[bool, Option("--insecure", help="No TLS, no authentication; for a trial on one machine.")] = False,
 ) -> Answer:
     """Make certificates, a federation file and server.toml. Asks for the host unless --host is given."""
     if not host and not insecure and sys.stdin.isatty():
-        host = typer.prompt("Names or addresses that sites reach this server by, separated by commas").replace(" ", "").split(",")
+        host = prompt("Names or addresses that sites reach this server by, separated by commas").replace(" ", "").split(",")
     if not host and not insecure:
-        raise typer.BadParameter("give --host, a name or address that sites reach this server by; its certificate is for it")
+        raise BadParameter("give --host, a name or address that sites reach this server by; its certificate is for it")
     server = init_server(to, name, host or [], fleet, control, insecure)
     say(f"server: {server.path}")
     if insecure:
@@ -62,7 +62,7 @@ def server_init(
 @commands.command("add", epilog=example("fedlingua server add server hospital.join.toml"))
 def server_add(
     file: ServerFileArgument,
-    join_files: Annotated[list[Path], typer.Argument(help="Files that the sites' `site init` wrote.")],
+    join_files: Annotated[list[Path], Argument(help="Files that the sites' `site init` wrote.")],
 ) -> Answer:
     """Add sites to the federation file. A running server lets them join within seconds."""
     server, names = read_server_file(file), []

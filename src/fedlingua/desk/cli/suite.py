@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated
 
-import typer
 from rich.text import Text
+from typer import Argument, BadParameter, Option
 
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
@@ -40,26 +40,26 @@ RESULTS = APP_DIR / "experiments" / "results"
 def suite(
     file: Annotated[
         Path | None,
-        typer.Argument(help="Suite file (TOML): rows of settings and seeds; or FILE:VARIANT.", shell_complete=toml_files(SUITE)),
+        Argument(help="Suite file (TOML): rows of settings and seeds; or FILE:VARIANT.", shell_complete=toml_files(SUITE)),
     ] = None,
     data: options.Data = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Override a key in every row: KEY=VALUE; repeatable.", shell_complete=settings),
+        Option("--set", help="Override a key in every row: KEY=VALUE; repeatable.", shell_complete=settings),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
-    runs: Annotated[Path, typer.Option(help="Folder of the runs. Suites share runs with equal settings.")] = Path("runs/suites"),
+    jobs: Annotated[int, Option(min=1, help="Runs at the same time.")] = 1,
+    runs: Annotated[Path, Option(help="Folder of the runs. Suites share runs with equal settings.")] = Path("runs/suites"),
     to: Annotated[
         Path | None,
-        typer.Option(help="Result folder; default: experiments/results/<folder>/<suite>, or ./runs/<suite> with --set."),
+        Option(help="Result folder; default: experiments/results/<folder>/<suite>, or ./runs/<suite> with --set."),
     ] = None,
     nodes: options.Nodes = None,
     profile: options.Profile = "simulation",
-    rebuild: Annotated[Path | None, typer.Option(help="Only rewrite the tables of this result folder from its files.")] = None,
+    rebuild: Annotated[Path | None, Option(help="Only rewrite the tables of this result folder from its files.")] = None,
 ) -> Answer:
     """Run every row of a suite with every seed and write the table. An interrupted suite continues where it stopped."""
     if (file is None) == (rebuild is None):
-        raise typer.BadParameter("give a suite file, or --rebuild with a result's folder")
+        raise BadParameter("give a suite file, or --rebuild with a result's folder")
     if rebuild is not None:
         from fedlingua.desk.suites.result import write_tables
 

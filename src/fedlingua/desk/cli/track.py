@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli import options
@@ -20,7 +20,7 @@ END_S = 600
 @commands.command(epilog=example("fedlingua track runs/demo-adapter-families-2022 --to tensorboard"))
 def track(
     run: options.RunArgument,
-    to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, separated by commas; default: the run's.")] = "",
+    to: Annotated[str, Option(help="tensorboard, mlflow, trackio, separated by commas; default: the run's.")] = "",
 ) -> Answer:
     """Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable."""
     folder, about = RunFolder(run.resolve()), run_about(run)

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, TextIO
 
-import typer
 from rich.console import Console
+from typer import BadParameter, Option
 
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
 from fedlingua.common.files import check_absent
@@ -35,18 +35,18 @@ def translate(
     how: TranslateOptions,
     whose: ModelChoice,
     run: Annotated[
-        Path | None, typer.Option("--run", help="Run folder, unless --adapter is given.", shell_complete=run_folders)
+        Path | None, Option("--run", help="Run folder, unless --adapter is given.", shell_complete=run_folders)
     ] = None,
-    adapter: Annotated[Path | None, typer.Option(help="Folder that `fedlingua export --form adapter` wrote.")] = None,
-    backbone: Annotated[str, typer.Option(help="With --adapter: path of the backbone, if its name does not lead to it.")] = "",
+    adapter: Annotated[Path | None, Option(help="Folder that `fedlingua export --form adapter` wrote.")] = None,
+    backbone: Annotated[str, Option(help="With --adapter: path of the backbone, if its name does not lead to it.")] = "",
 ) -> Answer:
     """Translate text line by line with the model of a run."""
     if (run is None) == (adapter is None):
-        raise typer.BadParameter("give --run with a run's folder, or --adapter with an exported one")
+        raise BadParameter("give --run with a run's folder, or --adapter with an exported one")
     if adapter is not None and whose != ModelChoice():
-        raise typer.BadParameter("an exported adapter has its own direction; leave --site and --direction out")
+        raise BadParameter("an exported adapter has its own direction; leave --site and --direction out")
     if backbone and run is not None:
-        raise typer.BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
+        raise BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
     check_text(how)
     how.check()
     if adapter is not None:

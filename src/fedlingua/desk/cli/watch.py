@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
@@ -36,11 +36,11 @@ FIXED_LINES = 4 + 3 + NOTES
 
 @commands.command(epilog=example("fedlingua watch runs/demo-adapter-families-2022 --once"))
 def watch(
-    run: Annotated[Path, typer.Argument(help="Run folder; it may be on a shared disk.", shell_complete=run_folders)],
-    once: Annotated[bool, typer.Option("--once", help="Show the current state once.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the folder exists.")] = False,
+    run: Annotated[Path, Argument(help="Run folder; it may be on a shared disk.", shell_complete=run_folders)],
+    once: Annotated[bool, Option("--once", help="Show the current state once.")] = False,
+    wait: Annotated[bool, Option("--wait", help="Wait until the folder exists.")] = False,
     silence: Annotated[
-        float, typer.Option(metavar="S", help="Seconds without news after which a run without a server counts as interrupted.")
+        float, Option(metavar="S", help="Seconds without news after which a run without a server counts as interrupted.")
     ] = 60.0,
 ) -> Answer:
     """Watch a run until it ends: rounds, losses, sites, bytes and failures. Any run folder will do.

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.opus import zip_members
-from fedlingua.corpora.read import LineFiles
+from fedlingua.corpora.read import LineFiles, zip_members
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from fedlingua.common.errors import RunError
 from fedlingua.common.languages import nearest
@@ -21,11 +21,11 @@ from fedlingua.runs.folder import RunFolder
 class FineTuning:
     """How an encoder is fine-tuned, all of which trains. Options of `fedlingua finetune`, except for the last three."""
 
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training text; the best one on dev is kept.")] = 10
-    learning_rate: Annotated[float, typer.Option(help="Highest learning rate of AdamW.")] = 5e-5
-    batch_size: Annotated[int, typer.Option(min=1, help="Sequences in a step.")] = 16
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 2022
-    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="Precision of the arithmetic; weights stay fp32.")] = "fp32"
+    epochs: Annotated[int, Option(min=1, help="Passes over the training text; the best one on dev is kept.")] = 10
+    learning_rate: Annotated[float, Option(help="Highest learning rate of AdamW.")] = 5e-5
+    batch_size: Annotated[int, Option(min=1, help="Sequences in a step.")] = 16
+    seed: Annotated[int, Option(help="Random seed.")] = 2022
+    precision: Annotated[Literal["fp32", "bf16"], Option(help="Precision of the arithmetic; weights stay fp32.")] = "fp32"
     warm_up: float = field(default=0.1, init=False)
     """share of all steps over which the rate rises"""
     weight_decay: float = field(default=0.01, init=False)

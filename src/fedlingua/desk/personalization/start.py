@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self, cast
 
-import typer
+from typer import Option
 
 from fedlingua.clustering.clusters import Clusters, cluster_of
 from fedlingua.common.errors import ConfigError, RunError
@@ -28,10 +28,10 @@ if TYPE_CHECKING:  # so that errors are reported without importing torch
 class Personalizing:
     """How a site continues training: the options of `fedlingua personalize`."""
 
-    epochs: Annotated[int, typer.Option(help="Most passes of training; 0: as many as in the run's last phase.")] = 0
-    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the own model; default: the run's.")] = None
-    alpha_rate: Annotated[float, typer.Option(help="Learning rate of alpha.")] = 1.0
-    seed: Annotated[int | None, typer.Option(help="Random seed; default: the run's.")] = None
+    epochs: Annotated[int, Option(help="Most passes of training; 0: as many as in the run's last phase.")] = 0
+    learning_rate: Annotated[float | None, Option(help="Learning rate of the own model; default: the run's.")] = None
+    alpha_rate: Annotated[float, Option(help="Learning rate of alpha.")] = 1.0
+    seed: Annotated[int | None, Option(help="Random seed; default: the run's.")] = None
 
     def check(self) -> None:
         """Raise ConfigError for a value out of range."""

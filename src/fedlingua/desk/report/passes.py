@@ -7,11 +7,10 @@ from statistics import mean
 import plotly.graph_objects as go
 
 from fedlingua.common.errors import FedlinguaError
+from fedlingua.desk.completed import settings_of
 from fedlingua.desk.json_values import mapping, number, sequence
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import RunFolder, read_object
-from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import config_of_run
 
 Curve = Mapping[float, float]
 """Passes -> dev loss, in nats per token."""
@@ -47,7 +46,7 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
 def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
     """Return site -> (alone, joined). joined: The rounds up to the best one, then further training from that round's model."""
     try:
-        settings = settings_from(config_of_run(dict(mapping(folder.run.get("config")))))
+        settings = settings_of(mapping(folder.run.get("config")))
     except FedlinguaError:  # the run is from a version with other keys
         return {}
     a_round, best = settings.passes_of_rounds / settings.rounds if settings.rounds else 0.0, folder.best_round or 0

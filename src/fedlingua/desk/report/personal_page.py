@@ -16,10 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
+from fedlingua.desk.cli.output import plain_table
 from fedlingua.desk.json_values import text
 from fedlingua.desk.report.canvas import BEFORE, DOWN, INK, UP, Look, frame, frame_stacked, line, marks, stacked
 from fedlingua.desk.report.publish import put_page, render_page
-from fedlingua.desk.report.tables import plain_table
 from fedlingua.desk.templates import markdown_table
 from fedlingua.settings.metrics import METRICS, Metric
 
@@ -96,7 +96,7 @@ def metrics_of_table(results: Sequence[Mapping[str, Any]]) -> tuple[Metric, Metr
 def personal_table(results: Sequence[Mapping[str, Any]]) -> Table:
     lines, both = personal_lines(results), metrics_of_table(results)
     metrics: Sequence[Metric] = both[:1] if len(models_of(results)) > 4 else both  # as many as fit 80 characters
-    table = plain_table(_title(results))
+    table = plain_table(title=_title(results))
     table.add_column("site", overflow="fold")
     shown = [_BRIEF[model] for model in models_of(results)]
     for header in ("alpha\nAPFL", "alpha\ndev", *(f"{metric.short}\n{model}" for metric in metrics for model in shown)):

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
+from fedlingua.desk.cli.output import plain_table
 from fedlingua.desk.report.read import Change, Choice, RunFolder, Score, change, choice, read_run
 from fedlingua.desk.templates import markdown_table
 from fedlingua.settings.metrics import BLEU, METRICS
@@ -16,11 +15,6 @@ from fedlingua.settings.metrics import BLEU, METRICS
 TEXT_COLUMNS = 2
 CHOICE_COLUMNS = ("alone", "federation", "kept", "joined", "keeps")
 NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
-
-
-def plain_table(title: str, **more: Any) -> Table:
-    """Return a table without an outer border, so that many columns fit a terminal of 80 characters."""
-    return Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **more)
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> list[int]:
@@ -118,7 +112,7 @@ def score_table(run_dir: Path, width: int = 80) -> Table:
     """Return the score table for a terminal of `width` characters; without scores, an empty table whose caption says so."""
     folder = read_run(run_dir)
     title = f"{folder.name}: {folder.run.get('method', 'unknown method')}, seed {folder.run.get('seed', units.NOTHING)}"
-    table = plain_table(title, caption=Text(better_off(folder) if folder.scores else _no_scores(folder)))
+    table = plain_table(title=title, caption=Text(better_off(folder) if folder.scores else _no_scores(folder)))
     sites, means = choice_rows(folder)
     header = [each.replace(" ", "\n") for each in (choice_headers(folder) if sites else headers(folder))]
     spare = (2, 1) if sites else (6, 7, 8, 2, 1)  # dropped first: the second metric, then pairs, then the direction

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import h11
-import typer
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typer import Option
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedlingua.common.errors import without_words
@@ -45,11 +45,11 @@ CLOSE = {"connection": "close"}
 class Limits:
     """Limits of a request; options of `fedlingua serve`."""
 
-    sentences: Annotated[int, typer.Option("--max-sentences", min=1, help="Most sentences in a request.")] = 100
-    characters: Annotated[int, typer.Option("--max-characters", min=1, help="Most characters in a sentence.")] = 2000
-    waiting: Annotated[int, typer.Option("--max-waiting", min=1, help="Most waiting requests; further ones get status 503.")] = 64
+    sentences: Annotated[int, Option("--max-sentences", min=1, help="Most sentences in a request.")] = 100
+    characters: Annotated[int, Option("--max-characters", min=1, help="Most characters in a sentence.")] = 2000
+    waiting: Annotated[int, Option("--max-waiting", min=1, help="Most waiting requests; further ones get status 503.")] = 64
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Seconds a request may wait; then it gets status 504.")
+        float, Option("--timeout", min=0.1, metavar="SECONDS", help="Seconds a request may wait; then it gets status 504.")
     ] = 60.0
 
     @property

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from fedlingua.common.errors import ConfigError
 
@@ -15,18 +15,18 @@ MOST_BEAMS = 64
 class Search:
     """Options of translating with the model alone; None takes the run's value. most: sentences in a batch."""
 
-    beam: Annotated[int | None, typer.Option(help="Number of beams; default: the run's.")] = None
+    beam: Annotated[int | None, Option(help="Number of beams; default: the run's.")] = None
     most: Annotated[
         int,
-        typer.Option("--batch", help="Sentences in a batch; 0: as many of similar length as fit in 4,000 tokens."),
+        Option("--batch", help="Sentences in a batch; 0: as many of similar length as fit in 4,000 tokens."),
     ] = 0
     max_tokens: Annotated[
-        int | None, typer.Option(help="Longest sentence in tokens; longer ones are cut, or refused by serve; default: the run's.")
+        int | None, Option(help="Longest sentence in tokens; longer ones are cut, or refused by serve; default: the run's.")
     ] = None
     max_new_tokens: Annotated[
-        int | None, typer.Option("--max-decode-tokens", help="Longest translation in tokens; default: the run's.")
+        int | None, Option("--max-decode-tokens", help="Longest translation in tokens; default: the run's.")
     ] = None
-    threads: Annotated[int, typer.Option(min=0, help="Torch threads; 0: one per core. Small models are faster with 1.")] = 0
+    threads: Annotated[int, Option(min=0, help="Torch threads; 0: one per core. Small models are faster with 1.")] = 0
 
     def check(self) -> None:
         """Raise ConfigError for a number out of range."""
@@ -45,12 +45,12 @@ class Search:
 class Decoding(Search):
     """Options of translating with the model, a site's memory and a glossary. memory: whether to use a site's memory if it has one."""
 
-    memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Use the site's memory if `fedlingua memory` has built one.")
-    ] = True
+    memory: Annotated[bool, Option("--memory/--no-memory", help="Use the site's memory if `fedlingua memory` has built one.")] = (
+        True
+    )
     terms: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Glossary of terms: .tbx, or .tsv with a term, TAB and its translation on each line. A direction in the name, as in "
             "medical.de-en.tsv, says which column is which; serve needs one."
         ),

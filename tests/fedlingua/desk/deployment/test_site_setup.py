@@ -12,8 +12,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.consent.keys import read_public_key
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.deidentify import FunctionHook
-from fedlingua.corpora.documents import Notes
-from fedlingua.corpora.read import LineFiles, TsvFile
+from fedlingua.corpora.read import LineFiles, Notes, TsvFile
 from fedlingua.corpora.tmx import TmxFile
 from fedlingua.desk.deployment.server_file import add_site, init_server
 from fedlingua.desk.deployment.site_setup import init_site
