@@ -162,7 +162,7 @@ def test_a_pinned_backbone_is_taken_by_its_name(settings: Settings, tmp_path: Pa
 
 def test_a_site_takes_part_in_the_methods_that_it_names(settings: Settings, tmp_path: Path) -> None:
     file = site_file(tmp_path)
-    file.write_text(file.read_text() + '[limits]\nmethods = ["adapter-fed"]\n')
+    file.write_text(file.read_text().replace("[limits]\n", '[limits]\nmethods = ["adapter-fed"]\n'))
     with pytest.raises(ExchangeError, match=r"method = 'model-fed'; this site's file allows adapter-fed \(\[limits\] methods\)"):
         deployed(settings_from({**settings.flat(), "method": "model-fed"}), file)
     assert deployed(settings_from({**settings.flat(), "method": "adapter-fed"}), file).settings.method == "adapter-fed"

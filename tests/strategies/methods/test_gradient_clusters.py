@@ -8,7 +8,6 @@ from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import from_record, to_record
 from fedlingua.privacy.accounting import signature_epsilon
-from fedlingua.runs.folder import RunFolder
 from tests.federations import FOUR_SITES, SITES
 from tests.in_process import failing, rounds, run
 
@@ -97,18 +96,6 @@ def test_one_adapter_makes_the_same_clusters_of_encoder_and_decoder_and_leaves_o
     assert told["form"] == "raw"
     assert told["epsilon"] is None
     assert "raw gradient" in (folder.directory / "progress.jsonl").read_text()
-
-
-def test_a_run_of_before_each_part_had_its_own_goes_on_with_the_clusters_it_had(config, tmp_path):
-    old = gradients(config, **ALONE)
-    with pytest.raises(RunError, match="the disk is full"):
-        run(old, tmp_path / "run", tamper=failing("court", protocol.TRAIN, 1))
-    folder = RunFolder(tmp_path / "run")
-    clusters = {"hospital": "gradients-1", "court": "gradients-2", "school": "gradients-2", "bank": "gradients-1"}
-    folder.write("signatures.json", {"form": "raw", "sites": SITES, "clusters": clusters})
-    run({**old, "resume": True}, folder.directory)
-    found = folder.read("clusters.json")
-    assert list(found["encoder"].values()) == list(found["decoder"].values()) == [["hospital", "bank"], ["court", "school"]]
 
 
 def test_a_private_signature_has_at_most_64_numbers_and_states_what_it_cost(config, tmp_path):
