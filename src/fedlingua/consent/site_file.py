@@ -23,7 +23,18 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
 
 _TABLES = {"site", "text", "server", "node", "limits", "backbones"}
-_NODE = {"key", "state", "home", "device", "processes", "raw-gradients", "max-epsilon", "max-delta", "overlap-key", "idle-minutes"}
+_NODE = {
+    "key",
+    "state",
+    "home",
+    "device",
+    "processes",
+    "raw-gradients",
+    "max-epsilon",
+    "max-delta",
+    "overlap-key",
+    "idle-minutes",
+}
 
 SITE_FILE = "site-file"
 """Key of a SuperNode's --node-config: the path of its site's file."""

@@ -31,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fedlingua.consent.bundle import bundle_hash
 from fedlingua.desk.deployment import gate
 from fedlingua.desk.deployment.service import Service
 
@@ -87,7 +88,8 @@ class Call:
         """Read a call whose message another fork has pulled."""
         with open(files[3], "rb", closefd=False) as memory:
             memory.seek(0)
-            return cls(*pickle.load(memory), files)
+            arguments, environment, folder, message = pickle.load(memory)
+        return cls(arguments, environment, folder, message, files)
 
     def take_over(self) -> None:
         """Give this process the arguments, environment and files of the program."""
@@ -202,7 +204,7 @@ class Worker:
         control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if not (process := os.fork()):
             others = [file for fork in self._forks if fork.call for file in fork.call.files]
-            _close([control.fileno(), *self._selector.get_map(), *others])
+            _close([control.fileno(), *(key.fd for key in self._selector.get_map().values()), *others])
             _answer_all(call, other, holds, self._idle_s > 0)
         other.close()
         fork = Fork(process, os.pidfd_open(process), control, call, holds)
@@ -291,7 +293,7 @@ def _answer_all(call: Call, control: socket.socket, holds: bytes, waits: bool) -
         nonlocal holds
         pulled, is_passed_on = call.pull(flower, client)
         if not is_passed_on:
-            holds = f"{pulled[2].run_id} {gate.bundle_hash(pulled[3].content)}".encode()
+            holds = f"{pulled[2].run_id} {bundle_hash(pulled[3].content)}".encode()
             control.send(holds)
             if control.recv(len(TAKEN)) == TAKEN:
                 os._exit(0)  # without Flower's farewell, because the message is being answered elsewhere
