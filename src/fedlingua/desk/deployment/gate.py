@@ -23,6 +23,10 @@ APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
 """Environment variables: the site's list of approved bundles, and the folder for refused ones."""
 
 
+PULLED = {"message": "message_pb2", "context": "message_pb2", "run": "run_pb2", "fab": "fab_pb2"}
+"""What Flower's function returns, in order -> the module with its protobuf."""
+
+
 class AnsweredError(SystemExit):
     """Flower's program is done with a message, and leaves nothing behind that stands in the way of another."""
 
@@ -78,6 +82,29 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
     for name in [name for name in sys.modules if name.partition(".")[0] == "fedlingua"]:
         del sys.modules[name]
     return flwr_clientapp
+
+
+def packed(pulled: tuple[Any, ...]) -> bytes:
+    """Return the message, context, run and bundle that Flower's function pulled as bytes: each as protobuf, after its length."""
+    serde, parts = importlib.import_module("flwr.common.serde"), [pulled[0].metadata.message_id.encode()]
+    for kind, part in zip(PULLED, pulled, strict=True):
+        parts.append(getattr(serde, f"{kind}_to_proto")(part).SerializeToString())
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+
+def unpacked(content: bytes) -> tuple[Any, ...]:
+    """Return what `packed` was given."""
+    serde, parts = importlib.import_module("flwr.common.serde"), list[bytes]()
+    while content:
+        end = 8 + int.from_bytes(content[:8], "big")
+        parts.append(content[8:end])
+        content = content[end:]
+    pulled = []
+    for (kind, module), part in zip(PULLED.items(), parts[1:], strict=True):
+        proto = getattr(importlib.import_module(f"flwr.proto.{module}"), kind.capitalize())
+        pulled.append(getattr(serde, f"{kind}_from_proto")(proto.FromString(part)))
+    pulled[0].metadata.__dict__["_message_id"] = parts[0].decode()  # as Flower's own function does
+    return tuple(pulled)
 
 
 def _make_repeatable(flower: Any) -> None:

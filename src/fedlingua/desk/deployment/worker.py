@@ -14,7 +14,6 @@ import contextlib
 import importlib
 import json
 import os
-import pickle
 import selectors
 import shutil
 import signal
@@ -88,8 +87,8 @@ class Call:
         """Read a call whose message another fork has pulled."""
         with open(files[3], "rb", closefd=False) as memory:
             memory.seek(0)
-            arguments, environment, folder, message = pickle.load(memory)
-        return cls(arguments, environment, folder, message, files)
+            about, pulled = json.loads(memory.readline()), gate.unpacked(memory.read())
+        return cls(about["arguments"], about["environment"], about["folder"], (pulled, about["ids"]), files)
 
     def take_over(self) -> None:
         """Give this process the arguments, environment and files of the program."""
@@ -123,8 +122,9 @@ class Call:
             return pulled, True
         pulled = flower(client)
         ids = {name: getattr(identity, name) for name in ("task_id", "run_id", "node_id")}
+        about = {"arguments": self.arguments, "environment": self.environment, "folder": self.folder, "ids": ids}
         with open(self.files[3], "wb", closefd=False) as memory:
-            pickle.dump((self.arguments, self.environment, self.folder, (pulled, ids)), memory)
+            memory.writelines([json.dumps(about).encode(), b"\n", gate.packed(pulled)])
         return pulled, False
 
 
@@ -210,9 +210,9 @@ class Worker:
         fork = Fork(process, os.pidfd_open(process), control, call, holds)
         self._forks.append(fork)
         self._watch(fork.ended, partial(self._over, fork))
-        self._watch(control.fileno(), partial(self._told, fork))
+        self._watch(control.fileno(), partial(self._hear, fork))
 
-    def _told(self, fork: Fork) -> bool:
+    def _hear(self, fork: Fork) -> bool:
         """Handle a word of a fork's; return False if there is none."""
         with contextlib.suppress(OSError, KeyError):
             word = fork.control.recv(LONGEST, socket.MSG_DONTWAIT)
@@ -240,20 +240,20 @@ class Worker:
         fork.holds = holds
         return YOURS
 
-    def _done(self, fork: Fork, told: Mapping[str, Any]) -> None:
+    def _done(self, fork: Fork, result: Mapping[str, Any]) -> None:
         """Finish a fork's call, and note the modules that other forks will need as well."""
         call, fork.call, fork.since = fork.call, None, time.monotonic()
-        fork.holds = fork.holds if told["waits"] else b""
+        fork.holds = fork.holds if result["waits"] else b""
         for other in self._forks:
             if other is not fork and other.call is None:
                 os.kill(other.process, signal.SIGKILL)
         if call:
-            self._finish(call, told["code"])
-        self._to_import += told["imported"]
+            self._finish(call, result["code"])
+        self._to_import += result["imported"]
 
     def _over(self, fork: Fork) -> None:
         """Clean up after a process. If it crashed, another carries out its call; once, since the call may be the cause."""
-        while self._told(fork):  # its last words
+        while self._hear(fork):  # its last words
             pass
         os.waitpid(fork.process, 0)
         self._forks.remove(fork)

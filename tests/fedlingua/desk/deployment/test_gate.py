@@ -9,8 +9,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+from flwr.app.message.message import make_message
+from flwr.app.metadata import Metadata
 from flwr.supercore.exit import add_exit_handler
+from flwr.supercore.fab import Fab
+from flwr.supercore.run import Run
 
 from fedlingua.common.errors import DeploymentError
 from fedlingua.consent.bundle import approve, bundle_hash
@@ -205,3 +211,15 @@ def test_programs_of_every_other_kind_of_task_refuse(tmp_path: Path) -> None:
         done = subprocess.run([tmp_path / name, "--token", "x"], capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (1, "")
         assert "this site runs ClientApps only" in done.stderr
+
+
+def test_what_flower_has_pulled_is_the_same_for_another_process() -> None:
+    arrays = ArrayRecord({"a": Array(np.arange(6, dtype=np.float32).reshape(2, 3))})
+    content = RecordDict({"arrays": arrays, "task": ConfigRecord({"round": 3})})
+    message = make_message(Metadata(7, "id", 1, 2, "", "", 1.5, 3600.0, "train"), content)
+    context = Context(7, 2, {"site-file": "x.toml"}, RecordDict({"kept": MetricRecord({"loss": 0.5})}), {"rounds": 4})
+    run, fab = Run.create_empty(7), Fab("hash", b"\x00bundle", {"by": "key"})
+    again = gate.unpacked(gate.packed((message, context, run, fab)))
+    assert again[0].metadata == message.metadata
+    assert again[0].content == message.content
+    assert again[1:] == (context, run, fab)

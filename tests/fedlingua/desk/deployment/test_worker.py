@@ -40,6 +40,11 @@ def prepared(take):
         {body}
     return client_app
 gate.prepared = prepared
+gate.packed = lambda pulled: ' '.join([pulled[0], pulled[2].run_id, pulled[3].content.decode()]).encode()
+def unpacked(content):
+    text, run, bundle = content.decode().split()
+    return text, 'context', Values(run_id=run), Values(content=bundle.encode())
+gate.unpacked = unpacked
 """
 REMEMBER = """
         text = take(pull, 'client')[0]
@@ -112,7 +117,9 @@ def answer(found: Service, folder: Path, message: str) -> list[str]:
 
 
 def gone(process: str) -> bool:
-    return bool(psutil.wait_procs([psutil.Process(int(process))] if psutil.pid_exists(int(process)) else [], timeout=30)[1] == [])
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.wait_procs([psutil.Process(int(process))], timeout=30)[1] == []
+    return True
 
 
 def test_messages_of_one_run_and_bundle_are_answered_by_the_process_that_knows_them_and_pulled_once(
