@@ -37,8 +37,12 @@ class Attempt:
             return ""
         if not (self.folder.read("run.json") or {}).get("reason"):
             self.log = self._engine.log_tail(run_id=self._run_id)
-        # The server may have died before it could record that itself.
-        close_run(self.folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown")
+        if status.outcome == "stopped":
+            close_run(self.folder, "interrupted", STOPPED)
+        else:  # the server may have died before it could record that itself
+            close_run(
+                self.folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown"
+            )
         return str((self.folder.read("run.json") or {}).get("reason"))
 
     def close(self) -> None:
