@@ -153,3 +153,10 @@ def test_the_overlap_key_lies_relative_to_the_file_and_none_named_is_none(tmp_pa
     assert read(tmp_path, f'{SITE}{SERVER}[node]\noverlap-key = "keys/shared"\n').overlap_key == tmp_path / "keys" / "shared"
     assert read(tmp_path, f'{SITE}{SERVER}[node]\noverlap-key = ""\n').overlap_key is None
     assert read(tmp_path).overlap_key is None
+
+
+def test_a_process_that_answered_waits_ten_minutes_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    assert read(tmp_path).idle_minutes == 10.0
+    assert read(tmp_path, SITE + SERVER + "[node]\nidle-minutes = 0\n").idle_minutes == 0.0
+    with pytest.raises(ConfigError, match=r"\[node\]: idle-minutes = -1; wanted a number, 0 or more"):
+        read(tmp_path, SITE + SERVER + "[node]\nidle-minutes = -1\n")
