@@ -224,7 +224,7 @@ class Watch:
         self._pause = min(self._pause * _POLL_GROWTH, _POLL_SLOWEST_S)
         if not status.finished:
             if not self._started and (waited := time.monotonic() - self._began) >= EVERY_S:
-                self.view.note(f"the server has not begun yet; Flower calls the run {status.state}, for {units.duration(waited)}")
+                self.view.note(f"the server is still starting, for {units.duration(waited)} (Flower: {status.state})")
             return None
         self._show()  # what was written between the last look and the end
         return status

@@ -151,8 +151,8 @@ def test_a_run_that_has_not_begun_says_so_until_it_begins(tmp_path: Path, monkey
         if now == 30:
             write(tmp_path, EVENTS[0])
         watched.look()
-    told = [line for line in out.getvalue().splitlines() if "has not begun yet" in line]
-    assert told[0].endswith("Flower calls the run pending, for 11.0 s")
+    told = [line for line in out.getvalue().splitlines() if "still starting" in line]
+    assert told[0].endswith("still starting, for 11.0 s (Flower: pending)")
     assert len(told) == 3
 
 
