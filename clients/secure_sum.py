@@ -73,7 +73,7 @@ class SecureSite:
                     f"the {part} cluster {cluster} has {len(sites)} sites; this site takes part in sums of {self.least} or more "
                     "([limits] min-cluster)"
                 )
-            roster.factors(sites, self.temperature)
+            roster.check_weights(sites, self.temperature)
         if self.trust and self.trust.approved is not None:
             self._check_signed(roster, self.trust.approved)
         said = json.dumps(record, sort_keys=True, default=bytes.hex)
@@ -152,7 +152,7 @@ class SecureSite:
                     raise ExchangeError(
                         f"asked to open a sum over {len(left)} sites of the {part} cluster {cluster}; wanted {self.least}"
                     )
-                roster.factors(left, self.temperature)
+                roster.check_weights(left, self.temperature)
         if len(sealed) != SEALED_BYTES * len(roster.names) or not 1 <= number <= roster.num_rounds:
             raise ExchangeError(
                 f"got {len(sealed)} bytes of sealed shares for round {number}; wanted those of {len(roster.names)} sites"

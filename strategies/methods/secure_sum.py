@@ -105,10 +105,8 @@ class SecureFedMean(FedMean):
             names, channels, public, clusters, signers, tuple(signed[site][1] for site in names if signers), sizes
         )
         try:
-            self._factors = {
-                (part, cluster): self.roster.factors(sites, self.settings.sampling_temperature)
-                for part, cluster, sites in self.averaged_clusters()
-            }
+            for _, _, sites in self.averaged_clusters():
+                self.roster.check_weights(sites, self.settings.sampling_temperature)
         except ExchangeError as error:
             raise RunError(str(error)) from error
         of_round = SEALED_BYTES * len(names)
@@ -261,10 +259,9 @@ class SecureFedMean(FedMean):
         total = unmasked(total, self.roster, members, seeds, keys, number, bound) & np.uint16(group.modulus - 1)
         if (total[count:] != len(here)).any():
             self._fail(self._uncancelled(number, f"the {part} cluster {cluster}"))
-        factors = self._factors[part, cluster]
-        return decode(total[:count], scales, self.tensor_set.sizes_of(part), group) / np.float32(
-            sum(factors[site] for site in here)
-        )
+        factors = self.roster.factors(members, self.settings.sampling_temperature)
+        change = decode(total[:count], scales, self.tensor_set.sizes_of(part), group)
+        return change / np.float32(sum(factors[site] for site in here))
 
     def _check_enough(self, number: int, survivors: Sequence[str]) -> None:
         if len(survivors) < self.roster.threshold:
@@ -279,7 +276,7 @@ class SecureFedMean(FedMean):
                     f"round {number}: {len(left)} sites of the {part} cluster {cluster} are left, and privacy.min-cluster = {least}"
                 )
             try:
-                self.roster.factors(left, self.settings.sampling_temperature)
+                self.roster.check_weights(left, self.settings.sampling_temperature)
             except ExchangeError as error:
                 self._fail(f"round {number}: {error}")
 

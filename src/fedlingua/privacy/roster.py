@@ -69,22 +69,21 @@ class Roster:
         """Return what each member of a cluster multiplies its change by: its weight (FedAvg, Liu et al. 2023, eq. 2) over the largest.
 
         temperature: `sampling-temperature`, which evens out sizes.
-
-        Raises:
-            ExchangeError: One of three or more members would have more than half of the weight.
         """
-        if not self.sizes or not members:
+        if not self.sizes:
             return dict.fromkeys(members, 1.0)
         sizes = {site: self.sizes[self.names.index(site)] for site in members}
-        site = max(sizes, key=sizes.__getitem__)
-        factors = {each: (size / sizes[site]) ** (1 / temperature) for each, size in sizes.items()}
-        most = 1 / sum(factors.values())
-        if len(members) > 2 and most > MOST_SHARE:
+        return {site: (size / max(sizes.values())) ** (1 / temperature) for site, size in sizes.items()}
+
+    def check_weights(self, members: Sequence[str], temperature: float) -> None:
+        """Raise ExchangeError if one of three or more members would have more than half of the weight in their sum."""
+        factors = self.factors(members, temperature)
+        site = max(factors, key=factors.__getitem__, default="")
+        if len(members) > 2 and (share := factors[site] / sum(factors.values())) > MOST_SHARE:
             raise ExchangeError(
-                f"site {site} has {most:.0%} of the weight in the secure sum of {', '.join(members)}, which would tell its change; wanted "
+                f"site {site} has {share:.0%} of the weight in the secure sum of {', '.join(members)}, which would tell its change; wanted "
                 f"{MOST_SHARE:.0%} at most: raise sampling-temperature, or give aggregation = 'fed-mean'"
             )
-        return factors
 
     def record(self) -> dict[str, Any]:
         """Return the roster as the content of a request's ConfigRecord."""

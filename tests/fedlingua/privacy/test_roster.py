@@ -82,6 +82,9 @@ def test_a_sum_that_is_mostly_one_sites_change_is_refused() -> None:
     with pytest.raises(
         ExchangeError, match=r"site b has 64% of the weight in the secure sum of a, b, c.*: raise sampling-temperature"
     ):
-        sized.factors(("a", "b", "c"), 1.0)
-    assert sized.factors(("a", "b", "c"), 4.0)["b"] == 1.0
-    assert replace(ROSTER, sizes=(40, 50, 10)).factors(("a", "b", "c"), 1.0)["b"] == 1.0
+        sized.check_weights(("a", "b", "c"), 1.0)
+    sized.check_weights(("a", "b", "c"), 4.0)
+    sized.check_weights(("a", "b"), 1.0)
+    sized.check_weights((), 1.0)
+    replace(ROSTER, sizes=(40, 50, 10)).check_weights(("a", "b", "c"), 1.0)
+    ROSTER.check_weights(("a", "b", "c"), 1.0)

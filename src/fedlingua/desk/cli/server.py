@@ -113,11 +113,9 @@ def server_runs(file: ServerFileArgument) -> Answer:
             }
             for row in engine.runs()
         ]
-    if not runs:
-        say("no runs yet")
-        return {"server": server.path, "runs": runs}
     headers = ("folder", "status", "since", "id")
-    console().print(plain_table(*headers, rows=([run[key] for key in headers] for run in runs), left=headers))
+    table = plain_table(*headers, rows=([run[key] for key in headers] for run in runs), left=headers)
+    console().print(table if runs else "no runs yet")
     return {"server": server.path, "runs": runs}
 
 
@@ -130,10 +128,8 @@ def server_stop(file: ServerFileArgument, run: RunOfServer) -> Answer:
         engine.stop(number)
     if folder:
         close_run(folder, "interrupted", STOPPED)
-    say(
-        f"stopped {run}"
-        + (f"; resume it with: fedlingua run --resume {folder.directory} --server {server.path}" if folder else "")
-    )
+    again = f"; resume it with: fedlingua run --resume {folder.directory} --server {server.path}" if folder else ""
+    say(f"stopped {run}{again}")
     return {"id": number, "status": "stopped"}
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fedlingua.common.errors import DeploymentError
 from fedlingua.consent import audit
@@ -21,8 +21,6 @@ from fedlingua.consent.bundle import BUNDLE, bundle_hash, check_approved
 CLIENT_APP = "flwr-clientapp"
 APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
 """Environment variables: the site's list of approved bundles, and the folder for refused ones."""
-
-
 PULLED = {"message": "message_pb2", "context": "message_pb2", "run": "run_pb2", "fab": "fab_pb2"}
 """What Flower's function returns, in order -> the module with its protobuf."""
 
@@ -84,26 +82,24 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
     return flwr_clientapp
 
 
-def packed(pulled: tuple[Any, ...]) -> bytes:
-    """Return the message, context, run and bundle that Flower's function pulled as bytes: each as protobuf, after its length."""
-    serde, parts = importlib.import_module("flwr.common.serde"), [pulled[0].metadata.message_id.encode()]
+def store(pulled: tuple[Any, ...], file: BinaryIO) -> None:
+    """Write the message, context, run and bundle that Flower's function pulled to a file: each as protobuf, after its length."""
+    serde = importlib.import_module("flwr.common.serde")
     for kind, part in zip(PULLED, pulled, strict=True):
-        parts.append(getattr(serde, f"{kind}_to_proto")(part).SerializeToString())
-    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        content = getattr(serde, f"{kind}_to_proto")(part).SerializeToString()
+        file.write(len(content).to_bytes(8, "big"))
+        file.write(content)
+    file.write(pulled[0].metadata.message_id.encode())
 
 
-def unpacked(content: bytes) -> tuple[Any, ...]:
-    """Return what `packed` was given."""
-    serde, parts = importlib.import_module("flwr.common.serde"), list[bytes]()
-    while content:
-        end = 8 + int.from_bytes(content[:8], "big")
-        parts.append(content[8:end])
-        content = content[end:]
-    pulled = []
-    for (kind, module), part in zip(PULLED.items(), parts[1:], strict=True):
+def stored(file: BinaryIO) -> tuple[Any, ...]:
+    """Read what `store` has written."""
+    serde, pulled = importlib.import_module("flwr.common.serde"), []
+    for kind, module in PULLED.items():
         proto = getattr(importlib.import_module(f"flwr.proto.{module}"), kind.capitalize())
-        pulled.append(getattr(serde, f"{kind}_from_proto")(proto.FromString(part)))
-    pulled[0].metadata.__dict__["_message_id"] = parts[0].decode()  # as Flower's own function does
+        content = file.read(int.from_bytes(file.read(8), "big"))
+        pulled.append(getattr(serde, f"{kind}_from_proto")(proto.FromString(content)))
+    pulled[0].metadata.__dict__["_message_id"] = file.read().decode()  # as Flower's own function does
     return tuple(pulled)
 
 

@@ -87,7 +87,7 @@ class Call:
         """Read a call whose message another fork has pulled."""
         with open(files[3], "rb", closefd=False) as memory:
             memory.seek(0)
-            about, pulled = json.loads(memory.readline()), gate.unpacked(memory.read())
+            about, pulled = json.loads(memory.readline()), gate.stored(memory)
         return cls(about["arguments"], about["environment"], about["folder"], (pulled, about["ids"]), files)
 
     def take_over(self) -> None:
@@ -124,7 +124,8 @@ class Call:
         ids = {name: getattr(identity, name) for name in ("task_id", "run_id", "node_id")}
         about = {"arguments": self.arguments, "environment": self.environment, "folder": self.folder, "ids": ids}
         with open(self.files[3], "wb", closefd=False) as memory:
-            memory.writelines([json.dumps(about).encode(), b"\n", gate.packed(pulled)])
+            memory.write(json.dumps(about).encode() + b"\n")
+            gate.store(pulled, memory)
         return pulled, False
 
 

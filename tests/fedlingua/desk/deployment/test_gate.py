@@ -1,6 +1,7 @@
 """The gate: no bundle is unpacked before its hash was found in the site's list, and nothing of this install outlives it."""
 
 import importlib
+import io
 import os
 import subprocess
 import sys
@@ -219,7 +220,10 @@ def test_what_flower_has_pulled_is_the_same_for_another_process() -> None:
     message = make_message(Metadata(7, "id", 1, 2, "", "", 1.5, 3600.0, "train"), content)
     context = Context(7, 2, {"site-file": "x.toml"}, RecordDict({"kept": MetricRecord({"loss": 0.5})}), {"rounds": 4})
     run, fab = Run.create_empty(7), Fab("hash", b"\x00bundle", {"by": "key"})
-    again = gate.unpacked(gate.packed((message, context, run, fab)))
+    file = io.BytesIO()
+    gate.store((message, context, run, fab), file)
+    file.seek(0)
+    again = gate.stored(file)
     assert again[0].metadata == message.metadata
     assert again[0].content == message.content
     assert again[1:] == (context, run, fab)

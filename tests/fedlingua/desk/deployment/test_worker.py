@@ -40,11 +40,12 @@ def prepared(take):
         {body}
     return client_app
 gate.prepared = prepared
-gate.packed = lambda pulled: ' '.join([pulled[0], pulled[2].run_id, pulled[3].content.decode()]).encode()
-def unpacked(content):
-    text, run, bundle = content.decode().split()
+def store(pulled, file):
+    file.write(' '.join([pulled[0], pulled[2].run_id, pulled[3].content.decode()]).encode())
+def stored(file):
+    text, run, bundle = file.read().decode().split()
     return text, 'context', Values(run_id=run), Values(content=bundle.encode())
-gate.unpacked = unpacked
+gate.store, gate.stored = store, stored
 """
 REMEMBER = """
         text = take(pull, 'client')[0]
