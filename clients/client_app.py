@@ -23,7 +23,7 @@ from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
-from fedlingua.evaluation.scores import check_task
+from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import NotHeldError
 from fedlingua.exchange.joined import Numbers

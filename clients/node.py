@@ -18,8 +18,8 @@ from clients.guard import Guard
 from fedlingua.common import cache
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.bundle import approved
-from fedlingua.consent.keys import read_overlap_key
 from fedlingua.consent.ledger import Ledger
+from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SITE_FILE, SiteFile, read_site_file
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, pooled_texts, texts_by_site, texts_without_leaks

@@ -14,7 +14,8 @@ from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import list_failures
-from fedlingua.evaluation.scores import below_base, check_task
+from fedlingua.evaluation.scores import below_base
+from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory

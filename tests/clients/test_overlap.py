@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.consent.keys import make_overlap_key, read_overlap_key
+from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
 from fedlingua.consent.site_file import SITE_FILE
 from fedlingua.corpora.overlap import LEAKS_FILE
 from fedlingua.exchange import protocol

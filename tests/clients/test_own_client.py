@@ -11,7 +11,7 @@ from fedlingua.desk.cli.run import check_experiment
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
-from fedlingua.settings.metrics import TASKS
+from fedlingua.settings.tasks import TASKS
 from tests.federations import TWO_SITES
 from tests.in_process import run
 from tests.pages import block

@@ -15,7 +15,7 @@ from fedlingua.backbones.published import local_or_pinned, published_or_local
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.config import Settings
-from fedlingua.settings.metrics import TaskName
+from fedlingua.settings.tasks import TaskName
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import BackboneError
-from fedlingua.settings.metrics import TaskName
+from fedlingua.settings.tasks import TaskName
 
 Shape = Literal["encoder-decoder", "decoder", "encoder"]
 

@@ -26,7 +26,7 @@ from fedlingua.backbones.families import FAMILIES, Shape, check_type
 from fedlingua.backbones.fingerprint import BackboneFiles
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError
-from fedlingua.settings.metrics import TaskName
+from fedlingua.settings.tasks import TaskName
 
 MODELS: dict[Shape, Any] = {
     "encoder-decoder": AutoModelForSeq2SeqLM,

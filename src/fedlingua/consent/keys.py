@@ -1,10 +1,8 @@
-"""SuperNode keys, by which a node proves which site it is, and the overlap key of sites that compare sentences, unknown to the server."""
+"""SuperNode keys: with its private key a node proves which site it is."""
 
 import base64
 import hashlib
 import os
-import re
-import secrets
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -113,38 +111,3 @@ def key_fingerprint(text: str) -> str:
     read_public_key(text, "fingerprint")
     digest = hashlib.sha256(base64.b64decode(text.split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
-
-
-_KEY = re.compile(r"[0-9a-fA-F]{64}")
-_WANTED = "wanted one line of 64 hexadecimal digits, as `fedlingua site overlap-key` writes it"
-
-
-def make_overlap_key(file: Path) -> bytes:
-    """Write a new key, which only the file's owner can read, and return it; raise ConfigError if the file already exists."""
-    if file.exists():
-        raise ConfigError(f"{file} already exists, and other sites may have it too; give another file, or move it away")
-    key = secrets.token_bytes(32)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    text = f"# For the sites of the federation, the same at each. Whoever has it can try sentences, so not for the server.\n{key.hex()}\n"
-    write_private(file, text.encode())
-    return key
-
-
-def read_overlap_key(file: Path) -> bytes:
-    """Read the 32 bytes of a key file; lines that begin with # are notes.
-
-    Raises:
-        ConfigError: There is no such file, or no key in it; the message never quotes the file.
-    """
-    try:
-        lines = file.read_text(encoding="ascii").split("\n")
-    except FileNotFoundError as error:
-        raise ConfigError(f"{file}: there is no such file; get the sites' overlap key, or make it for all of them") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read ({type(error).__name__}); {_WANTED}") from None
-    words = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    if len(words) != 1:
-        raise ConfigError(f"{file}: got {len(words)} lines besides notes; {_WANTED}")
-    if not _KEY.fullmatch(words[0]):
-        raise ConfigError(f"{file}: got {len(words[0])} characters that are no such key; {_WANTED}")
-    return bytes.fromhex(words[0])

@@ -21,8 +21,8 @@ from fedlingua.corpora.sites import FOLDER_NAME
 from fedlingua.corpora.split import Side, base_sides
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.kinds import RECIPE, refuse_other_kind
-from fedlingua.settings.metrics import TASKS
 from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, ModelSize, PretrainSettings, Watching
+from fedlingua.settings.tasks import TASKS
 
 RESERVED = ("demo", "demo-encoder")
 """Names of backbones that need no recipe."""

@@ -1,9 +1,9 @@
-"""BLEU and chrF from sums over sites, so that no sentence travels for a pooled score; and a check that a run's sites fit its task.
+"""BLEU and chrF from sums over sites, so that no sentence travels for a pooled score.
 
 References are raw, each target language has sacreBLEU's tokenisation, and every number has its signature (Post 2018).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -113,23 +113,3 @@ def averages(scores: Mapping[str, float], sentences: Mapping[str, int]) -> tuple
     total = sum(sentences.values())
     macro = sum(scores.values()) / len(scores)
     return macro, sum(scores[name] * sentences[name] for name in scores) / total
-
-
-def check_task(task: str, directions: Collection[Direction]) -> None:
-    """Refuse directions that do not fit the task, and those whose result cannot be scored on this machine.
-
-    Raises:
-        ConfigError: names the first such direction, and what to do.
-    """
-    for direction in directions:
-        if task == "translation" and direction.is_one_language:
-            raise ConfigError(
-                f"task = 'translation', and a site has text in one language ({direction}); give it a direction, or "
-                "task = 'masked-language'"
-            )
-        if task == "masked-language" and not direction.is_one_language:
-            raise ConfigError(
-                f"task = 'masked-language', and a site has the direction {direction}; give it a language, or task = 'translation'"
-            )
-    if task == "translation":
-        check_tokenizers(directions)

@@ -1,14 +1,11 @@
-"""The tasks that a run can train a model for, and metrics: their names in scores.json and for display, and whether higher is better."""
+"""Metrics of runs: their names in scores.json and for display, and whether higher is better."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.settings.options import names_of
-
-TaskName = Literal["translation", "masked-language"]
-TASKS: tuple[TaskName, ...] = ("translation", "masked-language")
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from typing import Any
 from fedlingua.common.errors import ConfigError
 from fedlingua.settings.codes import parse_code
 from fedlingua.settings.methods import AGGREGATIONS, METHODS, OWN_MODELS, SELECTIONS, SERVER_OPTIMIZERS, check_method
-from fedlingua.settings.metrics import TASKS, metric_names
+from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import When, among, option, options_of
 from fedlingua.settings.schedules import SCHEDULES
+from fedlingua.settings.tasks import TASKS
 from fedlingua.settings.trackers import tracker_names
 
 task_is = among("task", lambda s: s.task)

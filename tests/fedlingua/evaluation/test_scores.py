@@ -13,7 +13,6 @@ from fedlingua.evaluation.scores import (
     averages,
     bleu_score,
     bleu_tokenizer,
-    check_task,
     check_tokenizers,
     chrf_score,
     score_sums,
@@ -159,21 +158,3 @@ def test_macro_counts_sites_and_micro_counts_sentences() -> None:
 def test_sums_of_different_kinds_do_not_add() -> None:
     with pytest.raises(ValueError, match="shorter"):
         ScoreSums(1, (1, 2), (1,)) + ScoreSums(1, (1,), (1,))
-
-
-GERMAN, TO_FRENCH = Direction("de", "de"), Direction("de", "fr")
-
-
-def test_a_task_takes_its_own_sites() -> None:
-    check_task("translation", [TO_FRENCH])
-    check_task("masked-language", [GERMAN, Direction("yo", "yo")])
-
-
-def test_text_in_one_language_is_not_translated() -> None:
-    with pytest.raises(ConfigError, match=r"text in one language \(de\); give it a direction, or task = 'masked-language'"):
-        check_task("translation", [TO_FRENCH, GERMAN])
-
-
-def test_a_direction_is_no_text_to_pre_train_on() -> None:
-    with pytest.raises(ConfigError, match="a site has the direction de-fr; give it a language, or task = 'translation'"):
-        check_task("masked-language", [GERMAN, TO_FRENCH])

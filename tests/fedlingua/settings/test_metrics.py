@@ -1,6 +1,7 @@
 """Metrics: which values are better, and which a scores.json holds."""
 
-from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, METRICS, PERPLEXITY, TASKS, metrics_of
+from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, METRICS, PERPLEXITY, metrics_of
+from fedlingua.settings.tasks import TASKS
 
 
 def test_more_bleu_and_less_perplexity_are_better() -> None:

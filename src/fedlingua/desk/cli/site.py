@@ -17,7 +17,8 @@ from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.common.terminal import one_line
 from fedlingua.consent.audit import read_head, verify
 from fedlingua.consent.bundle import approve, approved, bundle_hash
-from fedlingua.consent.keys import key_fingerprint, make_overlap_key, read_overlap_key
+from fedlingua.consent.keys import key_fingerprint
+from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
 from fedlingua.corpora.overlap import key_check, load_without_leaks
 from fedlingua.corpora.sites import read_federation

@@ -17,7 +17,8 @@ from fedlingua.common import units
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import DeploymentError, ExchangeError
 from fedlingua.common.processes import flower_environment, free_port
-from fedlingua.consent.keys import key_fingerprint, public_line, read_overlap_key, same_key
+from fedlingua.consent.keys import key_fingerprint, public_line, same_key
+from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.formats import SplitFiles
 from fedlingua.corpora.identify import check_columns

@@ -20,7 +20,7 @@ from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federa
 from fedlingua.corpora.texts import check_sizes
 from fedlingua.desk.suites.read import Row, Suite, check_figures, naming_row
 from fedlingua.evaluation.measuring import check_measuring
-from fedlingua.evaluation.scores import check_task
+from fedlingua.evaluation.tasks import check_task
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.runs.plan import planned_clusters
 from fedlingua.settings.config import MAY_CHANGE, Settings

@@ -18,7 +18,8 @@ from fedlingua.common.files import APP_DIR
 from fedlingua.consent.approval import approval_hash
 from fedlingua.consent.audit import append
 from fedlingua.consent.bundle import approve, approved, bundle_hash
-from fedlingua.consent.keys import key_fingerprint, make_key, read_overlap_key
+from fedlingua.consent.keys import key_fingerprint, make_key
+from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.cli import site as command

@@ -1,0 +1,129 @@
+"""The model card: a header that the hub reads, and figures that are those of the run's files."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedlingua.desk.export.card import model_card
+from fedlingua.desk.export.facts import facts, licence_of, public_name
+from fedlingua.desk.export.model import export_model
+from fedlingua.desk.translating.models import RunModels
+from fedlingua.privacy.accounting import signature_epsilon
+from tests.fedlingua.conftest import RunOf
+
+
+def header(card: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(card.split("---\n")[1])
+    return found
+
+
+def test_the_cards_figures_are_those_of_the_run(run_of: RunOf, tmp_path: Path) -> None:
+    run = run_of("lora")
+    done = export_model(RunModels(run).of_site("hospital"), tmp_path / "out", "peft", run)
+    card = (done.directory / "README.md").read_text()
+    scores = json.loads((run / "scores.json").read_text())["sites"]["hospital"]
+    about, sites = json.loads((run / "run.json").read_text()), json.loads((run / "sites.json").read_text())
+    traffic = json.loads((run / "traffic.json").read_text())["hospital"]
+    assert header(card) == {
+        "language": ["de", "fr"],
+        "tags": ["fedlingua", "federated-learning", "lora"],
+        "metrics": ["bleu", "chrf"],
+        "license": "other",
+        "library_name": "peft",
+        "pipeline_tag": "translation",
+    }
+    bleu, chrf = (re.search(rf"^\| {name} \| (.*?) \| (.*?) \| `(.*)` \|$", card, re.MULTILINE) for name in ("BLEU", "chrF"))
+    assert bleu
+    assert chrf
+    assert [float(bleu[1]), float(bleu[2])] == [round(scores["base_bleu"], 2), round(scores["bleu"], 2)]
+    assert [float(chrf[1]), float(chrf[2])] == [round(scores["base_chrf"], 2), round(scores["chrf"], 2)]
+    assert bleu[3].replace("\\|", "|") == scores["signature"]
+    assert chrf[3].replace("\\|", "|") == scores["chrf_signature"]
+    told = json.loads((done.directory / "export.json").read_text())
+    assert told["bytes"]["uplink_bytes"] == sum(kind["uplink_bytes"] for kind in traffic.values()) > 0
+    assert told["sentences"] == {key: sites["hospital"][key] for key in ("train", "dev", "test")}
+    assert told["together_with"] == {"encoder": 1, "decoder": 2}, (
+        "German and Polish sources are apart, French and Spanish targets together"
+    )
+    hashes = (about["backbone"]["fingerprint"], about["config_hash"], about["id"], f"{about['trained_parameters']:,} trained")
+    for said in (*hashes, "2 of 2", "`adapter-families`", "No ε bounds the training", about["versions"]["torch"]):
+        assert said in card
+    assert "from German into French" in card
+
+
+def test_norwegian_is_no_false_and_a_hub_id_is_the_base_model(run_of: RunOf) -> None:
+    trained = RunModels(run_of("adapters")).of_site("hospital")
+    told = facts(trained, Path("nowhere"), "facebook/m2m100_418M", None) | {"form": "adapter", "quantization": None, "use": None}
+    card = model_card(told | {"direction": "no-de", "languages": ["de", "no"]})
+    assert header(card)["language"] == ["de", "no"]
+    assert header(card)["base_model"] == "facebook/m2m100_418M"
+    assert "The backbone's licence is `mit`." in card
+    assert "at revision `55c2e61bbf05dfb8d7abccdc3fae6fc8512fd636`" in card
+    assert "its figures are not known at the site" in card, "without the run's folder"
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("private", "ε = {:.3g} at δ = 1e-05 for each of its sentences"),
+        ("raw", "a gradient of its text once, without noise. No ε"),
+    ],
+)
+def test_what_signatures_cost_is_told(run_of: RunOf, form: str, said: str) -> None:
+    trained = RunModels(run_of("adapters")).of_site("hospital")
+    grouped = replace(trained, settings=replace(trained.settings, method="adapter-gradients", signature_form=form))
+    told = facts(grouped, Path("nowhere"), "demo", None) | {"form": "adapter", "quantization": None, "use": None}
+    assert said.format(signature_epsilon(2.0, 1e-5)) in model_card(told)
+
+
+def test_an_encoders_card_names_all_languages_and_measures_perplexity(run_of: RunOf, tmp_path: Path) -> None:
+    run = run_of("encoder-full")
+    card = (export_model(RunModels(run).of_site("court"), tmp_path / "out", "", run).directory / "README.md").read_text()
+    assert header(card)["language"] == ["de", "pl"]
+    assert header(card)["pipeline_tag"] == "fill-mask"
+    scores = json.loads((run / "scores.json").read_text())["sites"]["court"]
+    assert f"| {scores['base_perplexity']:.2f} | {scores['perplexity']:.2f} |" in card
+    assert "AutoModelForMaskedLM" in card
+
+
+def test_a_licence_is_taken_from_the_card_beside_the_backbone(tmp_path: Path) -> None:
+    assert licence_of(tmp_path, "mine") is None
+    (tmp_path / "README.md").write_text("---\nlanguage: de\nlicense: cc-by-4.0\n---\n\nlicense: text\n")
+    assert licence_of(tmp_path, "mine") == "cc-by-4.0"
+    (tmp_path / "README.md").write_text("no header\nlicense: cc-by-4.0\n")
+    assert licence_of(tmp_path, "mine") is None
+    assert licence_of(tmp_path, "FacebookAI/xlm-roberta-base") == "mit"
+
+
+@pytest.mark.parametrize(
+    ("facts_of_it", "said", "not_said"),
+    [
+        ({"pooled": True, "travels": False}, "trained on the text of all sites in one place", "No text left"),
+        ({"pooled": False, "travels": False}, "No text and no tensor left the sites", "one place"),
+        ({"pooled": False, "travels": True}, "No text left the sites. Tensors and sums did", "one place"),
+    ],
+)
+def test_a_card_says_what_left_the_sites(run_of: RunOf, facts_of_it: dict[str, bool], said: str, not_said: str) -> None:
+    trained = RunModels(run_of("adapters")).of_site("hospital")
+    told = {"form": "adapter", "quantization": None, "use": None, **facts(trained, Path("x"), "demo", run_of("adapters"))}
+    card = model_card({**told, **facts_of_it})
+    assert said in card
+    assert not_said not in card
+    assert ("a federated training" in card) != facts_of_it["pooled"]
+    assert ("exchanged by all sites together" in card) == facts_of_it["pooled"]
+
+
+def test_a_backbone_is_told_by_its_name_not_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret" / "m2m").mkdir(parents=True)
+    assert public_name("secret/m2m") == "m2m"
+    assert public_name("/models/m2m") == "m2m"
+    assert public_name("./models/m2m") == "m2m"
+    assert public_name("~/models/m2m") == "m2m"
+    assert public_name("facebook/m2m100_418M") == "facebook/m2m100_418M"
+    assert public_name("demo") == "demo"
