@@ -52,11 +52,11 @@ class MaskedLanguageClient(SiteClient):
 
     def _nll_of_each(self, split: Split) -> dict[str, tuple[Numbers, Numbers]]:
         """Measure (nll, masked pieces) of every sequence of each text with the current model; every piece is masked once."""
-        codec, of_texts = self.trainable.backbone.codec, {}
+        model, codec, of_texts = self.trainable.model, self.trainable.backbone.codec, {}
         for name, text in self.own_texts.items():
             parts = [each.fixed(MASKS_KEY, len(each.ids)) for each in sequences_of(text, split, codec, self.settings)]
             masked = [example for part in parts for example in part]
-            nll, tokens = nll_of_each(self.trainable.model, evaluation_batches(codec, masked), self.settings.precision)
+            nll, tokens = nll_of_each(model, evaluation_batches(model, codec, masked), self.settings.precision)
             first = np.cumsum([0, *map(len, parts)])[:-1]
             of_texts[name] = np.add.reduceat(nll, first), np.add.reduceat(tokens, first)
         return of_texts

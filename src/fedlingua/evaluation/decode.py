@@ -9,10 +9,12 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
 from fedlingua.backbones.codec import Codec
+from fedlingua.common.errors import RunError
 from fedlingua.common.languages import Direction
+from fedlingua.training.pieces import tokens_at_once
 
 TOKENS_PER_BATCH = 4000
-"""Padded source tokens times beams in one batch: as many as fit a small machine's caches."""
+"""Padded source tokens times beams in one batch on a CPU: as many as fit a small machine's caches."""
 
 
 class Guide(Protocol):
@@ -48,41 +50,70 @@ def translate(
     encoded = codec.encode_source(texts, direction, max_tokens)
     order = sorted((number for number, text in enumerate(texts) if text), key=lambda number: (-len(encoded[number]), number))
     translations = [""] * len(texts)
+    budget = tokens_at_once(TOKENS_PER_BATCH, model.device.type, 0)
     start = 0
     while start < len(order):
-        size = max(1, TOKENS_PER_BATCH // (len(encoded[order[start]]) * beam))
+        size = max(1, budget // (len(encoded[order[start]]) * beam))
         chosen = order[start : start + (min(size, most) if most else size)]
-        start += len(chosen)
-        longest = len(encoded[chosen[0]])
-        input_ids, mask = torch.full((len(chosen), longest), codec.pad_id), torch.zeros(len(chosen), longest, dtype=torch.long)
-        for row, number in enumerate(chosen):
-            # A decoder-only model continues where the source ends: padding comes before the source.
-            first = longest - len(encoded[number]) if codec.is_causal else 0
-            input_ids[row, first : first + len(encoded[number])] = torch.tensor(encoded[number])
-            mask[row, first : first + len(encoded[number])] = 1
         # No sensible translation is four times as long as its source; the cap ends beams that never stop.
         caps = [min(max_new_tokens, 4 * len(encoded[number]) + 10) for number in chosen]
-        given = longest if codec.is_causal else 1  # number of tokens before the translation: the source, or the start token
+        sources = [encoded[number] for number in chosen]
         with ExitStack() as stack:
             guiding = [stack.enter_context(guide.over(model, [texts[number] for number in chosen], beam)) for guide in guides]
-            output = model.generate(  # type: ignore[operator]
-                input_ids=input_ids.to(model.device),
-                attention_mask=mask.to(model.device),
-                forced_bos_token_id=codec.first_id(direction),
-                pad_token_id=codec.pad_id,
-                num_beams=beam,
-                do_sample=False,
-                early_stopping=beam > 1,
-                max_length=None,
-                max_new_tokens=caps[0],
-                logits_processor=LogitsProcessorList(guiding),
-                no_repeat_ngram_size=no_repeat_ngram or None,
-                stopping_criteria=StoppingCriteriaList([_AtItsOwnCap(caps, given)] if len(set(caps)) > 1 else []),
-            )
-        made = output[:, longest:] if codec.is_causal else output
-        for number, text in zip(chosen, codec.decode(made.tolist()), strict=True):
+            made = _generated(model, codec, sources, direction, beam, caps, guiding, no_repeat_ngram)
+        if made is None:
+            if len(chosen) == 1:
+                raise RunError(
+                    f"translating one sentence of {len(sources[0])} tokens runs out of memory; give a smaller beam or max-tokens, "
+                    "or a device with more memory"
+                )
+            torch.cuda.empty_cache()
+            budget = (len(chosen) + 1) // 2 * len(sources[0]) * beam
+            continue
+        start += len(chosen)
+        for number, text in zip(chosen, codec.decode(made), strict=True):
             translations[number] = text
     return translations
+
+
+def _generated(
+    model: PreTrainedModel,
+    codec: Codec,
+    sources: Sequence[Sequence[int]],
+    direction: Direction,
+    beam: int,
+    caps: Sequence[int],
+    guiding: Sequence[LogitsProcessor],
+    no_repeat_ngram: int,
+) -> list[list[int]] | None:
+    """Translate one batch, longest source first; return each sentence's new ids, or None if a GPU's memory does not hold the batch."""
+    longest = len(sources[0])
+    input_ids, mask = torch.full((len(sources), longest), codec.pad_id), torch.zeros(len(sources), longest, dtype=torch.long)
+    for row, source in enumerate(sources):
+        # A decoder-only model continues where the source ends: padding comes before the source.
+        first = longest - len(source) if codec.is_causal else 0
+        input_ids[row, first : first + len(source)] = torch.tensor(source)
+        mask[row, first : first + len(source)] = 1
+    given = longest if codec.is_causal else 1  # number of tokens before the translation: the source, or the start token
+    try:
+        output = model.generate(  # type: ignore[operator]
+            input_ids=input_ids.to(model.device),
+            attention_mask=mask.to(model.device),
+            forced_bos_token_id=codec.first_id(direction),
+            pad_token_id=codec.pad_id,
+            num_beams=beam,
+            do_sample=False,
+            early_stopping=beam > 1,
+            max_length=None,
+            max_new_tokens=caps[0],
+            logits_processor=LogitsProcessorList(guiding),
+            no_repeat_ngram_size=no_repeat_ngram or None,
+            stopping_criteria=StoppingCriteriaList([_AtItsOwnCap(caps, given)] if len(set(caps)) > 1 else []),
+        )
+    except torch.OutOfMemoryError:
+        return None
+    made: list[list[int]] = (output[:, longest:] if codec.is_causal else output).tolist()
+    return made
 
 
 class _AtItsOwnCap(StoppingCriteria):

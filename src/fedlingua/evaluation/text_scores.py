@@ -22,10 +22,11 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
 from fedlingua.training.batches import by_tokens
 from fedlingua.training.masked_language import MASKS_KEY, MaskedBatch, MaskedExample, TextExample, masks_hash
+from fedlingua.training.pieces import tokens_at_once
 from fedlingua.training.site_examples import sequences_of
 
 TOKENS_PER_BATCH = 3000
-"""Padded tokens of a batch, which can be large without gradients."""
+"""Padded tokens of a batch on a CPU, which can be large without gradients."""
 
 
 def masked_scores(
@@ -37,8 +38,9 @@ def masked_scores(
     """
     parts = [[masked for text in examples[part::PARTS] for masked in text.fixed(key, len(text.ids))] for part in range(PARTS)]
     sums = []
+    size = tokens_at_once(TOKENS_PER_BATCH, model.device.type, model.config.get_text_config().vocab_size)
     for part in parts:
-        groups = by_tokens(part, TOKENS_PER_BATCH, Random(0))
+        groups = by_tokens(part, size, Random(0))
         sums.append(masked_sums(model, (MaskedExample.stack(group, codec).to(model.device) for group in groups)))
     nll, tokens, correct = zip(*sums, strict=True)
     return MaskedScores(sentences, nll, tokens, correct, masks_hash(masked for part in parts for masked in part))

@@ -71,7 +71,7 @@ class SiteModel:
 
     @cached_property
     def _batches(self) -> Placed:
-        return evaluation_batches(self.trainable.backbone.codec, self.dev)
+        return evaluation_batches(self.trainable.model, self.trainable.backbone.codec, self.dev)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The loss of a model over batches or examples, as sums, and its gradient, without training."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -12,11 +12,12 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
 from fedlingua.training.batches import Batch, Example, by_tokens, pad
 from fedlingua.training.head import WHOLE, HeadUse
+from fedlingua.training.pieces import tokens_at_once
 
 Numbers = np.ndarray[Any, Any]
 Gradients = dict[str, np.ndarray[Any, Any]]
 EVALUATION_TOKENS = 3000
-"""Padded tokens of a batch when a loss is measured; without gradients, batches can be large."""
+"""Padded tokens of a batch when a loss is measured on a CPU; without gradients, batches can be large."""
 
 
 @torch.no_grad()
@@ -37,7 +38,7 @@ def examples_nll(
     model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
 ) -> tuple[float, int]:
     """Return (nll_sum, number of predicted tokens) over examples, measured in batches of similar length, without dropout."""
-    groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
+    groups = _groups(model, examples)
     with autocast(model, precision):
         return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups], use)
 
@@ -46,11 +47,16 @@ Placed = list[tuple[list[int], Batch]]
 """Batches, each with the places of its examples in the list of all."""
 
 
-def evaluation_batches(codec: Codec, examples: Sequence[Example]) -> Placed:
+def evaluation_batches(model: PreTrainedModel, codec: Codec, examples: Sequence[Example]) -> Placed:
     """Return the batches of `examples_nll`, to measure them several times."""
     places = {id(example): place for place, example in enumerate(examples)}
-    groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
+    groups = _groups(model, examples)
     return [([places[id(example)] for example in group], pad(group, codec)) for group in groups]
+
+
+def _groups(model: PreTrainedModel, examples: Sequence[Example]) -> Iterable[list[Example]]:
+    vocabulary = model.config.get_text_config().vocab_size
+    return by_tokens(examples, tokens_at_once(EVALUATION_TOKENS, model.device.type, vocabulary), Random(0))
 
 
 @torch.no_grad()

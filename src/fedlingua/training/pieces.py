@@ -16,6 +16,10 @@ PASS_TOKENS = 32
 """Fixed cost of a pass, in padded tokens."""
 CHUNK = 128
 """Predicted tokens in a chunk."""
+ON_A_GPU = 16
+"""How many times as many tokens a GPU takes at once without gradients, where a pass of few tokens is mostly launches of kernels."""
+MOST_SCORES = 2**29
+"""Upper bound of tokens x vocabulary of such a batch: 2 GiB in fp32."""
 
 
 def pass_tokens(micro_tokens: int, parameters: int, device: str) -> int:
@@ -34,6 +38,14 @@ def chunk_size(asked: int, head_numbers: int, frozen: bool, device: str) -> int:
     if asked:
         return max(0, asked)
     return CHUNK if head_numbers >= LARGE_HEAD and frozen and device == "cpu" else 0
+
+
+def tokens_at_once(on_cpu: int, device: str, vocabulary: int) -> int:
+    """Return the padded tokens of a batch without gradients. on_cpu: on a CPU, the least; vocabulary: scores of a token that are kept."""
+    if device == "cpu":
+        return on_cpu
+    most = on_cpu * ON_A_GPU
+    return max(on_cpu, min(most, MOST_SCORES // vocabulary) if vocabulary else most)
 
 
 def cut(lengths: Sequence[int], cost: int) -> Iterator[slice]:

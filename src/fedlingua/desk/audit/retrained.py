@@ -185,7 +185,7 @@ class Retrained:
     def losses(self, tensors: Numbers, examples: Examples) -> Numbers:
         """Return each example's loss in nats a token, (examples,), of the model with these tensors."""
         write_tensors(self.model, self.named(tensors))
-        nll, tokens = nll_of_each(self.model, evaluation_batches(self.codec, examples), self.settings.precision)
+        nll, tokens = nll_of_each(self.model, evaluation_batches(self.model, self.codec, examples), self.settings.precision)
         return nll / tokens
 
     @torch.no_grad()
