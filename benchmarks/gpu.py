@@ -7,7 +7,9 @@ that are frozen are bf16, what trains and its Adam fp32, arithmetic bf16 by auto
 turn that warms up, and are waited for until the GPU has done all.
 
 - training: an epoch of ours by a budget of padded tokens, with the head's scores of a batch at once and in chunks, beside Seq2SeqTrainer
-  on the same model with `group_by_length` and as many tokens a batch.
+  on the same model with `group_by_length` and 64 sentences a batch. It keeps all scores of a batch, as fp32 too: with 327 sentences, which
+  are as many tokens as ours on average, the longest batch took more than 140 GB of an H200. Of ours also: steps, kernels that a step
+  launches, and the share of an epoch in which the GPU is busy.
 - decoding: beam 5, every translation as long as the others, beside `generate` on the same sentences sorted by length.
 - sites: eight sites in turn, each with tensors written, an optimizer of its own and tensors read, over one site with all their text, whose
   time is the sum of their steps.
@@ -20,8 +22,11 @@ lies below all that trains and needs no way back; that it is counted makes the f
 `--dry` goes through all of it on the CPU with tiny shapes, in under a minute, and wants no figure.
 """
 
+import json
 import random
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +39,8 @@ from decoding import Generate
 from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 from random_mbart import Shape, config_of
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 from trainer import plain_arguments
 from transformers import (
     M2M100Config,
@@ -60,6 +67,7 @@ BF16_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
 """By a part of the GPU's name: dense bf16 FLOPs a second, of NVIDIA's data sheets (SXM where there are several)."""
 PAD, END, LANGUAGE, FIRST = 1, 2, 3, 10
 SITES, RATE, SEED = 8, 1e-4, "benchmark"
+PEER_BATCH = 64
 DIRECTION = Direction("de", "en")
 
 
@@ -78,7 +86,7 @@ class Size:
     new_tokens: int
 
 
-PUBLISHED = Size({"mbart-50": 250054, "nllb-600m": 256206}, random_mbart.PUBLISHED, 64, 8192, 8192, 25, 128, 512, 32)
+PUBLISHED = Size({"mbart-50": 250054, "nllb-600m": 256206}, random_mbart.PUBLISHED, 64, 2048, 8192, 25, 128, 512, 32)
 DRY = Size({"mbart-50": 120, "nllb-600m": 130}, random_mbart.TINY, 4, 24, 64, 6, 12, 6, 4)
 
 
@@ -178,7 +186,7 @@ class Training:
         wanted = set(self.set.names)
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in wanted)
-        plain = plain_arguments(self.folder, self.size.tokens // self.size.length, RATE, weight_decay=0.0)
+        plain = plain_arguments(self.folder, PEER_BATCH, RATE, weight_decay=0.0)
         gpu = {"use_cpu": self.device == "cpu", "dataloader_pin_memory": self.device == "cuda", "bf16": self.device == "cuda"}
         arguments = Seq2SeqTrainingArguments(
             **{**plain, **gpu}, train_sampling_strategy="group_by_length", remove_unused_columns=False
@@ -212,8 +220,20 @@ class Training:
             "tokens_a_second": {way: round(tokens / taken) for way, taken in medians.items()},
             "mfu": {way: round(each / taken / able, 4) if able else None for way, taken in medians.items()},
             "peak_gib": peaks,
+            **(self._launches() if self.device == "cuda" else {}),
             **{f"trainer_over_{way}": ratio(times["trainer"], times[way]) for way in ways if way != "trainer"},
         }
+
+    def _launches(self) -> dict[str, float]:
+        """Of an epoch of ours, by torch's profiler."""
+        steps = len(self.how.steps([self.examples], random.Random(1)))
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+            began = time.perf_counter()
+            waited_for(lambda: self.ours(self.how, [self.examples]), self.device)()
+            taken = time.perf_counter() - began
+        kernels = [event for event in seen.events() if event.device_type == DeviceType.CUDA]
+        busy = sum(event.device_time for event in kernels) / 1e6
+        return {"steps": steps, "kernels_a_step": round(len(kernels) / steps), "busy": round(busy / taken, 3)}
 
     def _peak(self, work: Callable[[], object]) -> float | None:
         """GiB of the GPU that torch holds at most, the model included; None on a CPU."""
@@ -269,14 +289,20 @@ def measured(size: Size, device: str, repeats: int) -> dict[str, Any]:
         "pairs": size.pairs,
         "tokens_per_batch": size.tokens,
     }
+
+    def found(part: str, figures_of: Mapping[str, Any]) -> None:
+        result[part] = figures_of
+        print(part, json.dumps(figures_of), file=sys.stderr, flush=True)
+
     with tempfile.TemporaryDirectory() as temporary:
         for name in size.vocabularies:
             for tensors in ("adapters", "lora"):
                 training = Training(size, name, tensors, device, Path(temporary))
-                result[f"{name}, {tensors}"] = training.measured(repeats)
+                found(f"{name}, {tensors}", training.measured(repeats))
                 if (name, tensors) == ("mbart-50", "adapters"):
-                    result["sites"] = training.sites(repeats)
-            result[f"{name}, decoding"] = decoding(size, name, device, repeats)
+                    found("sites", training.sites(repeats))
+            del training
+            found(f"{name}, decoding", decoding(size, name, device, repeats))
     return result
 
 

@@ -1,10 +1,13 @@
 """Decoding: order kept, empty lines kept empty, the target's language first, and no sentence sees its neighbours."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from fedlingua.backbones.load import Backbone
+from fedlingua.common.errors import RunError
 from fedlingua.common.languages import Direction
 from fedlingua.evaluation import decode
 from fedlingua.evaluation.decode import translate
@@ -118,6 +121,35 @@ def test_many_small_batches_give_what_one_large_gives(
     large = translated(talker, sentences)
     monkeypatch.setattr(decode, "TOKENS_PER_BATCH", 1)
     assert translated(talker, sentences) == large
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_halved(
+    talker: Backbone, sentences: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, generate, rows = translated(talker, sentences), talker.model.generate, list[int]()
+
+    def small(input_ids: torch.Tensor, **asked: Any) -> torch.Tensor:
+        rows.append(len(input_ids))
+        if len(input_ids) > 2:
+            raise torch.OutOfMemoryError
+        return generate(input_ids=input_ids, **asked)
+
+    monkeypatch.setattr(talker.model, "generate", small)
+    assert translated(talker, sentences) == at_once
+    assert rows[0] > 2
+    assert rows[-1] in (1, 2)
+    assert sum(size for size in rows if size <= 2) == len(sentences)
+
+
+def test_one_sentence_that_does_not_fit_into_memory_is_an_error_that_says_what_to_do(
+    talker: Backbone, sentences: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**asked: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(talker.model, "generate", full)
+    with pytest.raises(RunError, match=r"one sentence of \d+ tokens runs out of memory; give a smaller beam"):
+        translated(talker, sentences[:2])
 
 
 def test_an_empty_line_stays_empty_in_its_place(talker: Backbone, sentences: list[str]) -> None:

@@ -15,6 +15,7 @@ from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tenso
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.training import pieces
 from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.pieces import tokens_at_once
 from fedlingua.training.translation import PairExample
 
 HOW = LocalTraining(
@@ -125,3 +126,17 @@ def test_the_seed_decides_a_large_models_bytes_too(site: Site) -> None:
     assert any(
         array.tobytes() != first[name].tobytes() for name, array in site.trained(NEVER).items()
     )  # dropout is drawn by pass
+
+
+@pytest.mark.parametrize(
+    ("device", "vocabulary", "wanted"),
+    [
+        ("cpu", 250_000, 3000),
+        ("cuda", 8000, 48_000),
+        ("cuda", 0, 48_000),
+        ("cuda", 64_000, 2**29 // 64_000),
+        ("cuda", 250_000, 3000),
+    ],
+)
+def test_a_gpu_takes_more_tokens_at_once_while_their_scores_fit(device: str, vocabulary: int, wanted: int) -> None:
+    assert tokens_at_once(3000, device, vocabulary) == wanted
