@@ -40,6 +40,8 @@ CODED = {
     "real/sizes_eight_150_codes": ("real/sizes_eight_150_codes/adapter-fed", "New Testament", "bottom right"),
 }
 """Suite -> the row that sends float32, the suite's name in bytes.svg, and where its codes stand beside their dots."""
+CROWDED = {("phrasebook/codes_half", "sign"): "middle right"}
+"""Suite and code -> where that code stands instead."""
 
 
 class Gain(NamedTuple):
@@ -110,7 +112,8 @@ def coding() -> go.Figure:
         suite, _, row = reference.rpartition("/")
         found = coded(Result(RESULTS / place), Result(RESULTS / suite), row)
         x, y, codes = [1 / each.share for each in found], [each.change for each in found], [each.code for each in found]
-        marks(figure, x, y, name, "%{text}", color=color, size=10, mode="markers+text", text=codes, textposition=beside)
+        places = [CROWDED.get((place, code), beside) for code in codes]
+        marks(figure, x, y, name, "%{text}", color=color, size=10, mode="markers+text", text=codes, textposition=places)
     x_title = "times fewer bytes than float32, up and down in the whole run"
     frame(figure, height=400, x_title=x_title, y_title="macro BLEU beside float32")
     figure.update_xaxes(type="log", tickvals=[5, 10, 20, 30, 50, 70, 100], range=[0.9, 2])

@@ -175,6 +175,12 @@ def joining_pays(result: Result, row: str, least: float, by_chance: bool = False
     )
 
 
+@claim("real/bible_model")
+def _with_five_hundred_verses(result: Result) -> bool:
+    """With 500 verses a site and the whole model joining is worth 0.99 BLEU over alone at least, under every seed; no site falls below."""
+    return joining_pays(result, "model-fed", 0.99)
+
+
 @claim("real/sizes_eight_150")
 def _a_kind_of_text_that_is_new(result: Result) -> bool:
     """With 150 verses a site joining is worth one BLEU over alone on average, under every seed, and no site falls below base or alone."""

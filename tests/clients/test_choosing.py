@@ -80,20 +80,6 @@ def test_scores_have_all_four_models_and_the_site_keeps_the_chosen_one(choosing:
     assert told["macro_federated_bleu"] == pytest.approx(np.mean([entry["federated_bleu"] for entry in told["sites"].values()]))
 
 
-def test_under_loss_then_chrf_a_run_takes_each_models_pass_of_the_highest_dev_chrf(choosing: Config, tmp_path: Path) -> None:
-    folder, _ = run({**choosing, "keep.by": "loss-then-chrf"}, tmp_path / "run")
-    for site, entry in scores(folder)["sites"].items():
-        about = described(folder, site)
-        assert (about["by"], about["kept"]) == ("loss-then-chrf", entry["kept"])
-        for name in (choice.ALONE, choice.OWN):
-            trained = about["candidates"][name]
-            assert len(trained["dev_chrfs"]) == len(trained["dev_losses"]) > 1
-            assert trained["best"] == int(np.argmax(trained["dev_chrfs"]))
-        alone = about["candidates"][choice.ALONE]
-        if "dev_chrf" in alone:  # translated with once more, and the same
-            assert alone["dev_chrf"] == alone["dev_chrfs"][alone["best"]]
-
-
 def test_the_interval_is_the_paired_bootstrap_of_kept_and_base(choosing: Config, tmp_path: Path, monkeypatch) -> None:
     """Against the comparison's own, on translations that the site stored, where no model could be trained alone."""
     monkeypatch.setattr(phase._Phase, "add_trained", lambda self, name, start, most: None)

@@ -25,11 +25,9 @@ LEAST_SENTENCES = 30
 """Fewest dev sentences (masked text: sequences) for a choice. Between equally good models a 95 % bootstrap interval should lie above 0
 in 2.5 % of cases; in simulation (test_choice.py) it does in up to 8 % with 5 sentences, 6 % with 10 and 4 % with 30."""
 MOST_TRANSLATED = 2
-"""The most candidates that translate the dev text under "both", by lowest loss: each translation takes as long as half a pass. Under
-"loss-then-chrf" the federation's and the site's own model translate it, too."""
-CRITERIA = {"loss": ("loss",), "chrf": ("chrf",), "both": ("loss", "chrf"), "loss-then-chrf": ("loss", "chrf")}
-"""Value of `keep.by` -> criteria: by the first, candidates must show a gain; by the others, they must not show a loss. Candidates are
-ranked by the first, under "loss-then-chrf" by the last, which also chooses the pass of models that train at the site."""
+"""The most candidates that translate the dev text under "both", by lowest loss: each translation takes as long as half a pass."""
+CRITERIA = {"loss": ("loss",), "chrf": ("chrf",), "both": ("loss", "chrf")}
+"""Value of `keep.by` -> criteria: by the first, candidates must show a gain and are ranked; by the others, they must not show a loss."""
 
 
 _drawn = cache(draws)
@@ -132,9 +130,7 @@ def worth_translating(dev: Mapping[str, DevResult], by: str, confidence: float) 
     if by != "chrf":
         references = [better_without(dev, by)]
         others = [name for name in others if gain(dev[references[0]], dev[name], "loss", confidence).low > 0]
-        first = sorted(others, key=lambda name: dev[name].loss)[:MOST_TRANSLATED]
-        besides = [name for name in (FEDERATION, OWN) if name in others and name not in first]
-        others = first if by == "both" else [*first, *besides]
+        others = sorted(others, key=lambda name: dev[name].loss)[:MOST_TRANSLATED]
     return [*references, *others] if others else []
 
 
@@ -151,11 +147,11 @@ def next_to_translate(dev: Mapping[str, DevResult], by: str, confidence: float) 
 def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
     """Choose the best candidate that shows a gain over the better of base and alone; if none does, keep the better of these two.
 
-    Under "both" and "loss-then-chrf" the loss must show the gain, and a candidate that chrF shows to be worse is refused. A hundred
+    Under "both" the loss must show the gain, and a candidate that chrF shows to be worse is refused. A hundred
     sentences seldom show a gain of two chrF points, but the loss over thousands of tokens does (results/real/grid.md). With fewer than
     LEAST_SENTENCES the better of base and alone by loss is kept. dev: Candidate -> results, including the base's. by: A key of CRITERIA.
     """
-    (first, *others), ranked_by = CRITERIA[by], CRITERIA[by][0 if by == "both" else -1]
+    first, *others = CRITERIA[by]
     measured = {name: each for name, each in dev.items() if by == "loss" or each.chrf is not None}
     if len(dev[BASE].nll) < LEAST_SENTENCES or not measured:
         reference = better_without(dev, "loss")
@@ -167,4 +163,4 @@ def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
         if name not in (BASE, ALONE)
     }
     shown = [name for name in gains if gains[name][first].low > 0 and all(gains[name][other].high > 0 for other in others)]
-    return Choice(max(shown, key=lambda name: gains[name][ranked_by].value, default=reference), reference, gains)
+    return Choice(max(shown, key=lambda name: gains[name][first].value, default=reference), reference, gains)

@@ -33,7 +33,6 @@ class Trained:
     Attributes:
         tensors: The tensors after pass `best`, the one with the lowest dev loss; pass 0 stands for the start.
         losses: The dev loss before the first pass and after each pass, in nats per token.
-        scores: The dev chrF at the same points; empty if passes are compared by the loss.
         rates: The rate of each pass.
         diverged: The rates at which training diverged.
     """
@@ -43,7 +42,6 @@ class Trained:
     losses: tuple[float, ...]
     rates: tuple[float, ...]
     diverged: tuple[float, ...] = ()
-    scores: tuple[float, ...] = ()
 
     @property
     def passes(self) -> int:
@@ -67,7 +65,6 @@ def train_until_dev_stops(
     read: Callable[[], Tensors],
     note: Callable[[str], None],
     may_go_on: Callable[[], bool] = lambda: True,
-    dev_score: Callable[[], float] | None = None,
 ) -> Trained:
     """Train at each rate, from the best pass so far, until `patience` passes are no better (reduce on plateau).
 
@@ -77,11 +74,9 @@ def train_until_dev_stops(
         dev_loss: Measures the current model, in nats per token.
         write, read: Write tensors into the model; copy them out of it.
         may_go_on: Called before each pass; False ends training.
-        dev_score: Measures the current model, higher is better; if given, it decides which pass is best, instead of the dev loss.
     """
     write(start)
     tensors, best, losses, rates, diverged = start, 0, [dev_loss()], list[float](), list[float]()
-    scores = [dev_score()] if dev_score else []
     for rate in how.rates:
         write(tensors)
         stale = 0
@@ -94,13 +89,11 @@ def train_until_dev_stops(
                 loss = math.nan
             losses.append(loss)
             note(f"pass {len(rates)} of at most {how.most}, rate x {rate:g}: dev loss {loss:.4f}")
-            converged = loss < DIVERGED  # false if it is NaN
-            scores += [dev_score() if converged else 0.0] if dev_score else []
-            if not converged:
+            if not loss < DIVERGED:  # true if it is NaN
                 diverged.append(rate)
                 break
-            if (scores[-1] > scores[best]) if scores else (loss < losses[best]):
+            if loss < losses[best]:
                 tensors, best, stale = read(), len(rates), 0
             else:
                 stale += 1
-    return Trained(tensors, best, tuple(losses), tuple(rates), tuple(diverged), tuple(scores))
+    return Trained(tensors, best, tuple(losses), tuple(rates), tuple(diverged))

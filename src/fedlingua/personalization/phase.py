@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.files import replace_text
-from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
+from fedlingua.evaluation.text_metrics import Counts
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
@@ -179,7 +179,6 @@ class _Phase:
         files = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
         settings = self.model.settings
         key = settings.hash_of_alone() if name == choice.ALONE else digest_of(settings.hash(), start)
-        key += "/chrf" if self.model.by == "loss-then-chrf" else ""
         about = self._stored(files, key)
         if about is None:
             trained = self._train(name, start, most)
@@ -188,9 +187,9 @@ class _Phase:
                 "useless": trained.useless,
                 "best": trained.best,
                 "dev_losses": _finite(trained.losses),
+                "rates": [*trained.rates],
+                "diverged": [*trained.diverged],
             }
-            about |= {"rates": [*trained.rates], "diverged": [*trained.diverged]}
-            about |= {"dev_chrfs": [*trained.scores]} if trained.scores else {}
             save_tensors(trained.tensors, files[0])
             replace_text(files[1], json_text(about))
         self.trained[name] = {key: value for key, value in about.items() if key not in ("key", "useless")}
@@ -200,8 +199,7 @@ class _Phase:
         elif about["best"] or name == choice.ALONE:
             self.add(name, partial(load_file, files[0]))
         else:
-            better = "raised the dev chrF" if self.model.by == "loss-then-chrf" else "lowered the dev loss"
-            self.left_out[name] = f"no pass {better}"
+            self.left_out[name] = "no pass lowered the dev loss"
 
     def _train(self, name: str, start: Tensors, most: int) -> Trained:
         model, settings = self.model, self.model.settings
@@ -230,12 +228,7 @@ class _Phase:
             partial(read_tensors, model.trainable.model, model.trainable.trained),
             lambda line: model.note(f"{name}, {line}", False),
             lambda: time.monotonic() < until,
-            self._dev_chrf if model.by == "loss-then-chrf" else None,
         )
-
-    def _dev_chrf(self) -> float:
-        counts = self.model.count_chrf(False)
-        return 0.0 if counts is None else float(TEXT_METRICS["chrf"].of(counts))
 
     @staticmethod
     def _stored(files: tuple[Path, Path], key: str) -> dict[str, Any] | None:

@@ -451,13 +451,10 @@ class Keeping:
     keep_choose: bool = option(True, key="keep.choose", when=TRAVELS, off=(False,), liu=False, chu=False, manoel=False)
     """Whether each site chooses by its dev text which model it keeps at the end of a run; false: it keeps
     what the server sends."""
-    keep_by: str = option(
-        "both", key="keep.by", choices=("loss", "chrf", "both", "loss-then-chrf"), when=CHOOSES & task_is("translation")
-    )
+    keep_by: str = option("both", key="keep.by", choices=("loss", "chrf", "both"), when=CHOOSES & task_is("translation"))
     """What has to show that a candidate is better than both the base and the site's model trained alone: dev
-    loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). loss-then-chrf: as both,
-    but chrF ranks the candidates that pass, and chooses the best pass of models that the site trains. Without
-    translations: the loss."""
+    loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). Without translations:
+    the loss."""
     keep_confidence: float = option(0.95, key="keep.confidence", least=0.5, below=1, when=CHOOSES)
     """Confidence level of the interval for that gain, by paired bootstrap over dev sentences; its lower bound must
     be above 0."""

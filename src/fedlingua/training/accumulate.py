@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
@@ -66,9 +68,14 @@ class StepGradient:
             if failed is None:
                 if self.clipping:
                     self.clipping.finish()
-                return self.group.add_up([each for each in self.model.parameters() if each.requires_grad], sums)
+                return self.group.add_up(self._trained, sums)
             # Outside the handler: the error keeps the tensors of the failed pass alive.
             self._halve(failed)
+
+    @cached_property
+    def _trained(self) -> list[nn.Parameter]:
+        """The parameters that train. To look for them in a large model takes milliseconds, so it is done once."""
+        return [each for each in self.model.parameters() if each.requires_grad]
 
     def _add(self, batch: Sequence[Example], tokens_of_step: int) -> Sums:
         with autocast(self.model, self.precision):

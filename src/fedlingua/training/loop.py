@@ -168,10 +168,10 @@ def train_locally(
     started = time.monotonic()
     rng = SystemRandom() if private else random.Random(seed)
     torch.manual_seed(rng.getrandbits(63) + group.rank)  # each process has its own dropout
-    wanted = set(names)
-    for name, parameter in model.named_parameters():
+    wanted, parameters = set(names), dict(model.named_parameters())
+    for name, parameter in parameters.items():
         parameter.requires_grad_(name in wanted)
-    trained = {name: parameter for name, parameter in model.named_parameters() if name in wanted}
+    trained = {name: parameter for name, parameter in parameters.items() if name in wanted}
     optimizer = OPTIMIZERS[how.optimizer](list(trained.values()), how.learning_rate, how.weight_decay, how.epsilon)
     if state:
         restore_optimizer(optimizer, trained, state)
@@ -268,18 +268,24 @@ class Movement:
     def __init__(self, parameters: Mapping[str, nn.Parameter], rate: float) -> None:
         self.rate, self.watched = rate, []
         for name, parameter in parameters.items():
-            if parameter.grad is not None and parameter.grad.any():
+            if parameter.grad is not None:
                 slopes, places = parameter.grad.flatten().abs().topk(min(WITNESSES, parameter.numel()))
                 before = parameter.detach().flatten()[places]
                 least = torch.finfo(torch.float32).eps * before.float().abs().clamp(min=1e-12)
                 # A step of SGD is the rate times the gradient, one of Adam about the rate.
-                expected = bool((rate * slopes.float().clamp(max=1.0) > least).any())
-                self.watched.append((name, parameter, places, before, expected))
+                expected = (rate * slopes.float().clamp(max=1.0) > least).any()
+                self.watched.append((name, parameter, places, before, torch.stack([slopes[0] != 0, expected])))
 
     def check(self) -> None:
-        """Raise RunError, which names them, if tensors that should have moved did not."""
-        still = [each for each in self.watched if torch.equal(each[1].detach().flatten()[each[2]], each[3])]
-        stuck = [name for name, *_, expected in still if expected or len(still) == len(self.watched)]
+        """Raise RunError, which names them, if tensors that should have moved did not. A GPU is waited for once, not for each tensor."""
+        if not self.watched:
+            return
+        same = torch.stack([(parameter.detach().flatten()[at] == before).all() for _, parameter, at, before, _ in self.watched])
+        flags = torch.stack([flags for *_, flags in self.watched])
+        seen = zip(self.watched, same.tolist(), flags.tolist(), strict=True)
+        watched = [(each[0], still, expected) for each, still, (has_slope, expected) in seen if has_slope]
+        all_still = all(still for _, still, _ in watched)
+        stuck = [name for name, still, expected in watched if still and (expected or all_still)]
         if stuck:
             more = f" and {len(stuck) - 1} more" if stuck[1:] else ""
             raise RunError(

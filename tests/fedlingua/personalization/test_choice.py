@@ -7,12 +7,9 @@ from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 from fedlingua.personalization.choice import (
     ALONE,
     BASE,
-    BY_PART,
     FEDERATION,
     LEAST_SENTENCES,
     OWN,
-    OWN_ALONE,
-    OWN_FEDERATION,
     DevResult,
     choose,
     gain,
@@ -73,26 +70,6 @@ def test_under_both_the_loss_has_to_show_it_and_chrf_may_object() -> None:
     assert choose(more_chrf_only, "both", 0.95).candidate == ALONE
     assert choose(each, "both", 0.95).candidate == OWN
     assert choose(each, "loss", 0.95).candidate == FEDERATION
-
-
-def test_under_loss_then_chrf_the_loss_admits_and_chrf_ranks() -> None:
-    dev = {BASE: result(3.0, chrf=2), ALONE: result(2.0, chrf=5)}
-    dev |= {FEDERATION: result(1.0, chrf=6), OWN: result(1.5, chrf=7), OWN_ALONE: result(2.5, chrf=9)}
-    assert choose(dev, "loss-then-chrf", 0.95).candidate == OWN
-    assert choose(dev, "both", 0.95).candidate == FEDERATION
-    refuted = {**dev, FEDERATION: result(1.0, chrf=4), OWN: result(1.5, chrf=4)}
-    assert choose(refuted, "loss-then-chrf", 0.95).candidate == ALONE
-
-
-def test_under_loss_then_chrf_all_that_it_ranks_are_translated_with() -> None:
-    dev = {BASE: result(3.0), ALONE: result(2.0), OWN: result(1.9), FEDERATION: result(1.5)}
-    dev |= {OWN_ALONE: result(1.1), OWN_ALONE + BY_PART: result(1.2), OWN_FEDERATION: result(1.4)}
-    asked = []
-    while name := next_to_translate(dev, "loss-then-chrf", 0.95):
-        asked.append(name)
-        dev[name] = result(dev[name].loss, chrf=6)
-    assert asked[:3] == [ALONE, OWN_ALONE, OWN_ALONE + BY_PART]
-    assert asked[3:] == [FEDERATION, OWN]
 
 
 def test_what_chrf_leaves_open_is_no_objection() -> None:

@@ -21,14 +21,11 @@ class Made:
         self.trained.append((number, rate, self.at))
         self.at += rate
 
-    def run(
-        self, how: Passes, may_go_on: Callable[[], bool] = lambda: True, score: Callable[[float], float] | None = None
-    ) -> Trained:
+    def run(self, how: Passes, may_go_on: Callable[[], bool] = lambda: True) -> Trained:
         return train_until_dev_stops(
             *({"w": np.array([self.at])}, how, self.train, lambda: self.loss(self.at), self.write, self.read),
             note=lambda line: None,
             may_go_on=may_go_on,
-            dev_score=None if score is None else lambda: score(self.at),
         )
 
     def write(self, tensors: Tensors) -> None:
@@ -58,16 +55,6 @@ def test_where_no_pass_helps_the_start_stays() -> None:
     trained = Made(lambda at: at).run(Passes((1.0, 0.3), 2, 9))
     assert (trained.best, trained.tensors["w"][0], trained.useless) == (0, 0.0, "")
     assert trained.rates == (1.0, 1.0, 0.3, 0.3)
-
-
-def test_by_a_score_passes_go_on_beyond_the_lowest_loss() -> None:
-    """The loss is lowest at 1, the score highest at 3; a pass that diverges scores nothing."""
-    made = Made(lambda at: abs(at - 1.0) if at < 4.5 else math.nan)
-    trained = made.run(Passes((1.0, 2.0), patience=2, most=9), score=lambda at: 10 - abs(at - 3.0))
-    assert (trained.best, trained.tensors["w"][0]) == (3, 3.0)
-    assert trained.scores == (7.0, 8.0, 9.0, 10.0, 9.0, 0.0, 0.0)
-    assert trained.diverged == (1.0, 2.0)
-    assert len(trained.losses) == len(trained.scores) == 1 + trained.passes
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, 1e3])
