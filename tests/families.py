@@ -185,6 +185,8 @@ def _save(directory: Path, tokenizer: Any, kind: Any, config: Any) -> None:
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "norm" not in name.lower():
                 parameter.normal_(0.0, 0.2)
+        if config.pad_token_id is not None and config.is_encoder_decoder:
+            model.get_input_embeddings().weight[config.pad_token_id] = 0.0  # as in what is published
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
