@@ -4,17 +4,21 @@ from pathlib import Path
 
 from fedlingua.common.errors import BackboneError
 
-PINNED_REVISIONS = {
-    "FacebookAI/xlm-roberta-base": "e73636d4f797dec63c3081bb6ed5c7b0bb3f2089",
-    "facebook/m2m100_418M": "55c2e61bbf05dfb8d7abccdc3fae6fc8512fd636",
-    "facebook/mbart-large-50-many-to-many-mmt": "e30b6cb8eb0d43a0b73cab73c7676b9863223a30",
+PUBLISHED = {
+    "answerdotai/ModernBERT-base": ("8949b909ec900327062f0ebf497f51aef5e6f0c8", "apache-2.0"),
+    "FacebookAI/xlm-roberta-base": ("e73636d4f797dec63c3081bb6ed5c7b0bb3f2089", "mit"),
+    "facebook/m2m100_418M": ("55c2e61bbf05dfb8d7abccdc3fae6fc8512fd636", "mit"),
+    "facebook/mbart-large-50-many-to-many-mmt": ("e30b6cb8eb0d43a0b73cab73c7676b9863223a30", ""),
+    "facebook/nllb-200-distilled-1.3B": ("7be3e24664b38ce1cac29b8aeed6911aa0cf0576", "cc-by-nc-4.0"),
+    "facebook/nllb-200-distilled-600M": ("f8d333a098d19b4fd9a8b18f94170487ad3f821d", "cc-by-nc-4.0"),
+    "google/madlad400-3b-mt": ("fa184c675da0b5c9e1c8694fccd4e12e2d422094", "apache-2.0"),
+    "Helsinki-NLP/opus-mt-de-en": ("1a922f3b32a8e809e17a47d4b32142d8105924e5", "apache-2.0"),
+    "microsoft/mdeberta-v3-base": ("a0484667b22365f84929a935b5e50a51f71f159d", "mit"),
+    "Qwen/Qwen3-0.6B": ("c1899de289a04d12100db370d81485cdf75e47ca", "apache-2.0"),
 }
-
-LICENCES = {
-    "FacebookAI/xlm-roberta-base": "mit",
-    "facebook/m2m100_418M": "mit",
-}
-"""Hub id -> licence according to the repository's card on the hub; nothing is claimed about other repositories."""
+"""Hub id -> pinned revision, and licence according to the repository's card; "" if it names none."""
+PINNED_REVISIONS = {name: revision for name, (revision, _) in PUBLISHED.items()}
+LICENCES = {name: licence for name, (_, licence) in PUBLISHED.items() if licence}
 
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
