@@ -18,7 +18,14 @@ from fedlingua.exchange.coding.coder import (
     generator_of,
     largest,
 )
-from fedlingua.exchange.coding.entropy import decode_places, decode_symbols, encode_places, encode_symbols
+from fedlingua.exchange.coding.entropy import (
+    decode_places,
+    decode_plane,
+    decode_symbols,
+    encode_places,
+    encode_plane,
+    encode_symbols,
+)
 from fedlingua.exchange.joined import Numbers
 from fedlingua.settings.codes import Code, parse_code
 
@@ -144,6 +151,20 @@ def test_lossless_gives_every_bit_back() -> None:
     base = drawn(10_000)
     payload = encode(base, [(10_000,)], parse_code("lossless"), generator_of(1, 1, "a", "encoder"))
     assert len(payload) < 0.85 * base.nbytes  # signs and exponents are 8 of 32 bits and far from uniform
+
+
+def test_a_plane_of_noise_travels_as_it_is_and_any_other_as_a_stream() -> None:
+    drawn = np.random.default_rng(1)
+    noise, exponents = drawn.integers(0, 256, 4096, np.uint8), np.repeat(np.uint8(61), 4096)
+    for plane, wanted in ((noise, 1 + 4096), (exponents, 600), (noise[:0], 3)):
+        payload = encode_plane(plane)
+        assert len(payload) <= wanted
+        found, rest = decode_plane(payload + b"more", len(plane))
+        assert (found.tobytes(), rest) == (plane.tobytes(), b"more")
+    with pytest.raises(ExchangeError, match="plane of form 2; wanted 0 or 1"):
+        decode_plane(b"\2" + bytes(4096), 4096)
+    with pytest.raises(ExchangeError, match="payload is cut"):
+        decode_plane(b"\0" + bytes(4095), 4096)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 499, 500])

@@ -43,7 +43,7 @@ def encode(change: Numbers, shapes: Shapes, code: Code, generator: np.random.Gen
     if code.method == "none":
         return mark + change.tobytes()
     if code.method == "lossless":
-        return mark + b"".join(entropy.deflate(plane.copy()) for plane in change.view(np.uint8).reshape(-1, 4).T)
+        return mark + b"".join(entropy.encode_plane(plane.copy()) for plane in change.view(np.uint8).reshape(-1, 4).T)
     if code.method == "top":
         count = min(max(1, int(code.share * change.size)), int(np.count_nonzero(change)))
         places = largest([change], count)
@@ -70,7 +70,7 @@ def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
     elif code.method == "lossless":
         planes = np.empty((size, 4), np.uint8)
         for plane in range(4):
-            planes[:, plane], payload = entropy.inflate(payload, size, size)
+            planes[:, plane], payload = entropy.decode_plane(payload, size)
         change = planes.reshape(-1).view(np.float32)
     else:
         change, payload = _decode_levels(payload, [(size,)] if code.method == "top" else shapes, code)
