@@ -16,8 +16,8 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
 
 _ESCAPE = 255
-_SAMPLED, _WORTH_A_STREAM = 16, 7.75
-"""A plane's entropy is estimated from every 16th byte; of 7.75 bits and more, a stream is not worth its time."""
+_SAMPLED, _WORTH_A_STREAM = 1 << 16, 7.75
+"""A plane's entropy is estimated from about so many of its bytes; of 7.75 bits and more, a stream is not worth its time."""
 _SYMBOLS_A_BYTE = (0, 8, 4, 2, 2, 1, 1, 1, 1)  # by the bits of a symbol
 
 
@@ -48,7 +48,7 @@ def split(payload: bytes, size: int) -> tuple[bytes, bytes]:
 
 def encode_plane(plane: Numbers) -> bytes:
     """Encode (n,) uint8 as a stream, or as they are if a stream would save less than 3 %: the low bytes of a float32 are mostly noise."""
-    counts = np.bincount(plane[::_SAMPLED], minlength=256)
+    counts = np.bincount(plane[:: max(1, len(plane) // _SAMPLED)], minlength=256)
     shares = counts[counts > 0] / max(1, counts.sum())
     bits = -float(shares @ np.log2(shares))
     return b"\1" + deflate(plane) if bits < _WORTH_A_STREAM else b"\0" + plane.tobytes()
