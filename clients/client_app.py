@@ -49,7 +49,7 @@ CLIENTS = {
 }
 """`task` -> its client class. A run's option `client` may name another class."""
 SITE_FAILED = 100
-"""Code of an error reply whose reason the site has written."""
+"""Code of an error reply that the site itself made, with its reason; except `protocol.NOT_HELD`."""
 Records = Mapping[str, ConfigRecord]
 
 
@@ -100,7 +100,7 @@ def _logged(message: Message, context: Context, reply: Message, note: Mapping[st
 
 
 def _num_tensors(node: Node, content: RecordDict) -> int:
-    """Count the tensors in a reply; a tensor of an update counts if any of its numbers is sent."""
+    """Count the tensors in a reply; a tensor of an update counts if at least one of its numbers is sent."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if not record or protocol.METRICS not in content:
         return len(record)
@@ -127,7 +127,7 @@ def _trainable(settings: Settings) -> "Trainable":
 @app.query("describe")
 @_answered
 def describe(message: Message, node: Node) -> RecordDict:
-    """Describe this node: its sites, their text sizes, and hashes of its tensors."""
+    """Describe this node: its sites, their directions and text sizes, and hashes of its backbone and code."""
     from fedlingua.common.devices import computed_in
 
     _client_class(node.settings)  # raises if the class is missing, before anything is loaded

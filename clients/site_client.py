@@ -1,7 +1,7 @@
 """One round of local training at a site, the same for every task.
 
 `SiteClient.train` is the round: load the received tensors into the frozen backbone, train them on the site's own text, read the
-update. Every round starts with a new optimiser unless `optimizer-state` says otherwise. Messages carry named tensors both ways
+update. Every round starts with a new optimizer unless `optimizer-state` says otherwise. Messages carry named tensors both ways
 (clients/client_app.py); `fit` and `evaluate`, Flower's interface with lists of arrays, are thin wrappers for use without a server.
 The client of each task defines how a model is scored (clients/translation.py, clients/masked_language.py).
 """
@@ -189,7 +189,7 @@ class SiteClient(NumPyClient):
         return {**sums, "seconds": time.monotonic() - started}
 
     def load(self, received: NamedTensors, own: Stage) -> None:
-        """Load the model that the site would use and continue to train: its own tensors of stage `own`, then the received ones.
+        """Load the model that the site would use now and trains further: its own tensors of stage `own`, then the received ones.
 
         An own model keeps all of its own tensors; under shared-private the rest-of-world tensors are loaded beside them."""
         model, own_model = self.trainable.model, self.settings.own_model
@@ -272,7 +272,7 @@ class SiteClient(NumPyClient):
         return self.settings.chooses and any(text.splits["dev"] for text in self.texts.values())
 
     def choose(self, number: int) -> tuple[Kept, Tensors] | None:
-        """Choose among the site's models and the federation's, which is loaded, and store the chosen model.
+        """Choose among the site's models and the federation's, which is loaded, and store the one that the site keeps.
 
         The federation's model is stored first, in case the phase is interrupted.
 
@@ -323,7 +323,7 @@ class SiteClient(NumPyClient):
         return [example for text in self.texts.values() for example in make(text, split, codec, self.settings)]
 
     def step_sizes(self) -> list[int]:
-        """Count the examples of each optimiser step of a round."""
+        """Count the examples of each optimizer step of a round."""
         how = LocalTraining.of(self.settings)
         return how.epochs * [sum(map(len, step)) for step in how.steps(self.training_texts, Random(0))]
 
@@ -338,7 +338,7 @@ class SiteClient(NumPyClient):
         controls: Controls | None = None,
         private: PrivateSteps | None = None,
     ) -> LocalResult:
-        """Train the current model for as long as a round, in this process or in several on this machine.
+        """Train the current model as one round does, in this process or in several on this machine.
 
         Args:
             towards: The tensors towards which `proximal_mu` pulls; None: those from which training starts.

@@ -1,21 +1,21 @@
 """FedMean inside clusters, and its relatives: the server's side of every federated method of the papers, however clusters are made.
 
-One round (Liu et al. 2023, algorithm 1) as `SiteStrategy.round` (strategies/strategy.py) runs it at the server:
+One round (Liu et al. 2023, algorithm 1), as `SiteStrategy.round` (strategies/strategy.py) runs it at the server:
 
-1. ask: `configure_train` makes a request for every site, or for those drawn (strategies/rounds/draw.py). It carries `model_for(site)`, the
-   tensors of the site's encoder cluster and decoder cluster, as one flat array for each part. The sites train (clients/site_client.py).
+1. ask: `configure_train` makes a request for every site, or for those drawn (strategies/rounds/draw.py). It carries the tensors of the
+   site's encoder and decoder cluster (`model_for`), as one flat array for each part. The sites train (clients/site_client.py).
 2. wait: `Phases.exchange` (strategies/rounds/phases.py) sends the requests and pulls the replies, until all have arrived, the deadline has
-   passed, or the quorum is out of reach.
+   passed, or the quorum cannot be reached.
 3. parse: `parsed` takes each reply as it arrives; `parse_training` (strategies/checks/contents.py) refuses one that cannot be true.
 4. check: `checked` compares the updates with each other (strategies/checks/outliers.py). Updates that no honest site can have sent are left
    out, and updates that are a little too long are scaled down.
 5. aggregate: `aggregated` calls Flower's hook `aggregate_train`, and this calls `aggregate`, a function of the round's first state and
    the updates. In every cluster it takes the mean of what the sites sent (strategies/aggregation/mean.py), or a robust rule
-   (strategies/aggregation/robust.py); a server optimiser steps towards the result (strategies/methods/server_optimizer.py).
+   (strategies/aggregation/robust.py); a server optimizer steps towards the result (strategies/methods/server_optimizer.py).
 6. store: the new state becomes the run's, and a checkpoint is written (strategies/rounds/loop.py). A round with too few good replies ends
    before this step, so nothing has to be undone.
-7. measure: before the next round's training every site measures the dev loss of the model that it would use now, and `measured`
-   records it. If no training is sure to follow, `evaluate` asks for this loss before the state is stored.
+7. evaluate: before the next round's training every site measures the dev loss of the model that it would use now, and `measured`
+   records it. If no training is certain to follow, `evaluate` asks for this loss before the state is stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class FedMean(SiteStrategy):
         self.optimizer = None if settings.optimized_by == "none" else ServerOptimizer(settings)
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
-        """Replace each cluster's tensors by the mean of its sites or the rule's result; with a server optimiser, step towards it."""
+        """Replace each cluster's tensors by the mean of its sites or the rule's result; with a server optimizer, step towards it."""
         self._note_small_clusters(set(updates))
         combine = self._gradient if self.optimizer else self._combined
         new = inner_cluster_aggregation(state.tensors, updates, self.tensor_set, self.clusters, combine)

@@ -147,9 +147,9 @@ def next_to_translate(dev: Mapping[str, DevResult], by: str, confidence: float) 
 def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
     """Choose the best candidate that shows a gain over the better of base and alone; if none does, keep the better of these two.
 
-    Under "both" the loss must show the gain, and a candidate that chrF shows to be worse is refused. A hundred
-    sentences seldom show a gain of two chrF points, but the loss over thousands of tokens does (results/real/grid.md). With fewer than
-    LEAST_SENTENCES the better of base and alone by loss is kept. dev: Candidate -> results, including the base's. by: A key of CRITERIA.
+    Under "both" the loss must show the gain, and a candidate that chrF shows to be worse is refused: a hundred sentences seldom show a
+    gain of two chrF points, but their loss, over thousands of tokens, shows smaller gains. With fewer than LEAST_SENTENCES the better
+    of base and alone by loss is kept. dev: Candidate -> results, including the base's. by: A key of CRITERIA.
     """
     first, *others = CRITERIA[by]
     measured = {name: each for name, each in dev.items() if by == "loss" or each.chrf is not None}

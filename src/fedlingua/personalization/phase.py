@@ -1,6 +1,6 @@
-"""A run's last phase at a site: train alone and further from the federation's model, interpolate, compare on dev text, choose.
+"""A run's last phase at a site: train a model alone, train the federation's further, interpolate, compare on dev text, choose one.
 
-None of its tensors leave the site. Each trained model is stored when it is finished, so an interrupted phase ends with the same bytes.
+None of its tensors leave the site. Each model is stored when it is trained, so a phase that was interrupted ends with the same bytes.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ class SiteModel:
     Attributes:
         settings: The run's settings as they take effect at the site.
         dev: The examples on which losses are measured.
-        train: Trains the current model as a round does, given settings, seed, (pass, number of passes) and the optimiser's state, which
+        train: Trains the current model as a round does, given settings, seed, (pass, number of passes) and the optimizer's state, which
             it updates.
         count_chrf: Translates the dev text with the published backbone (True) or the current model and returns chrF counts,
             (sentences, 18); returns None if the task does not translate.
@@ -85,12 +85,12 @@ class Kept:
 
 
 def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[NamedTensors], number: int, folder: Path) -> Kept:
-    """Make all candidates and choose one. The result is determined by seed, text and tensors; the model's tensors afterwards are undefined.
+    """Make all candidates and choose one; seed, text, tensors and `keep.minutes` decide. The model's tensors afterwards are undefined.
 
     Args:
         federated: The trained tensors of the federation's model.
         last_rounds: The tensors that the site received in the last rounds; empty if it stored none.
-        number: The round from which `federated` is.
+        number: The round after which the server had `federated`.
         folder: The folder for the phase's files.
     """
     phase = _Phase(model, folder, time.monotonic())
@@ -141,7 +141,7 @@ def mean_of(models: Sequence[NamedTensors]) -> Tensors:
 
 
 class _Phase:
-    """The candidates so far. tensors_of: Name -> function that makes the tensors, to save memory. dev: Name -> dev results."""
+    """The candidates so far. tensors_of: Name -> function that makes its tensors, which saves memory. dev: Name -> dev results."""
 
     def __init__(self, model: SiteModel, folder: Path, started: float) -> None:
         self.model, self.folder, self.started = model, folder, started
