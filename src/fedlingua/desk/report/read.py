@@ -280,14 +280,15 @@ def _why_not(path: Path, error: Exception) -> str:
 
 
 def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tuple[list[Line], str]:
-    """Return the lines of a JSON Lines file, converted by `line`, and a note on unreadable lines.
+    """Return the lines of a JSON Lines file, converted by `line`, and a note on a file or lines that cannot be read.
 
     The last line may be half-written during the run, so the note counts only unreadable lines before it.
-
-    Raises:
-        OSError: The file cannot be read.
     """
-    objects = [json_object(each) for each in path.read_bytes().splitlines() if each.strip()]
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return [], _why_not(path, error)
+    objects = [json_object(each) for each in content.splitlines() if each.strip()]
     read = [None if each is None else line(mapping(each)) for each in objects]
     broken = sum(each is None for each in read[:-1])
     note = f"{broken} line(s) of {path.name} cannot be read and are left out." if broken else ""
@@ -295,11 +296,7 @@ def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tup
 
 
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
-    try:
-        lines, note = read_lines(path, lambda line: line)
-    except OSError as error:
-        notes[path.name] = _why_not(path, error)
-        return []
+    lines, note = read_lines(path, lambda line: line)
     rounds = []
     for index, content in by_round(lines).items():
         failures = [read_as(Failure, mapping(each), round=index) for each in sequence(content.get("failures"))]
