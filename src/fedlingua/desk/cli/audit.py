@@ -1,6 +1,7 @@
 """`fedlingua audit`: what a server could read from the messages of a run."""
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -30,7 +31,7 @@ def leak(
         f"site {subject.site}, round {subject.number}: loads the model, trains the round again, and attacks it; this takes minutes"
     )
     # These import torch, so they come after all that can be refused without it.
-    from fedlingua.desk.audit.leak import Effort, as_json, leak_suite, lines_of
+    from fedlingua.desk.audit.leak import Effort, leak_suite, lines_of
     from fedlingua.desk.audit.retrained import Retrained
     from fedlingua.desk.completed import CompletedRun
 
@@ -39,7 +40,8 @@ def leak(
     headers = "update", "protection", "figure", "value", "chance"
     for attack, rows in lines_of(figures).items():
         console().print(plain_table(*headers, rows=rows, left=headers[:3], title=attack))
-    about = {"site": subject.site, "round": subject.number, "config_hash": subject.settings.hash(), "figures": as_json(figures)}
+    about: dict[str, Any] = {"site": subject.site, "round": subject.number, "config_hash": subject.settings.hash()}
+    about["figures"] = [asdict(figure) for figure in figures]
     RunFolder(run).write(FILE, about)
     say(f"figures: {run / FILE}")
     return about
