@@ -92,7 +92,7 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
         return label_scores([marked.label for marked in corpus.splits[split]], predictions)
 
     def dev_f1() -> float:
-        return score("dev", predicted("dev"))["micro_f1"]
+        return float(score("dev", predicted("dev"))["micro_f1"])
 
     with Pace(where.note) as pace:
         epochs = fine_tune(encoder.model, examples["train"], pad_id, how, dev_f1, report, pace)
