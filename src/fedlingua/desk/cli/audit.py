@@ -9,6 +9,7 @@ from fedlingua.desk.audit.subject import Subject
 from fedlingua.desk.cli.completion import sites_of_run
 from fedlingua.desk.cli.options import Data, RunArgument
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
+from fedlingua.desk.completed import CompletedRun
 from fedlingua.runs.folder import RunFolder
 
 commands = Commands(help="What a server could read from the messages of a run.")
@@ -33,7 +34,6 @@ def leak(
     # These import torch, so they come after all that can be refused without it.
     from fedlingua.desk.audit.leak import Effort, leak_suite, lines_of
     from fedlingua.desk.audit.retrained import Retrained
-    from fedlingua.desk.completed import CompletedRun
 
     trainable = CompletedRun.of(run).trainable()
     figures = leak_suite(Retrained(subject, trainable), subject.protections(), Effort(), say)
