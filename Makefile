@@ -16,7 +16,7 @@ demo: .venv/ready
 
 # Writes pyproject.toml's defaults and docs/options.md from src/fedlingua/settings/table.py, docs/commands.md and docs/sent.md from the code.
 options: .venv/ready
-	$(BIN)/python -m fedlingua.desk.options
+	$(BIN)/python docs/make/options.py
 	$(BIN)/python docs/make/reference.py
 
 # The docs as a site in site/, which needs no network and no server to be read: open site/index.html.

@@ -8,7 +8,8 @@ settings, but all of a site's text in each round, as DP wants it. An interrupted
 
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +19,7 @@ from fedlingua.clustering.clusters import by_families
 from fedlingua.common.files import json_text, replace_text
 from fedlingua.corpora.simulated import texts_by_site
 from fedlingua.corpora.sites import read_federation
-from fedlingua.desk.audit.leak import Effort, Figure, as_json, leak_suite, table_of
+from fedlingua.desk.audit.leak import WHAT, Effort, Figure, cell, leak_suite
 from fedlingua.desk.audit.retrained import Retrained
 from fedlingua.desk.audit.subject import Subject
 from fedlingua.desk.templates import markdown_table
@@ -65,6 +66,23 @@ def over_seeds(runs: list[list[Figure]]) -> list[Figure]:
     return means
 
 
+def table_of(figures: Sequence[Figure]) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and rows; a cell is a value with its interval, and what theory allows at most."""
+    protections = list(dict.fromkeys(each.protection for each in figures))
+    by_row: dict[tuple[str, str, str], dict[str, Figure]] = {}
+    for each in figures:
+        by_row.setdefault((each.attack, each.update, each.measure), {})[each.protection] = each
+    rows = [
+        [
+            *(WHAT[attack], update, measure),
+            *(cell(by_protection[each]) if each in by_protection else "–" for each in protections),
+            f"{next(iter(by_protection.values())).chance:.2f}",
+        ]
+        for (attack, update, measure), by_protection in by_row.items()
+    ]
+    return ["what a server can do", "update", "figure", *protections, "chance"], rows
+
+
 def page(figures: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
     """Return both tables as Markdown. figures: what is sent -> seed -> rows, as leak.json has them."""
     lines = ["# What a server could read", "", "Made by `python -m experiments.leak`, which says how; what the rows mean is in"]
@@ -85,7 +103,7 @@ def main() -> None:
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     for case, seed in JOBS:
         if str(seed) not in figures.setdefault(case, {}):
-            figures[case][str(seed)] = as_json(measured(case, seed))
+            figures[case][str(seed)] = [asdict(figure) for figure in measured(case, seed)]
             replace_text(file, json_text(figures))
     replace_text(RESULT, page(figures))
 

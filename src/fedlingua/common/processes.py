@@ -111,6 +111,17 @@ def end(processes: Iterable[psutil.Process], grace_s: float, hurry: threading.Ev
     psutil.wait_procs(alive, timeout=5.0)
 
 
+def end_marked(
+    variable: str, value: str, grace_s: float, hurry: threading.Event | None = None, also: Iterable[psutil.Process] = ()
+) -> None:
+    """End the processes of `marked` and those of `also`; then look again until none that was being started meanwhile is left."""
+    end({*also, *marked(variable, value)}, grace_s, hurry)
+    for _ in range(10):
+        if not (left := marked(variable, value)):
+            break
+        end(left, 0.0)
+
+
 def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):

@@ -52,8 +52,8 @@ def test_a_run_keeps_what_its_sites_measured(four_sites, tmp_path, length_as_com
     texts = read_site_translations(folder.directory)
     assert set(texts) == set(scores["sites"])
     metrics = ("ter", "chrf++", "comet", "bleu")
-    for side in ("", "base_"):
-        measured = measure({name: text.of(side) for name, text in texts.items()}, metrics, str(model), print)
+    for side, kind in (("", "hypothesis"), ("base_", "base")):
+        measured = measure({name: getattr(text, kind) for name, text in texts.items()}, metrics, str(model), print)
         for metric in metrics:
             values = [measured[name][metric].corpus for name in texts]
             assert [scores["sites"][name][f"{side}{metric}"] for name in texts] == pytest.approx(values)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from flwr.common.config import flatten_dict, fuse_dicts, parse_config_args, validate_config
 
+from docs.make.options import PAGE, PROJECT, meanings, page, with_defaults
 from fedlingua.backbones.pruning import THIRDS
-from fedlingua.desk.options import PAGE, PROJECT, meanings, page, with_defaults
 from fedlingua.exchange.tensor_sets import TENSOR_SETS
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings

@@ -1,7 +1,7 @@
 """The leak suite and its table: what a curious server could read from a round of a site, under each protection (docs/guides/privacy.md)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import cast
 
@@ -257,11 +257,6 @@ def _canary(text: Examples, rng: Random) -> PairExample:
     return type(like)(*sides)
 
 
-def as_json(figures: Sequence[Figure]) -> list[dict[str, object]]:
-    """Return the figures as values for a JSON file."""
-    return [asdict(figure) for figure in figures]
-
-
 WHAT = {
     "membership": "tell a sentence of the update from an unseen one",
     "words": "name the words of the text",
@@ -277,31 +272,13 @@ def lines_of(figures: Sequence[Figure]) -> dict[str, list[list[str]]]:
     lines: dict[str, list[list[str]]] = {}
     attacks, updates = list(WHAT), list(dict.fromkeys(each.update for each in figures))
     for each in sorted(figures, key=lambda figure: (attacks.index(figure.attack), updates.index(figure.update))):
-        line = [each.update, each.protection, each.measure, _cell(each), f"{each.chance:.2f}"]
+        line = [each.update, each.protection, each.measure, cell(each), f"{each.chance:.2f}"]
         lines.setdefault(WHAT[each.attack], []).append(line)
     return lines
 
 
-def table_of(figures: Sequence[Figure]) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows; a cell is a value with its interval, and what theory allows at most."""
-    protections = list(dict.fromkeys(each.protection for each in figures))
-    by_row: dict[tuple[str, str, str], dict[str, Figure]] = {}
-    for each in figures:
-        by_row.setdefault((each.attack, each.update, each.measure), {})[each.protection] = each
-    rows = [
-        [
-            *(WHAT[attack], update, measure),
-            *(_cell(by_protection.get(protection)) for protection in protections),
-            f"{next(iter(by_protection.values())).chance:.2f}",
-        ]
-        for (attack, update, measure), by_protection in by_row.items()
-    ]
-    return ["what a server can do", "update", "figure", *protections, "chance"], rows
-
-
-def _cell(figure: Figure | None) -> str:
-    if figure is None:
-        return "–"
+def cell(figure: Figure) -> str:
+    """Return a figure as a table shows it: the value with its interval, and what theory allows at most."""
     words = f"{figure.value:.2f}"
     if figure.low is not None and figure.high is not None:
         words += f" [{figure.low:.2f}, {figure.high:.2f}]"

@@ -1,6 +1,7 @@
 """`fedlingua audit`: what a server could read from the messages of a run."""
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -8,6 +9,7 @@ from fedlingua.desk.audit.subject import Subject
 from fedlingua.desk.cli.completion import sites_of_run
 from fedlingua.desk.cli.options import Data, RunArgument
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
+from fedlingua.desk.completed import CompletedRun
 from fedlingua.runs.folder import RunFolder
 
 commands = Commands(help="What a server could read from the messages of a run.")
@@ -30,16 +32,16 @@ def leak(
         f"site {subject.site}, round {subject.number}: loads the model, trains the round again, and attacks it; this takes minutes"
     )
     # These import torch, so they come after all that can be refused without it.
-    from fedlingua.desk.audit.leak import Effort, as_json, leak_suite, lines_of
+    from fedlingua.desk.audit.leak import Effort, leak_suite, lines_of
     from fedlingua.desk.audit.retrained import Retrained
-    from fedlingua.desk.completed import CompletedRun
 
     trainable = CompletedRun.of(run).trainable()
     figures = leak_suite(Retrained(subject, trainable), subject.protections(), Effort(), say)
     headers = "update", "protection", "figure", "value", "chance"
     for attack, rows in lines_of(figures).items():
         console().print(plain_table(*headers, rows=rows, left=headers[:3], title=attack))
-    about = {"site": subject.site, "round": subject.number, "config_hash": subject.settings.hash(), "figures": as_json(figures)}
+    about: dict[str, Any] = {"site": subject.site, "round": subject.number, "config_hash": subject.settings.hash()}
+    about["figures"] = [asdict(figure) for figure in figures]
     RunFolder(run).write(FILE, about)
     say(f"figures: {run / FILE}")
     return about

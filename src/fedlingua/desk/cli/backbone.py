@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from fedlingua.common import units
+from fedlingua.common.errors import BackboneError
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 
 commands = Commands(help="Backbones: what a model has, and what runs could train of it.")
@@ -70,7 +71,6 @@ def described(backbone: Any) -> dict[str, Any]:
 
 def of_set(settings: Any, name: str) -> dict[str, Any]:
     """Return how many numbers a tensor set trains and sends, and an estimate of the memory in which a process trains it."""
-    from fedlingua.common.errors import BackboneError
     from fedlingua.desk.deployment.checks import memory_estimate
     from fedlingua.exchange.outline import outline_of
 

@@ -1,6 +1,8 @@
 """`fedlingua corpus`: prepare, check, convert and split the text of sites. Any text that it shows is for the corpus's owner."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,19 +13,29 @@ from typer import Argument, BadParameter, Option
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.files import check_absent, check_folder_to_write
+from fedlingua.common.tables import check_choice
 from fedlingua.corpora.clean import Account, clean
 from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
 from fedlingua.desk.cli.options import Data
-from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
-from fedlingua.desk.corpora.prepared import Prepared, gathered
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say
+from fedlingua.desk.corpora.mtnt import prepare_mtnt
+from fedlingua.desk.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
+from fedlingua.desk.corpora.prepared import Prepared, Report, gathered, write_splits
 from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statistics, summary
+from fedlingua.desk.corpora.uncorpus import prepare_uncorpus
 from fedlingua.desk.corpora.write import target_of, write_pairs
 
 commands = Commands(help="Check, convert and split the text of a federation's sites.")
 _WIDTH = 60
 """Most characters of a sample shown on a terminal."""
+CORPORA: dict[str, Callable[[Path, str, bool, Report], Prepared]] = {
+    **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
+    "mtnt": prepare_mtnt,
+    "uncorpus": lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report),
+}
+"""Name of a corpus -> (folder of the downloads, key, no_leaks, report) -> the splits and account to write."""
 
 
 @commands.command("prepare", epilog=example("fedlingua corpus prepare ted2020 --from downloads --to data"))
@@ -37,10 +49,26 @@ def corpus_prepare(
     no_leaks: Annotated[bool, Option("--no-leaks", help="Keep every sentence in one split, across all sites.")] = False,
     key: Annotated[str, Option(help="Text that seeds the shuffle and the choice.")] = "fedlingua",
 ) -> Answer:
-    """Split downloaded corpora as the papers do: Liu et al. 2023 (ted2020, europarl), MetaSend (mtnt, uncorpus)."""
-    from fedlingua.desk.cli.corpus_prepare import prepare_corpus
+    """Split downloaded corpora as the papers do: Liu et al. 2023 (ted2020, europarl), MetaSend (mtnt, uncorpus).
 
-    target, prepared = prepare_corpus(name, source, to, uniform, no_leaks, key)
+    TO/<name>/<direction>.<split>.tsv.gz and account.json are written all at once or not at all; with the options the folder is called
+    <name>-uniform, <name>-no-leaks or <name>-uniform-no-leaks. Same downloads and key, same bytes.
+    """
+    check_choice(name, CORPORA, "corpus")
+    if no_leaks and name == "uncorpus":
+        raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
+    if uniform and name not in PAPER_CORPORA:
+        raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")
+    preparing = CORPORA[name]
+    if uniform:
+        corpus = PAPER_CORPORA[name]
+        preparing = partial(prepare, replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
+    target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
+    check_absent(target)
+    check_folder_to_write(target, "--to")
+    with progress_bar(name) as report:
+        prepared = preparing(source, key, no_leaks, lambda direction, done, of: report(f"{name} {direction}", done, of))
+    write_splits(prepared.splits, prepared.account, target)
     console().print(_splits_table(prepared))
     say(f"prepared: {target}")
     return {"folder": target, **prepared.account}
@@ -126,8 +154,6 @@ def corpus_split(
 
     TO/<direction>.<split>.tsv.gz and account.json are written all at once or not at all. Same text and key, same bytes.
     """
-    from fedlingua.desk.cli.corpus_prepare import write_splits
-
     try:
         train, dev, test = map(float, shares.split(","))
     except ValueError:

@@ -15,9 +15,8 @@ from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
-from fedlingua.desk.cli.corpus_prepare import write_splits
 from fedlingua.desk.cli.output import console, plain_table, say
-from fedlingua.desk.corpora.prepared import has_tab, without_tabs
+from fedlingua.desk.corpora.prepared import has_tab, without_tabs, write_splits
 from fedlingua.runs.folder import RunFolder, run_about
 
 Overlap = Mapping[str, Mapping[str, Any]]

@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, cast, get_args
 
 import psutil
@@ -99,7 +98,7 @@ class Engine:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def submit(self, run_config: Mapping[str, Scalar], num_nodes: int) -> str:
@@ -182,18 +181,12 @@ class Engine:
                 if not hurry.is_set():
                     with contextlib.suppress(RunError, subprocess.TimeoutExpired):  # it may have finished by itself
                         self._ask(["stop", run_id, self.profile.name], _STOP_S)
-            # All processes of this engine, collected while parents still know their children.
-            family = set(processes.marked(MARK, self._mark))
+            family: list[psutil.Process] = []  # collected while parents still know their children
             if self._superlink is not None and self._superlink.poll() is None:
                 with contextlib.suppress(psutil.Error):
                     top = psutil.Process(self._superlink.pid)
-                    family |= {top, *top.children(recursive=True)}
-            processes.end(family, _GRACE_S, hurry)
-            # Processes that were being started while the others ended: look again until there are none.
-            for _ in range(10):
-                if not (left := processes.marked(MARK, self._mark)):
-                    break
-                processes.end(left, 0.0)
+                    family = [top, *top.children(recursive=True)]
+            processes.end_marked(MARK, self._mark, _GRACE_S, hurry, family)
             if self._superlink is not None:
                 self._superlink.wait()
                 self._superlink = None

@@ -8,7 +8,7 @@ from fedlingua.common.units import duration
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say
 from fedlingua.desk.personalization.start import Personalizing, Start
-from fedlingua.desk.report.personal_page import personal_csv, personal_markdown, personal_table
+from fedlingua.desk.report.personal_page import personal_csv, personal_markdown, personal_table, write_personal_page
 from fedlingua.runs.folder import replace_text
 
 commands = Commands()
@@ -28,7 +28,6 @@ def personalize(
     start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")
     # These import torch, so they come after all that can be refused without it.
     from fedlingua.desk.personalization.personalize import FOLDER, personalize, store
-    from fedlingua.desk.report.personal_page import write_personal_page
 
     trainable = start.run.trainable()
     results = []

@@ -91,6 +91,8 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
         counts = f"read {account.read}, kept {account.kept} (dropped: {dropped})"
         console().print(f"{direction}: {counts}; trains the backbone: {used}")
 
+    dev = {direction: pairs[: recipe.watching.dev_sentences] for direction, pairs in text.dev.items()}
+
     def report(progress: Progress) -> None:
         left = progress.seconds / progress.done - progress.seconds if progress.done else 0.0
         bleu = f"dev BLEU {fmean(progress.bleu.values()):.2f}  " if progress.bleu else ""
@@ -100,11 +102,10 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
         )
 
     def describe(folder: Path, outcome: "Outcome") -> None:
-        content = about(recipe, text, outcome)
+        content = about(recipe, text, dev, outcome)
         (folder / "pretraining.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(model_card(content), encoding="utf-8")
 
-    dev = first(text.dev, recipe.watching.dev_sentences)
     scored = partial(dev_bleu, pairs=dev, max_tokens=recipe.training.max_tokens) if translates else loop.Around.score
     around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, note)
     outcome = loop.pretrain(_material(recipe, text), recipe.training, directory, report, around)
@@ -119,12 +120,14 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
     return directory
 
 
-def about(recipe: Recipe, text: BaseText, outcome: "Outcome") -> dict[str, Any]:
-    """Return the content of pretraining.json: recipe, figures of the kept weights and during training, text and versions."""
+def about(recipe: Recipe, text: BaseText, dev: "Corpora", outcome: "Outcome") -> dict[str, Any]:
+    """Return the content of pretraining.json: recipe, figures of the kept weights and during training, text and versions.
+
+    dev: the pairs that were translated.
+    """
     import torch
 
     last, chosen = outcome.looks[-1], outcome.chosen
-    dev = first(text.dev, recipe.watching.dev_sentences)
     measured: dict[str, Any] = {"dev_perplexity": exp(chosen.dev_loss)}
     if isinstance(recipe.model, ModelSize):
         measured = {
@@ -147,11 +150,6 @@ def about(recipe: Recipe, text: BaseText, outcome: "Outcome") -> dict[str, Any]:
         "watches": {str(direction): len(pairs) for direction, pairs in text.dev.items()},
         "versions": library_versions(),
     }
-
-
-def first(corpora: "Corpora", number: int) -> "Corpora":
-    """Return the first `number` pairs of every text."""
-    return {direction: pairs[:number] for direction, pairs in corpora.items()}
 
 
 def dev_bleu(model: "PreTrainedModel", codec: "Codec", pairs: "Corpora", max_tokens: int) -> dict[str, float]:

@@ -75,7 +75,8 @@ def score(
 def _score_run(run: Path, sites: Sequence[str], names: Sequence[str], model: str) -> Json:
     """Score every site's translations and the base's; add both to scores.json, whose other scores stay."""
     texts = read_site_translations(run, sites)
-    measured = _measure({f"{side}{name}": text.of(side) for side in SIDES for name, text in texts.items()}, names, model)
+    both = {f"base_{name}": text.base for name, text in texts.items()}
+    measured = _measure(both | {name: text.hypothesis for name, text in texts.items()}, names, model)
     of_base, of_run = ({name: measured[f"{side}{name}"] for name in texts} for side in SIDES)
     folder = RunFolder(run)
     with folder.held():

@@ -24,6 +24,7 @@ from fedlingua.corpora.overlap import key_check, load_without_leaks
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import SiteText, read_text
 from fedlingua.desk.cli.completion import toml_files
+from fedlingua.desk.cli.export import take_away
 from fedlingua.desk.cli.memory import MostKeys, say_made
 from fedlingua.desk.cli.options import ExportOptions, TranslateOptions
 from fedlingua.desk.cli.output import Answer, Commands, example, say, show_result
@@ -34,6 +35,9 @@ from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
 from fedlingua.desk.translating.decoding import Search
+from fedlingua.desk.translating.memory import remember
+from fedlingua.desk.translating.models import TrainedModel
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, given_settings, read_experiment
@@ -282,8 +286,6 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
 def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
     """Translate text line by line with the model delivered to this site. Needs no server."""
     from fedlingua.desk.cli.translate import check_text, translate_with
-    from fedlingua.desk.translating.models import TrainedModel
-    from fedlingua.desk.translating.translator import Translator
 
     check_text(how)
     how.check()
@@ -304,9 +306,6 @@ def site_memory(
     Raises:
         ConfigError: several sites and none named. RunError: nothing was delivered. CorpusError: what is wrong with the text.
     """
-    from fedlingua.desk.translating.memory import remember
-    from fedlingua.desk.translating.models import TrainedModel
-
     site = _site(file)
     how.check()
     folder = _newest(site, name, run)
@@ -323,9 +322,6 @@ def site_memory(
 @commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))
 def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
     """Export the model delivered to this site, with its model card. Needs no server."""
-    from fedlingua.desk.cli.export import take_away
-    from fedlingua.desk.translating.models import TrainedModel
-
     how.check()
     site = _site(file)
     model = TrainedModel.of_delivery(_newest(site, name, run))

@@ -1,11 +1,15 @@
 """The result of preparing any corpus: its splits, an account that adds up, and how much of dev and test is also in training text."""
 
+import gzip
+import json
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fedlingua.common.errors import CorpusError
+from fedlingua.common.folders import replace_folder
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import AnyPath, Pair
@@ -141,3 +145,17 @@ def has_tab(pair: Pair) -> bool:
 def without_tabs(pair: Pair) -> Pair:
     """Replace each TAB by a space, since a TAB would separate columns of a TSV file."""
     return Pair(pair.source.replace("\t", " "), pair.target.replace("\t", " "))
+
+
+def write_splits(named: Mapping[Any, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
+    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all. named: splits by site or direction."""
+
+    def write(aside: Path) -> None:
+        for name, splits in named.items():
+            for split, pairs in splits.items():
+                text = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
+                # Without name and time, so that the same text gives the same bytes.
+                (aside / f"{name}.{split}.tsv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        (aside / "account.json").write_text(json.dumps(account, indent=2) + "\n", encoding="utf-8")
+
+    replace_folder(target, write)

@@ -8,7 +8,6 @@ import collections
 import contextlib
 import http.client
 import math
-import signal
 import ssl
 import subprocess
 import sys
@@ -17,13 +16,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
-import psutil
-
 from fedlingua.common.errors import DeploymentError
-from fedlingua.common.processes import end, marked
+from fedlingua.common.processes import end_marked, signals_held
 from fedlingua.common.terminal import printable
 from fedlingua.desk.pace import Pace, to_stderr
 
@@ -56,11 +52,10 @@ class Service:
         self._mark = uuid.uuid4().hex
         self.stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._handlers: dict[int, object] = {}
+        self._signals = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._handlers[number] = signal.signal(number, lambda *_: self.stopped.set())
+        self.stopped = self._signals.enter_context(signals_held())
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.start()
         return self
@@ -83,15 +78,13 @@ class Service:
             self._listener = threading.Thread(target=self._pass_on, args=(self._process.stdout,), daemon=True)
             self._listener.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
-            end(self._family(), GRACE_S)
-            end(self._family(), 0.0)  # those that were being started meanwhile
+            end_marked(MARK, self._mark, GRACE_S)  # orphans included: those under a SuperLink survive its kill -9
             self._process.wait()
         if self._listener is not None:
             self._listener.join(GRACE_S)
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._signals.close()
 
     @property
     def pid(self) -> int:
@@ -130,10 +123,6 @@ class Service:
                 self._heard.append(line)
                 sys.stderr.write(printable(line.decode("utf-8", errors="replace")))  # its log quotes input from others
                 sys.stderr.flush()
-
-    def _family(self) -> list[psutil.Process]:
-        """Return all processes of the program, orphans included: those under a SuperLink survive its kill -9."""
-        return [process for process in marked(MARK, self._mark) if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def answers(address: str, authority: Path | None) -> bool:

@@ -92,7 +92,7 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
         return label_scores([marked.label for marked in corpus.splits[split]], predictions)
 
     def dev_f1() -> float:
-        return score("dev", predicted("dev")).overall["micro_f1"]
+        return float(score("dev", predicted("dev"))["micro_f1"])
 
     with Pace(where.note) as pace:
         epochs = fine_tune(encoder.model, examples["train"], pad_id, how, dev_f1, report, pace)
@@ -114,7 +114,7 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
             for epoch in epochs
         ],
         "best_epoch": best_epoch(epochs).number,
-        **{split: score(split, predictions).as_json() for split, predictions in final.items()},
+        **{split: score(split, predictions) for split, predictions in final.items()},
         "versions": {**library_versions(), **{library: version(library) for library in LIBRARIES}},
         "seconds": round(time.monotonic() - started, 1),
     }

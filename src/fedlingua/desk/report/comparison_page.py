@@ -45,11 +45,13 @@ def render_comparison(comparison: Comparison) -> str:
     comparison = labelled(comparison)
     metric, first = comparison.metric, comparison.runs[0]
     differing = differing_settings(comparison.runs)
+    *others, last = dict.fromkeys(run.method for run in comparison.runs)
+    title = f"{' and '.join(filter(None, [', '.join(others), last]))}, compared"
     return render_page(
         "comparison.html",
-        _title(comparison),
+        title,
         figures(comparison),
-        title_line=_title(comparison),
+        title_line=title,
         heading=heading(first.config),
         comparison=comparison,
         metric=metric,
@@ -79,12 +81,6 @@ def labelled(comparison: Comparison) -> Comparison:
         runs=[replace(run, name=names[run.name]) for run in comparison.runs],
         beside=[replace(beside, run=names[beside.run]) for beside in comparison.beside],
     )
-
-
-def _title(comparison: Comparison) -> str:
-    """Return the title, such as "adapter-fed and adapter-local, compared"."""
-    methods = list(dict.fromkeys(run.method for run in comparison.runs))
-    return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
 
 def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
@@ -171,12 +167,9 @@ def _add_differences(
     color, mark = colour(index), _mark(index)
     error: dict[str, Any] | None = None
     if any(each.p is not None for each in differences):
-        ends = [
-            (each.value if each.low is None else each.low, each.value if each.high is None else each.high) for each in differences
-        ]
-        error = {"color": color, "thickness": 2, "width": 4, "symmetric": False}
-        error["array"] = [scale * high - value for (_, high), value in zip(ends, values, strict=True)]
-        error["arrayminus"] = [value - scale * low for (low, _), value in zip(ends, values, strict=True)]
+        above = [0.0 if each.high is None else scale * (each.high - each.value) for each in differences]
+        below = [0.0 if each.low is None else scale * (each.value - each.low) for each in differences]
+        error = {"color": color, "thickness": 2, "width": 4, "symmetric": False, "array": above, "arrayminus": below}
     by_chance = [each.p is not None and each.p >= comparison.significant for each in differences]
     look: Look = {"size": 9, "color": color, "symbol": [f"{mark}-open" if hollow else mark for hollow in by_chance]}
     look |= {"marker": {"line": {"width": 2, "color": color}}, "error_x": error}

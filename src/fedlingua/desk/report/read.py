@@ -159,25 +159,6 @@ class Site:
     test: Whole = None
 
 
-@read_dataclass(frozen=True)
-class SharedLanguage:
-    """The number of a site's distinct sentences in one language, by split and for "all".
-
-    elsewhere: In a split, those on which another site trains; in "all", those that another site has.
-    """
-
-    sentences: Integers = field(default_factory=dict)
-    elsewhere: Integers = field(default_factory=dict)
-
-
-@read_dataclass(frozen=True)
-class SiteOverlap:
-    """The part of a site's text that other sites also have. leaks: Split -> pairs with a sentence on which another site trains."""
-
-    languages: dict[Text, SharedLanguage]
-    leaks: Integers = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """The content of a run folder. notes: Name of an incomplete file -> what is wrong with it."""
@@ -191,7 +172,7 @@ class RunFolder:
     scores: list[Score] = field(default_factory=list)
     site_signatures: list[SiteSignatures] = field(default_factory=list)
     traffic: Traffic = field(default_factory=dict)
-    overlap: dict[str, SiteOverlap] = field(default_factory=dict)
+    overlap: dict[str, Any] = field(default_factory=dict)
     overlap_removed: bool = False
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -257,7 +238,7 @@ def read_run(run_dir: Path) -> RunFolder:
         scores=[_score(key, each, metrics_of(summary)) for key, each in objects(summary.get("sites")).items()],
         site_signatures=site_signatures,
         traffic=_traffic(read_object(run_dir / "traffic.json", notes)),
-        overlap={name: _site_overlap(each) for name, each in objects(overlap.get("sites")).items()},
+        overlap=_overlap(overlap),
         overlap_removed=overlap.get("removed") is True,
         notes=notes,
     )
@@ -280,14 +261,15 @@ def _why_not(path: Path, error: Exception) -> str:
 
 
 def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tuple[list[Line], str]:
-    """Return the lines of a JSON Lines file, converted by `line`, and a note on unreadable lines.
+    """Return the lines of a JSON Lines file, converted by `line`, and a note on a file or lines that cannot be read.
 
     The last line may be half-written during the run, so the note counts only unreadable lines before it.
-
-    Raises:
-        OSError: The file cannot be read.
     """
-    objects = [json_object(each) for each in path.read_bytes().splitlines() if each.strip()]
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return [], _why_not(path, error)
+    objects = [json_object(each) for each in content.splitlines() if each.strip()]
     read = [None if each is None else line(mapping(each)) for each in objects]
     broken = sum(each is None for each in read[:-1])
     note = f"{broken} line(s) of {path.name} cannot be read and are left out." if broken else ""
@@ -295,11 +277,7 @@ def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tup
 
 
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
-    try:
-        lines, note = read_lines(path, lambda line: line)
-    except OSError as error:
-        notes[path.name] = _why_not(path, error)
-        return []
+    lines, note = read_lines(path, lambda line: line)
     rounds = []
     for index, content in by_round(lines).items():
         failures = [read_as(Failure, mapping(each), round=index) for each in sequence(content.get("failures"))]
@@ -332,10 +310,22 @@ def _traffic(content: dict[str, Any]) -> Traffic:
     return total
 
 
-def _site_overlap(content: dict[str, Any]) -> SiteOverlap:
-    """Read the overlap of a site, without languages that no other site has."""
-    shared = {language: each for language, each in objects(content.get("languages")).items() if each.get("at")}
-    return read_as(SiteOverlap, content, languages=shared)
+def _overlap(content: dict[str, Any]) -> dict[str, Any]:
+    """Return site -> `leaks`, split -> pairs with a sentence on which another site trains, and `languages` that others have, too.
+
+    languages: Language -> the site's distinct `sentences` by split and for "all", and those of them that are `elsewhere`.
+    """
+    return {
+        site: {
+            "leaks": integers(of_site.get("leaks")),
+            "languages": {
+                language: {name: integers(counts.get(name)) for name in ("sentences", "elsewhere")}
+                for language, counts in objects(of_site.get("languages")).items()
+                if counts.get("at")
+            },
+        }
+        for site, of_site in objects(content.get("sites")).items()
+    }
 
 
 def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Change:

@@ -93,12 +93,7 @@ def read_deviations(path: Path) -> tuple[Deviations, str]:
 
     If a site has two lines for a round, as after a restart, the later one counts.
     """
-    try:
-        lines, note = read_lines(path, _line)
-    except FileNotFoundError:
-        return {}, ""
-    except OSError as error:
-        return {}, f"{path.name} cannot be read: {error}"
+    lines, note = read_lines(path, _line) if path.exists() else ([], "")
     rounds: Deviations = {}
     for index, site, deviations in lines:
         rounds.setdefault(index, {})[site] = deviations

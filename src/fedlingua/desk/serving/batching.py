@@ -129,8 +129,7 @@ class Batcher:
         """Wait for the oldest request, and return it with those for the same variant; return nothing once closed and empty."""
         with self._changed:
             while True:
-                while not self._queue and not self._closed:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._queue or self._closed)
                 if not self._queue:
                     return []
                 if batch := self._taken():

@@ -146,17 +146,8 @@ def _with_variant(raw: Mapping[str, Any], variant: str, where: str) -> dict[str,
     here = f"{where} [variant.{variant}]"
     changes = table(own, variant, where)
     refuse_unknown(changes, TABLES, here)
-    return {**shared, **changes, "settings": _merged(table(shared, "settings", where), table(changes, "settings", here))}
-
-
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two tables and the tables inside them; the second's keys replace the first's."""
-    both = {
-        key: _merged(first[key], value)
-        for key, value in second.items()
-        if isinstance(first.get(key), dict) and isinstance(value, dict)
-    }
-    return {**first, **second, **both}
+    settings = flat_keys(table(shared, "settings", where)) | flat_keys(table(changes, "settings", here))
+    return {**shared, **changes, "settings": settings}
 
 
 @contextmanager

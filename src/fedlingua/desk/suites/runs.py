@@ -53,12 +53,21 @@ class Run:
 
 
 def plan(suite: Suite, runs_dir: Path) -> list[Run]:
-    """Check a suite with `check_rows` and return its runs, row by row."""
+    """Return a suite's runs, row by row. Rows that could not be run to the end or not be compared are refused by name."""
     federations = {}
     for row in suite.rows:
+        settings = row.settings
         with naming_row(suite.file.name, row.name):
-            federations[row.name] = read_federation(row.settings.federation_path, Path(row.settings.data_dir))
-    check_rows(suite, federations)
+            federation = federations[row.name] = read_federation(settings.federation_path, Path(settings.data_dir))
+        check_corpora(federation.sites)
+        with naming_row(suite.file.name, row.name):
+            if federation.base and not federation.base.is_file():
+                raise ConfigError(f"base = {federation.base}: there is no such recipe")
+            check_settings(settings, federation)
+    check_figures(suite, site_names(federations))
+    for federation in {row.settings.federation: federations[row.name] for row in suite.rows}.values():
+        data = Path(suite.rows[0].settings.data_dir)
+        check_sizes(federation, forbidden_sides(read_recipe(federation.base, data)) if federation.base else frozenset())
     planned = []
     for row in suite.rows:
         federation = federations[row.name]
@@ -69,21 +78,6 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
             name = f"{settings.method}-{seed}-{_digest([settings.hash(), content])[:12]}"
             planned.append(Run(row, seed, settings, federation, runs_dir / name))
     return planned
-
-
-def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
-    """Refuse rows that could not be run to the end or not be compared; the message names the row. federations: Row -> federation."""
-    for row in suite.rows:
-        federation, settings = federations[row.name], row.settings
-        check_corpora(federation.sites)
-        with naming_row(suite.file.name, row.name):
-            if federation.base and not federation.base.is_file():
-                raise ConfigError(f"base = {federation.base}: there is no such recipe")
-            check_settings(settings, federation)
-    check_figures(suite, site_names(federations))
-    for federation in {row.settings.federation: federations[row.name] for row in suite.rows}.values():
-        data = Path(suite.rows[0].settings.data_dir)
-        check_sizes(federation, forbidden_sides(read_recipe(federation.base, data)) if federation.base else frozenset())
 
 
 def check_settings(

@@ -1,17 +1,16 @@
 """Build a site's memory (`fedlingua.desk.translating.memory_store`) from its text, choose its lambda, and store it beside the model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedlingua.common.errors import RunError
 from fedlingua.corpora.simulated import all_texts, texts_without_leaks
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.personalization.start import check_text_is_here, texts_of_site
+from fedlingua.desk.translating.decoding import Decoding, Search
 from fedlingua.desk.translating.models import RunModels, TrainedModel
-
-if TYPE_CHECKING:  # a memory that cannot be built is refused without loading torch
-    from fedlingua.desk.translating.decoding import Search
+from fedlingua.desk.translating.translator import Translator
 
 DEV_SENTENCES = 150
 """Dev sentences that lambda is chosen on; they are translated once for each lambda."""
@@ -27,7 +26,7 @@ def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
     return texts_of_site(models.run, site, where[1])[site]
 
 
-def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int = 0) -> dict[str, Any]:
+def remember(model: TrainedModel, text: SiteText, how: Search, most_keys: int = 0) -> dict[str, Any]:
     """Build the memory of a site's model from its training text, choose its mixing on the dev text, and store it.
 
     The lambda with the highest BLEU on the dev text is chosen; with 0 the memory is stored but not used.
@@ -38,10 +37,9 @@ def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int 
     Raises:
         RunError: No train or dev text, or an unsuitable backbone. ConfigError: So many keys need faiss, which is not installed.
     """
-    from fedlingua.desk.translating.decoding import Decoding
+    # These import torch: a run that has no models, or no text here, is refused without it.
     from fedlingua.desk.translating.memory_making import choose, choose_mixings, make_memory
     from fedlingua.desk.translating.memory_store import Memory
-    from fedlingua.desk.translating.translator import Translator
     from fedlingua.evaluation.scores import bleu_score, score_sums
     from fedlingua.training.translation import encode_pairs
 

@@ -13,7 +13,6 @@ in int8, 65 in float32, and its token.
 
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,12 +24,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel
 
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.exchange.tensors import save_tensors
 
 FAISS_FROM = 1_000_000
 """Number of keys from which an exact search takes longer than a decoding step of most models."""
@@ -83,10 +82,7 @@ class Memory:
         """Write the file whole or not at all: to a temporary file, which is then renamed."""
         names = ("keys", "values", "mean", "axes", "scale", *(("index",) if self.index is not None else ()))
         about = {**self.about, "fingerprint": self.fingerprint, "mixing": vars(self.mixing)}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_name(f".{file.name}.{os.getpid()}")
-        save_file({name: getattr(self, name).cpu().contiguous() for name in names}, aside, {"memory": json.dumps(about)})
-        os.replace(aside, file)
+        save_tensors({name: getattr(self, name).cpu().numpy() for name in names}, file, {"memory": json.dumps(about)})
 
     @classmethod
     def load(cls, file: Path, fingerprint: str) -> Self:

@@ -21,10 +21,6 @@ class SiteTranslations:
     hypothesis: Translated
     base: Translated
 
-    def of(self, side: str) -> Translated:
-        """Return the base's for "base_", with which its keys in scores.json begin, else the run's."""
-        return self.base if side == "base_" else self.hypothesis
-
 
 def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[str, SiteTranslations]:
     """Map each site, named as in scores.json, to its translations. sites: read only these; empty: all.

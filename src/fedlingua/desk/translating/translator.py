@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedlingua.backbones.layouts import most_tokens
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.translating.decoding import Decoding
@@ -31,8 +32,6 @@ class Translator:
             BackboneError: The backbone cannot be loaded, or does not know the language.
             ConfigError: An option of `decoding` is out of range. CorpusError: The glossary has a mistake.
         """
-        from fedlingua.backbones.layouts import most_tokens
-
         decoding = decoding or Decoding()
         decoding.check()
         check_translates(model.settings, model.owner)

@@ -5,18 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from experiments.leak import table_of
 from fedlingua.desk.audit.attacks import auc
 from fedlingua.desk.audit.leak import (
     Effort,
     Figure,
     _scored,
     _Trial,
-    as_json,
     canaries,
     lines_of,
     membership,
     spans,
-    table_of,
     words,
 )
 from fedlingua.desk.audit.retrained import Retrained, Seen
@@ -98,4 +97,3 @@ def test_the_table_has_a_row_for_each_attack_and_a_column_for_each_protection():
     ]
     assert len(markdown_table([headers, *rows]).splitlines()) == 4
     assert sum(map(len, lines_of([plain, private, words_alone]).values())) == 3
-    assert Figure(**as_json([private])[0]) == private

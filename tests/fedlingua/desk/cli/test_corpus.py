@@ -14,7 +14,7 @@ from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
 from fedlingua.desk.cli.app import app
-from fedlingua.desk.cli.corpus_prepare import CORPORA
+from fedlingua.desk.cli.corpus import CORPORA
 from fedlingua.desk.corpora.prepare import PAPER_CORPORA
 from fedlingua.desk.corpora.uncorpus import DIRECTIONS, prepare_uncorpus
 from tests.downloads import mtnt_rows, write_mtnt, write_un

@@ -16,7 +16,6 @@ def test_columns_become_texts(tmp_path: Path) -> None:
     read = read_translations(tmp_path / "t.tsv", "fr")
     assert read.hypothesis.hypotheses == ["h1", "h2"]
     assert read.base.hypotheses == ["b1", ""]
-    assert read.of("base_") is read.base
     for text in (read.base, read.hypothesis):
         assert (text.sources, text.references, text.target) == (["s1", "s2"], ["r1", "r2"], "fr")
 
