@@ -43,7 +43,8 @@ def translate(
     run of this many tokens occurs twice in a translation (of a decoder-only model, in source and translation); 0: no such rule.
 
     A sentence's length limit does not depend on the others in its batch. Their number and padding change the order in which floats
-    are summed, and thus a logit's last bits; with most = 1 nothing depends on other sentences.
+    are summed, and thus a logit's last bits; with most = 1 nothing depends on other sentences. A batch that a GPU's memory does not
+    hold is halved; RunError if it is a single sentence.
     """
     model.eval()
     texts = [sentence.strip() for sentence in sentences]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 import torch
@@ -20,13 +19,9 @@ from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perpl
 from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score, score_sums, signatures
 from fedlingua.settings.config import Settings
 from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
-from fedlingua.training.batches import by_tokens
 from fedlingua.training.masked_language import MASKS_KEY, MaskedBatch, MaskedExample, TextExample, masks_hash
-from fedlingua.training.pieces import tokens_at_once
+from fedlingua.training.objective import evaluation_groups
 from fedlingua.training.site_examples import sequences_of
-
-TOKENS_PER_BATCH = 3000
-"""Padded tokens of a batch on a CPU, which can be large without gradients."""
 
 
 def masked_scores(
@@ -38,9 +33,8 @@ def masked_scores(
     """
     parts = [[masked for text in examples[part::PARTS] for masked in text.fixed(key, len(text.ids))] for part in range(PARTS)]
     sums = []
-    size = tokens_at_once(TOKENS_PER_BATCH, model.device.type, model.config.get_text_config().vocab_size)
     for part in parts:
-        groups = by_tokens(part, size, Random(0))
+        groups = evaluation_groups(model, part)
         sums.append(masked_sums(model, (MaskedExample.stack(group, codec).to(model.device) for group in groups)))
     nll, tokens, correct = zip(*sums, strict=True)
     return MaskedScores(sentences, nll, tokens, correct, masks_hash(masked for part in parts for masked in part))

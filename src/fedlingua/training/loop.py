@@ -281,9 +281,9 @@ class Movement:
         if not self.watched:
             return
         same = torch.stack([(parameter.detach().flatten()[at] == before).all() for _, parameter, at, before, _ in self.watched])
-        flags = torch.stack([flags for *_, flags in self.watched])
-        seen = zip(self.watched, same.tolist(), flags.tolist(), strict=True)
-        watched = [(each[0], still, expected) for each, still, (has_slope, expected) in seen if has_slope]
+        claims = torch.stack([claim for *_, claim in self.watched])  # (tensors, 2): it has a gradient; its step is above rounding
+        seen = zip(self.watched, same.tolist(), claims.tolist(), strict=True)
+        watched = [(each[0], still, expected) for each, still, (has_gradient, expected) in seen if has_gradient]
         all_still = all(still for _, still, _ in watched)
         stuck = [name for name, still, expected in watched if still and (expected or all_still)]
         if stuck:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
-from fedlingua.training.batches import Batch, Example, by_tokens, pad
+from fedlingua.training.batches import Batch, E, Example, by_tokens, pad
 from fedlingua.training.head import WHOLE, HeadUse
 from fedlingua.training.pieces import tokens_at_once
 
@@ -38,7 +38,7 @@ def examples_nll(
     model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
 ) -> tuple[float, int]:
     """Return (nll_sum, number of predicted tokens) over examples, measured in batches of similar length, without dropout."""
-    groups = _groups(model, examples)
+    groups = evaluation_groups(model, examples)
     with autocast(model, precision):
         return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups], use)
 
@@ -50,11 +50,12 @@ Placed = list[tuple[list[int], Batch]]
 def evaluation_batches(model: PreTrainedModel, codec: Codec, examples: Sequence[Example]) -> Placed:
     """Return the batches of `examples_nll`, to measure them several times."""
     places = {id(example): place for place, example in enumerate(examples)}
-    groups = _groups(model, examples)
+    groups = evaluation_groups(model, examples)
     return [([places[id(example)] for example in group], pad(group, codec)) for group in groups]
 
 
-def _groups(model: PreTrainedModel, examples: Sequence[Example]) -> Iterable[list[Example]]:
+def evaluation_groups(model: PreTrainedModel, examples: Sequence[E]) -> Iterable[list[E]]:
+    """Return the examples in groups of similar length, as many at once as the model's device takes without gradients."""
     vocabulary = model.config.get_text_config().vocab_size
     return by_tokens(examples, tokens_at_once(EVALUATION_TOKENS, model.device.type, vocabulary), Random(0))
 

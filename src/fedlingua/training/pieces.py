@@ -41,7 +41,7 @@ def chunk_size(asked: int, head_numbers: int, frozen: bool, device: str) -> int:
 
 
 def tokens_at_once(on_cpu: int, device: str, vocabulary: int) -> int:
-    """Return the padded tokens of a batch without gradients. on_cpu: on a CPU, the least; vocabulary: scores of a token that are kept."""
+    """Return the padded tokens of a batch without gradients: `on_cpu` or, on a GPU, more. vocabulary: scores kept of each token; 0: few."""
     if device == "cpu":
         return on_cpu
     most = on_cpu * ON_A_GPU
