@@ -2,17 +2,16 @@
 
     .venv/bin/python benchmarks/gpu.py [--dry] [--to results.json] [--repeats N]
 
-Random weights of the published shapes, random text of everyday lengths, nothing is downloaded. Made for 8 minutes of a GPU of 80 GB; the
-whole of it was not timed yet. Weights that are frozen are bf16, what trains and its Adam fp32, arithmetic bf16 by autocast, dropout 0.1.
+Random weights of the published shapes, random text of everyday lengths, nothing is downloaded. Made for 8 minutes of a GPU of 80 GB.
+Weights that are frozen are bf16, what trains and its Adam fp32, activations bf16 (of Seq2SeqTrainer by autocast), dropout 0.1.
 Ways take turns in one process, after a turn that warms up, and are waited for until the GPU has done all.
 
-- training: an epoch of ours by a budget of padded tokens, with the head's scores of a batch at once and in chunks, beside Seq2SeqTrainer
-  on the same model with `group_by_length` and 64 sentences a batch. It keeps all scores of a batch, as fp32 too: with 327 sentences, which
-  are as many tokens as ours on average, the longest batch took more than 140 GB of an H200. Of ours also: steps, kernels that a step
-  launches, and the share of an epoch in which the GPU is busy.
+- training: an epoch of ours by a budget of padded tokens, beside Seq2SeqTrainer on the same model with `group_by_length` and 128
+  sentences a batch. It keeps all scores of a batch, as fp32 too: with 327 sentences the longest batch took more than 140 GB of an H200.
+  Of ours also: steps, kernels that a step launches, and the share of an epoch in which the GPU is busy.
 - decoding: beam 5, every translation as long as the others, beside `generate` on the same sentences sorted by length.
-- sites: eight sites in turn, each with tensors written, an optimizer of its own and tensors read, over one site with all their text, whose
-  time is the sum of their steps.
+- sites: eight sites of 1,024 pairs in turn, 128 pairs a step, each with tensors written, an optimizer of its own and tensors read, over
+  one site with all their text, whose time is the sum of their steps.
 
 MFU is the model's FLOPs a second over what the GPU can do in bf16 without sparsity. FLOPs of a pair of s and t tokens, padding not counted:
 each weight of a linear layer takes 2 a token forwards and 2 backwards, for the gradient of its input; a frozen weight needs no gradient of
@@ -66,27 +65,28 @@ BF16_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
 """By a part of the GPU's name: dense bf16 FLOPs a second, of NVIDIA's data sheets (SXM where there are several)."""
 PAD, END, LANGUAGE, FIRST = 1, 2, 3, 10
 SITES, RATE, SEED = 8, 1e-4, "benchmark"
-PEER_BATCH = 64
 DIRECTION = Direction("de", "en")
 
 
 @dataclass(frozen=True)
 class Size:
-    """tokens: padded tokens of a batch, on the longer side; length, most: mean tokens of a sentence, and the longest."""
+    """tokens: padded tokens of a batch of ours, on the longer side; batch: sentences of a step, of the peer and of eight sites; length,
+    most: mean tokens of a sentence, and the longest."""
 
     vocabularies: Mapping[str, int]
     shape: Shape
     adapter_dim: int
     pairs: int
     tokens: int
+    batch: int
     length: int
     most: int
     sentences: int
     new_tokens: int
 
 
-PUBLISHED = Size({"mbart-50": 250054, "nllb-600m": 256206}, random_mbart.PUBLISHED, 64, 2048, 8192, 25, 128, 512, 32)
-DRY = Size({"mbart-50": 120, "nllb-600m": 130}, random_mbart.TINY, 4, 24, 64, 6, 12, 6, 4)
+PUBLISHED = Size({"mbart-50": 250054, "nllb-600m": 256206}, random_mbart.PUBLISHED, 64, 4096, 16384, 128, 25, 128, 512, 32)
+DRY = Size({"mbart-50": 120, "nllb-600m": 130}, random_mbart.TINY, 4, 24, 64, 2, 6, 12, 6, 4)
 
 
 class NumberCodec:
@@ -166,7 +166,7 @@ class Training:
     """Ways to train an epoch on one model, always from the same tensors."""
 
     def __init__(self, size: Size, name: str, tensors: str, device: str, folder: Path) -> None:
-        self.size, self.device, self.folder = size, device, folder
+        self.size, self.name, self.device, self.folder = size, name, device, folder
         self.examples = text_of(size, name, size.pairs)
         self.model, self.codec = model_of(size, name, tensors, device), CODEC
         self.set = tensor_set(self.model, tensors)
@@ -185,7 +185,7 @@ class Training:
         wanted = set(self.set.names)
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in wanted)
-        plain = plain_arguments(self.folder, PEER_BATCH, RATE, weight_decay=0.0)
+        plain = plain_arguments(self.folder, self.size.batch, RATE, weight_decay=0.0)
         gpu = {"use_cpu": self.device == "cpu", "dataloader_pin_memory": self.device == "cuda", "bf16": self.device == "cuda"}
         arguments = Seq2SeqTrainingArguments(
             **{**plain, **gpu}, train_sampling_strategy="group_by_length", remove_unused_columns=False
@@ -199,12 +199,7 @@ class Training:
         return dict(vars(pad([row["example"] for row in rows], self.codec)))
 
     def measured(self, repeats: int) -> dict[str, Any]:
-        in_chunks = replace(self.how, head_chunk=1024)
-        ways: dict[str, Callable[[], object]] = {
-            "ours": lambda: self.ours(self.how, [self.examples]),
-            "ours_in_chunks": lambda: self.ours(in_chunks, [self.examples]),
-            "trainer": self.theirs,
-        }
+        ways: dict[str, Callable[[], object]] = {"ours": lambda: self.ours(self.how, [self.examples]), "trainer": self.theirs}
         peaks = {way: self._peak(work) for way, work in ways.items()}
         times = turn_about({way: waited_for(work, self.device) for way, work in ways.items()}, repeats)
         found = figures(times)
@@ -220,7 +215,7 @@ class Training:
             "mfu": {way: round(each / taken / able, 4) if able else None for way, taken in medians.items()},
             "peak_gib": peaks,
             **(self._launches() if self.device == "cuda" else {}),
-            **{f"trainer_over_{way}": ratio(times["trainer"], times[way]) for way in ways if way != "trainer"},
+            "trainer_over_ours": ratio(times["trainer"], times["ours"]),
         }
 
     def _launches(self) -> dict[str, float]:
@@ -246,11 +241,10 @@ class Training:
 
     def sites(self, repeats: int) -> dict[str, Any]:
         """By sentences, so that the sites' steps are the very number that one site with all their text takes."""
-        each = len(self.examples) // SITES
-        how = replace(self.how, tokens_per_batch=0, batch_size=max(1, min(each, self.size.tokens // self.size.length) // 2))
-        each -= each % how.batch_size
-        texts = [self.examples[first * each : (first + 1) * each] for first in range(SITES)]
-        together = [pair for text in texts for pair in text]
+        how = replace(self.how, tokens_per_batch=0, batch_size=self.size.batch)
+        each = 8 * how.batch_size
+        together = text_of(self.size, self.name, SITES * each)
+        texts = [together[first * each : (first + 1) * each] for first in range(SITES)]
         ways = {"sites": lambda: self.ours(how, texts), "steps": lambda: self.ours(how, [together])}
         times = turn_about({way: waited_for(work, self.device) for way, work in ways.items()}, repeats)
         return {"sites": SITES, **figures(times), "sites_over_steps": ratio(times["sites"], times["steps"])}

@@ -31,6 +31,8 @@ JOINED = {
     "real/sizes_eight_150/adapter-fed": "New Testament, 8 × 150, adapters",
     "real/sizes_eight_50_model/model-fed": "New Testament, 8 × 50, whole model",
     "real/sizes_eight_50/adapter-fed": "New Testament, 8 × 50, adapters",
+    "real/kinds_large/model-fed": "three kinds of text, 6 × 500, whole model",
+    "real/tico_three_model/model-fed": "medical, 3 × 500, whole model",
     "phrasebook/trades/adapter-families": "phrasebook, 9 × 220, adapters",
 }
 """Suite and row -> its name in joining.svg, from top to bottom."""

@@ -181,6 +181,20 @@ def _with_five_hundred_verses(result: Result) -> bool:
     return joining_pays(result, "model-fed", 0.99)
 
 
+@claim("real/kinds_large")
+def _sites_of_different_kinds(result: Result) -> bool:
+    """With sites of three kinds the federation's model is below alone under every seed, and what sites keep is above it."""
+    return all(
+        scores["macro_federated_bleu"] < scores["macro_alone_bleu"] < scores["macro_bleu"] for scores in result.rows["model-fed"]
+    )
+
+
+@claim("real/tico_three_model")
+def _medical_text(result: Result) -> bool:
+    """On medical text what sites keep is half a point of chrF above alone, under every seed."""
+    return all(scores["macro_chrf"] - scores["macro_alone_chrf"] >= 0.5 for scores in result.rows["model-fed"])
+
+
 @claim("real/sizes_eight_150")
 def _a_kind_of_text_that_is_new(result: Result) -> bool:
     """With 150 verses a site joining is worth one BLEU over alone on average, under every seed, and no site falls below base or alone."""

@@ -7,15 +7,18 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedlingua.common.devices import computed_in
 
 
 def autocast(model: PreTrainedModel, precision: str) -> Any:
-    """Return a context of bf16 arithmetic if that is requested and supported by the device; otherwise of fp32."""
-    half = computed_in(precision, model.device.type) == "bf16"
+    """Return a context of bf16 arithmetic if that is requested and supported by the device; otherwise of fp32.
+
+    A model that `hold` left in bf16 needs no context: its activations are bf16, so nothing is cast between its layers.
+    """
+    half = computed_in(precision, model.device.type) == "bf16" and model.dtype != torch.bfloat16
     return torch.autocast(model.device.type, torch.bfloat16) if half else nullcontext()
 
 
@@ -28,8 +31,8 @@ def allow_tf32(precision: str, device: str) -> None:
 def hold(model: PreTrainedModel, trained: Collection[str], precision: str, device: str) -> None:
     """Move the model to its device: trained parameters in fp32, frozen ones in bf16 if the run computes in bf16.
 
-    On a CPU frozen fp32 weights stay, since a cast would give every process its own copy. Beside frozen bf16 weights a module with
-    fp32 parameters computes in fp32 and returns its input's dtype, so that every forward pass works, with autocast or without.
+    On a CPU frozen fp32 weights stay, since a cast would give every process its own copy. Beside frozen bf16 weights linear layers and
+    layer norms that train round their parameters as they compute, other modules compute in fp32, and all return their input's dtype.
     """
     parameters = dict(model.named_parameters())
     masters = {name: parameters[name].detach().float() for name in trained}  # copied before the cast, which rounds
@@ -40,9 +43,30 @@ def hold(model: PreTrainedModel, trained: Collection[str], precision: str, devic
     model.to(torch.device(device))  # type: ignore[arg-type]  # as above
     if in_half:
         for path, module in model.named_modules():
+            if hasattr(module, "lora_A"):
+                module.cast_input_dtype_enabled = False  # peft would cast the layer's input to fp32
             if any(f"{path}.{name}" in masters for name, _ in module.named_parameters(recurse=False)):
-                module.forward = _in_fp32(module.forward)
+                module.forward = _ROUNDED.get(type(module), _in_fp32)(module)
 
 
-def _in_fp32(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _linear(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
+    return lambda hidden: nn.functional.linear(hidden, _as(hidden, layer.weight), _as(hidden, layer.bias))
+
+
+def _layer_norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
+    """Its mean and variance are fp32 within the computation, whatever its input is."""
+    shape, epsilon = norm.normalized_shape, norm.eps
+    return lambda hidden: nn.functional.layer_norm(hidden, shape, _as(hidden, norm.weight), _as(hidden, norm.bias), epsilon)
+
+
+def _as(hidden: Tensor, parameter: Any) -> Any:
+    return None if parameter is None else parameter.to(hidden.dtype)
+
+
+def _in_fp32(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    forward = module.forward
     return lambda hidden: forward(hidden.float()).to(hidden.dtype)
+
+
+_ROUNDED: dict[type, Callable[[Any], Callable[[Tensor], Tensor]]] = {nn.Linear: _linear, nn.LayerNorm: _layer_norm}
+"""Kinds of modules -> their forward pass in their input's dtype."""

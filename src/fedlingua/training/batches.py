@@ -3,9 +3,10 @@
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Protocol, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -21,12 +22,14 @@ IGNORED = -100
 class Batch(ABC):
     """Padded examples, with the loss of their task.
 
-    input_ids, attention_mask: (batch, len) int64; labels: the tokens to predict, -100 elsewhere.
+    input_ids, attention_mask: (batch, len) int64; labels: the tokens to predict, -100 elsewhere. places: (tokens,) int64, the labels'
+    positions in the flattened batch; only on a GPU, which to look for them would have to be waited for.
     """
 
     input_ids: Tensor
     attention_mask: Tensor
     labels: Tensor
+    places: Tensor | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
@@ -37,10 +40,20 @@ class Batch(ABC):
 
     def to(self, device: torch.device) -> Self:
         """Return the batch on another device; a copy to a GPU runs while it computes."""
-        tensors = {each.name: getattr(self, each.name) for each in fields(self)}
-        if device.type == "cuda":
-            tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
-        return type(self)(**{name: tensor.to(device, non_blocking=device.type == "cuda") for name, tensor in tensors.items()})
+        if device.type != "cuda":
+            return self
+        tensors = {**vars(self), "places": self.found()}
+        return type(self)(**{name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()})
+
+    def found(self) -> Tensor:
+        """Return `places`."""
+        return (self.labels != IGNORED).flatten().nonzero()[:, 0]
+
+    def at_labels(self, values: Tensor, ahead: int = 0) -> Tensor:
+        """Return the rows of `values`, (batch, len, ...), `ahead` positions before each label: (tokens, ...)."""
+        if self.places is None and not ahead:
+            return values[self.labels != IGNORED]
+        return values.flatten(0, 1)[(self.found() if self.places is None else self.places) - ahead]
 
     def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
         """Return (nll_sum, number of predicted tokens): the summed negative log-likelihood of the labels, in nats.
@@ -94,6 +107,12 @@ def summed_by_row(nlls: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
     placed = torch.zeros(predicted.shape, device=nlls.device)
     placed[predicted] = nlls  # so each row is summed in a fixed order, on a GPU as well
     return placed.sum(dim=1), predicted.sum(dim=1)
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
+    """Return rows as one tensor, (rows, longest), with `fill` at their ends."""
+    longest = max(map(len, rows))
+    return torch.from_numpy(np.array([[*row, *[fill] * (longest - len(row))] for row in rows], np.int64))
 
 
 def pad(examples: Sequence[Example], codec: Codec) -> Batch:

@@ -266,24 +266,32 @@ class Movement:
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], rate: float) -> None:
-        self.rate, self.watched = rate, []
-        for name, parameter in parameters.items():
-            if parameter.grad is not None:
-                slopes, places = parameter.grad.flatten().abs().topk(min(WITNESSES, parameter.numel()))
-                before = parameter.detach().flatten()[places]
-                least = torch.finfo(torch.float32).eps * before.float().abs().clamp(min=1e-12)
-                # A step of SGD is the rate times the gradient, one of Adam about the rate.
-                expected = (rate * slopes.float().clamp(max=1.0) > least).any()
-                self.watched.append((name, parameter, places, before, torch.stack([slopes[0] != 0, expected])))
+        self.rate = rate
+        self.watched = {name: each for name, each in parameters.items() if each.grad is not None}
+        if self.watched:
+            largest = [_largest(each.grad) for each in self.watched.values() if each.grad is not None]
+            self.places = [places for _, places in largest]
+            slopes, self.before = torch.stack([slopes for slopes, _ in largest]).float(), self._now()
+            least = torch.finfo(torch.float32).eps * self.before.abs().clamp(min=1e-12)
+            # A step of SGD is the rate times the gradient, one of Adam about the rate.
+            expected = (rate * slopes.clamp(max=1.0) > least).any(dim=1)
+            self.claims = torch.stack([slopes[:, 0] != 0, expected])
+
+    def _now(self) -> Tensor:
+        """Return the witnesses' present values, (tensors, WITNESSES) float32."""
+        return torch.stack([each.detach().take(at).float() for each, at in zip(self.watched.values(), self.places, strict=True)])
 
     def check(self) -> None:
         """Raise RunError, which names them, if tensors that should have moved did not. A GPU is waited for once, not for each tensor."""
         if not self.watched:
             return
-        same = torch.stack([(parameter.detach().flatten()[at] == before).all() for _, parameter, at, before, _ in self.watched])
-        claims = torch.stack([claim for *_, claim in self.watched])  # (tensors, 2): it has a gradient; its step is above rounding
-        seen = zip(self.watched, same.tolist(), claims.tolist(), strict=True)
-        watched = [(each[0], still, expected) for each, still, (has_gradient, expected) in seen if has_gradient]
+        same = (self._now() == self.before).all(dim=1)
+        claims = torch.stack([same, *self.claims]).T.tolist()
+        watched = [
+            (name, still, expected)
+            for name, (still, has_gradient, expected) in zip(self.watched, claims, strict=True)
+            if has_gradient
+        ]
         all_still = all(still for _, still, _ in watched)
         stuck = [name for name, still, expected in watched if still and (expected or all_still)]
         if stuck:
@@ -292,3 +300,12 @@ class Movement:
                 f"tensor {stuck[0]!r}{more}: its gradient is not 0, and an epoch did not move it; wanted steps that do: give another "
                 f"optimizer, or a larger learning-rate than {self.rate:g}"
             )
+
+
+def _largest(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the largest absolute values, descending, and their places, (WITNESSES,) each; those of a small tensor are repeated."""
+    values, places = gradient.flatten().abs().topk(min(WITNESSES, gradient.numel()))
+    if len(values) < WITNESSES:
+        again = torch.arange(WITNESSES, device=values.device) % len(values)
+        values, places = values[again], places[again]
+    return values, places

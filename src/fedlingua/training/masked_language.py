@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec, TextCodec
-from fedlingua.training.batches import IGNORED, Batch
+from fedlingua.training.batches import IGNORED, Batch, padded
 from fedlingua.training.head import Head
 from fedlingua.training.outputs import masked_head
 
@@ -29,9 +29,8 @@ class MaskedBatch(Batch):
 
     def before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
         hidden: Tensor = model.base_model(input_ids=self.input_ids, attention_mask=self.attention_mask).last_hidden_state
-        asked = self.labels != IGNORED
-        head, transformed = masked_head(model, hidden[asked])
-        return head, transformed, self.labels[asked]
+        head, transformed = masked_head(model, self.at_labels(hidden))
+        return head, transformed, self.at_labels(self.labels)
 
     def predicted(self, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
         """Return the scores of the masked positions only, (positions, vocabulary), and the pieces to predict there."""
@@ -57,10 +56,9 @@ class MaskedExample(NamedTuple):
     @classmethod
     def stack(cls, examples: Sequence[Self], codec: Codec) -> MaskedBatch:
         """Stack examples into a batch, padded to the longest."""
-        shape = (len(examples), max(len(example.inputs) for example in examples))
-        input_ids, labels = torch.full(shape, codec.pad_id), torch.full(shape, IGNORED)
-        for row, (inputs, positions, targets) in enumerate(examples):
-            input_ids[row, : len(inputs)] = torch.tensor(inputs)
+        input_ids = padded([example.inputs for example in examples], codec.pad_id)
+        labels = torch.full_like(input_ids, IGNORED)
+        for row, (_, positions, targets) in enumerate(examples):
             labels[row, positions] = torch.tensor(targets)
         return MaskedBatch(input_ids, (input_ids != codec.pad_id).long(), labels)
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedlingua.training.head import Head
@@ -10,11 +11,33 @@ from fedlingua.training.head import Head
 def decoder_output(model: Any, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
     """Return the input of the output head of a model with encoder and decoder, (batch, tgt_len, d)."""
     inner = model.model if hasattr(model, "model") else model  # T5 has no module around its stacks
-    encoded: Tensor = inner.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+    of_encoder, of_decoder, between = _masks(model, attention_mask, decoder_input_ids.shape[1])
+    encoded: Tensor = inner.encoder(input_ids=input_ids, attention_mask=of_encoder).last_hidden_state
     hidden: Tensor = inner.decoder(
-        input_ids=decoder_input_ids, encoder_hidden_states=encoded, encoder_attention_mask=attention_mask, use_cache=False
+        input_ids=decoder_input_ids,
+        attention_mask=of_decoder,
+        encoder_hidden_states=encoded,
+        encoder_attention_mask=between,
+        use_cache=False,
     ).last_hidden_state
     return hidden * model.config.d_model**-0.5 if getattr(model.config, "scale_decoder_outputs", False) else hidden
+
+
+def _masks(model: Any, attention_mask: Tensor, tgt_len: int) -> tuple[Tensor, Tensor | None, Tensor]:
+    if attention_mask.device.type == "cuda" and model.config._attn_implementation == "sdpa":
+        return ready_masks(attention_mask, tgt_len)
+    return attention_mask, None, attention_mask
+
+
+def ready_masks(attention_mask: Tensor, tgt_len: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the masks of the encoder, the decoder and the attention between them, each (batch or 1, 1, len, len) bool.
+
+    transformers makes the same ones, but first looks whether a mask leaves anything out, three times a pass; each time it waits for
+    all that a GPU still has to do.
+    """
+    real = attention_mask.bool()[:, None, None, :]
+    seen = attention_mask.new_ones(tgt_len, tgt_len, dtype=torch.bool).tril()[None, None]
+    return real.expand(-1, -1, real.shape[3], -1), seen, real.expand(-1, -1, tgt_len, -1)
 
 
 def output_head(model: Any) -> Head:

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Self
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.training.batches import IGNORED, Batch
+from fedlingua.training.batches import IGNORED, Batch, padded
 from fedlingua.training.head import Head
 from fedlingua.training.outputs import decoder_output, output_head
 
@@ -25,8 +24,7 @@ class PairBatch(Batch):
 
     def before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
         hidden = decoder_output(model, self.input_ids, self.attention_mask, self.decoder_input_ids)
-        real = self.labels != IGNORED
-        return output_head(model), hidden[real], self.labels[real]
+        return output_head(model), self.at_labels(hidden), self.at_labels(self.labels)
 
 
 class JoinedBatch(Batch):
@@ -36,8 +34,7 @@ class JoinedBatch(Batch):
         """Return head, inputs and targets: the hidden state before each target token predicts it."""
         inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask, "use_cache": False}
         hidden: Tensor = model.model(**inputs).last_hidden_state
-        real = self.labels != IGNORED
-        return output_head(model), hidden[:, :-1][real[:, 1:]], self.labels[real]
+        return output_head(model), self.at_labels(hidden, ahead=1), self.at_labels(self.labels)
 
 
 class PairExample(NamedTuple):
@@ -65,15 +62,9 @@ class PairExample(NamedTuple):
     @classmethod
     def stack(cls, examples: Sequence[Self], codec: Codec) -> PairBatch:
         """Stack pairs, padded to the longest. The decoder's first input is the backbone's own: the end or padding token."""
-        src_len = max(len(example.source) for example in examples)
-        tgt_len = max(len(example.target) for example in examples)
-        shape = (len(examples), tgt_len)
-        input_ids = torch.full((len(examples), src_len), codec.pad_id)
-        labels, decoder_input_ids = torch.full(shape, IGNORED), torch.full(shape, codec.pad_id)
-        for row, (source, target) in enumerate(examples):
-            input_ids[row, : len(source)] = torch.tensor(source)
-            labels[row, : len(target)] = torch.tensor(target)
-            decoder_input_ids[row, : len(target)] = torch.tensor([codec.start_id, *target[:-1]])
+        sources, targets = zip(*examples, strict=True)
+        input_ids, labels = padded(sources, codec.pad_id), padded(targets, IGNORED)
+        decoder_input_ids = padded([[codec.start_id, *target[:-1]] for target in targets], codec.pad_id)
         return PairBatch(input_ids, (input_ids != codec.pad_id).long(), labels, decoder_input_ids)
 
 
@@ -87,14 +78,11 @@ class JoinedExample(PairExample):
     @classmethod
     def stack(cls, examples: Sequence[Self], codec: Codec) -> JoinedBatch:  # type: ignore[override]
         """Stack pairs, padded at the end to the longest."""
-        shape = (len(examples), max(len(source) + len(target) for source, target in examples))
-        input_ids, mask = torch.full(shape, codec.pad_id), torch.zeros(shape, dtype=torch.long)
-        labels = torch.full(shape, IGNORED)
-        for row, (source, target) in enumerate(examples):
-            last = len(source) + len(target)
-            input_ids[row, :last] = torch.tensor([*source, *target])
-            mask[row, :last] = 1  # by length, as the padding id can be that of the end token
-            labels[row, len(source) : last] = torch.tensor(target)
+        input_ids = padded([[*source, *target] for source, target in examples], codec.pad_id)
+        mask = padded(
+            [[1] * (len(source) + len(target)) for source, target in examples], 0
+        )  # the padding id can be the end token's
+        labels = padded([[*[IGNORED] * len(source), *target] for source, target in examples], IGNORED)
         return JoinedBatch(input_ids, mask, labels)
 
 

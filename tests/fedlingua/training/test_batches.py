@@ -5,9 +5,10 @@ from collections import Counter
 from itertools import chain
 
 import pytest
+import torch
 
-from fedlingua.training.batches import by_tokens, optimiser_steps
-from fedlingua.training.translation import PairExample
+from fedlingua.training.batches import IGNORED, by_tokens, optimiser_steps, padded
+from fedlingua.training.translation import JoinedBatch, PairExample
 
 
 @pytest.fixture
@@ -15,6 +16,22 @@ def of_lengths() -> list[PairExample]:
     """23 examples of lengths 3 to 9, told apart by their first id."""
     rng = random.Random(4)
     return [PairExample([100 + n] * rng.randint(3, 9), [200 + n] * rng.randint(3, 9)) for n in range(23)]
+
+
+def test_padding_by_hand() -> None:
+    assert padded([[7], [8, 9, 6], []], 1).tolist() == [[7, 1, 1], [8, 9, 6], [1, 1, 1]]
+
+
+def test_rows_at_labels_and_before_them_by_hand_wherever_the_places_are_known_from() -> None:
+    labels = torch.tensor([[IGNORED, 5, IGNORED], [IGNORED, IGNORED, 6], [IGNORED, 7, 8]])
+    batch = JoinedBatch(labels, labels, labels)
+    values = torch.arange(18).view(3, 3, 2)
+    known = JoinedBatch(labels, labels, labels, places=batch.found())
+    assert batch.found().tolist() == [1, 5, 7, 8]
+    for each in (batch, known):
+        assert each.at_labels(values).tolist() == [[2, 3], [10, 11], [14, 15], [16, 17]]
+        assert each.at_labels(values, ahead=1).tolist() == [[0, 1], [8, 9], [12, 13], [14, 15]]
+        assert each.at_labels(labels).tolist() == [5, 6, 7, 8]
 
 
 def longer(example: PairExample) -> int:

@@ -9,14 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.backbones.lora import LowRank, attach_lora
+from fedlingua.backbones.precision import hold
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.evaluation.decode import translate
+from fedlingua.exchange.tensor_sets import tensor_set
 from fedlingua.training.batches import IGNORED, pad
+from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.masked_language import MaskedExample, encode_text
+from fedlingua.training.objective import examples_nll
 from fedlingua.training.translation import encode_pairs
 from tests.families import ENCODERS, TRANSLATING
+from tests.gate import cases
 
 DE_FR = Direction("de", "fr")
 DECODERS = ("llama", "qwen2", "qwen3", "gemma2", "gemma3")
@@ -144,3 +151,35 @@ def test_an_encoders_loss_and_guesses_are_transformers_own(name: str, load: Load
     scores, targets = batch.predicted(model)  # type: ignore[attr-defined]
     assert torch.allclose(scores, out.logits[labels != IGNORED], atol=1e-5)
     assert targets.tolist() == labels[labels != IGNORED].tolist()
+
+
+@pytest.mark.parametrize("tensors", ["adapters", "lora"])
+@pytest.mark.parametrize("name", cases([*TRANSLATING, *ENCODERS], {"nllb", "gemma3", "modernbert"}))
+@pytest.mark.usefixtures("native_bf16")
+def test_every_family_trains_with_its_frozen_weights_and_activations_in_half(
+    name: str, tensors: str, load: Loader, pairs: list[Pair], phrases: dict[str, list[str]]
+) -> None:
+    """As a GPU has them: without autocast, and the loss falls as it does in fp32."""
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        backbone = load(name)
+        model, codec = backbone.model, backbone.codec
+        if tensors == "adapters":
+            attach_adapters(model, AdapterConfig(8, init="zero"), seed=1)
+        else:
+            attach_lora(model, LowRank(targets="Wqkv" if name == "modernbert" else "q_proj,v_proj"), seed=1)
+        if precision == "bf16":
+            model.to(torch.bfloat16)  # type: ignore[call-arg]  # a backbone that is stored so
+        trained = tensor_set(model, tensors).names
+        hold(model, trained, precision, "cpu")
+        text: Any = encode_text(phrases["de"][:8], codec, 24, 0.3) if name in ENCODERS else encode_pairs(pairs, DE_FR, codec, 64)  # type: ignore[arg-type]
+        how = LocalTraining(8, 1, 12, 0.003, False, precision)
+        dev: Any = [one.fixed("k")[0] for one in text] if name in ENCODERS else text
+        before = examples_nll(model, codec, dev, precision)[0]
+        train_locally(model, trained, [text], codec, how, "seed")
+        losses[precision] = before, examples_nll(model, codec, dev, precision)[0]
+        assert model.dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
+    (before, after), (wanted_before, wanted_after) = losses["bf16"], losses["fp32"]
+    assert before == pytest.approx(wanted_before, rel=0.01)
+    assert after == pytest.approx(wanted_after, rel=0.03)
+    assert after < before

@@ -65,6 +65,32 @@ def test_a_smaller_vocabulary_shares_out_all_probability(by_hand: Head, chunk: i
     assert hidden.grad[:, 0].tolist() == pytest.approx([-math.log(3) / 4, 3 * math.log(3) / 4])
 
 
+@pytest.mark.parametrize("rows", [13, 16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_head_in_half_precision_has_the_loss_and_the_slopes_of_fp32(rows: int, smoothing: float, with_bias: bool) -> None:
+    """Also where its rows are no multiple of 8 and are filled up, and where a target has nearly all of the probability."""
+    torch.manual_seed(3)
+    weight = torch.randn(rows, 8).bfloat16().float()
+    added = torch.randn(rows).bfloat16().float() if with_bias else None
+    hidden = torch.randn(5, 8).bfloat16().float()
+    targets = torch.tensor([0, 12, 3, 7, 12])
+    hidden[4] = (weight[12] / weight[12].norm() * 6).bfloat16().float()
+    losses, slopes = [], []
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = nn.Linear(8, rows, bias=False, dtype=dtype).requires_grad_(False)
+        layer.weight.copy_(weight)
+        given = hidden.detach().clone().to(dtype).requires_grad_()
+        nll = cross_entropy(Head(layer, added if added is None else added.to(dtype)), given, targets, smoothing, HeadUse(2))
+        nll.backward()
+        assert given.grad is not None
+        losses.append(float(nll.detach()))
+        slopes.append(given.grad.float())
+    assert losses[1] == pytest.approx(losses[0], rel=0.01)
+    for wanted, got in zip(*slopes, strict=True):
+        assert torch.allclose(got, wanted, rtol=0.03, atol=0.03 * float(wanted.abs().max()))
+
+
 # --- Models --------------------------------------------------------------------------------------------------------------------------
 
 

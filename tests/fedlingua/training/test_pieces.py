@@ -57,9 +57,9 @@ def test_the_models_size_its_device_and_the_key_decide() -> None:
     decided = [pieces.pass_tokens(*given) for given in ((0, large, "cpu"), (0, large - 1, "cpu"), (0, large, "cuda"))]
     assert decided == [cost, 0, 0]
     assert [pieces.pass_tokens(asked, large, "cpu") for asked in (-1, 500)] == [0, 0]
-    head, chunk = pieces.LARGE_HEAD, pieces.CHUNK
+    head = pieces.LARGE_HEAD
     given = [(0, head, True, "cpu"), (0, head - 1, True, "cpu"), (0, head, False, "cpu"), (0, head, True, "cuda")]
-    assert [pieces.chunk_size(*each) for each in given] == [chunk, 0, 0, 0]
+    assert [pieces.chunk_size(*each) for each in given] == [pieces.CHUNK["cpu"], 0, 0, pieces.CHUNK["cuda"]]
     assert [pieces.chunk_size(asked, head, True, "cpu") for asked in (-1, 64)] == [0, 64]
 
 

@@ -13,13 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.precision import autocast
 from fedlingua.desk.finetuning.settings import FineTuning
 from fedlingua.desk.pace import Pace
-from fedlingua.training.batches import IGNORED, optimiser_steps
+from fedlingua.training.batches import IGNORED, optimiser_steps, padded
 
 POOL = 32
 """Number of batches that are sorted by length together: enough for little padding, few enough to keep an epoch's order random."""
@@ -52,7 +51,7 @@ def stack(examples: Sequence[Example], pad_id: int) -> Batch:
     """Stack examples into a batch, padded to the longest."""
     rows = ([ex.ids for ex in examples], [[1] * len(ex.ids) for ex in examples], [ex.labels for ex in examples])
     fillers = (pad_id, 0, IGNORED)
-    return Batch(*(pad_sequence([*map(torch.tensor, part)], True, filler) for part, filler in zip(rows, fillers, strict=True)))
+    return Batch(*(padded(part, filler) for part, filler in zip(rows, fillers, strict=True)))
 
 
 def shuffled_batches(examples: Sequence[Example], batch_size: int, rng: random.Random) -> list[list[Example]]:
