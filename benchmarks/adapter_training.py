@@ -176,7 +176,7 @@ def batches_of(site: Site, how: LocalTraining) -> list[dict[str, torch.Tensor]]:
     """Those that `train_locally` makes, in its order, as the Trainer's model takes them."""
     rng = random.Random(SEED)
     rng.getrandbits(63)  # torch's seed
-    return [vars(pad(batch, site.codec)) for step in how.steps([site.examples], rng) for batch in step]
+    return [pad(batch, site.codec).tensors() for step in how.steps([site.examples], rng) for batch in step]
 
 
 def compared(site: Site, ways: Mapping[str, Way], repeats: int) -> dict[str, Any]:

@@ -196,7 +196,7 @@ class Training:
         self.model.requires_grad_(False)
 
     def _collated(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        return dict(vars(pad([row["example"] for row in rows], self.codec)))
+        return pad([row["example"] for row in rows], self.codec).tensors()
 
     def measured(self, repeats: int) -> dict[str, Any]:
         ways: dict[str, Callable[[], object]] = {"ours": lambda: self.ours(self.how, [self.examples]), "trainer": self.theirs}

@@ -42,8 +42,12 @@ class Batch(ABC):
         """Return the batch on another device; a copy to a GPU runs while it computes."""
         if device.type != "cuda":
             return self
-        tensors = {**vars(self), "places": self.found()}
+        tensors = self.tensors() | {"places": self.found()}
         return type(self)(**{name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what the batch holds, by name."""
+        return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
 
     def found(self) -> Tensor:
         """Return `places`."""

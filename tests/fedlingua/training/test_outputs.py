@@ -34,7 +34,7 @@ def test_every_family_computes_the_same_with_them(
     pairs = [Pair(*both) for both in zip(phrases["de"][:6], phrases["fr"][:6], strict=True)]
     batch = pad(encode_pairs(pairs, Direction("de", "fr"), backbone.codec, 64), backbone.codec)
     assert not batch.attention_mask.all()
-    given = batch.input_ids, batch.attention_mask, vars(batch)["decoder_input_ids"]
+    given = batch.input_ids, batch.attention_mask, batch.tensors()["decoder_input_ids"]
     wanted = outputs.decoder_output(model, *given)
     assert model.config._attn_implementation == "sdpa"
     monkeypatch.setattr(outputs, "_masks", lambda model, mask, tgt_len: outputs.ready_masks(mask, tgt_len))
