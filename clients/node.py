@@ -22,8 +22,8 @@ from fedlingua.consent.ledger import Ledger
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SITE_FILE, SiteFile, read_site_file
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, pooled_texts, texts_by_site, texts_without_leaks
-from fedlingua.corpora.sites import POOLED, read_federation
+from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, federation_of, pooled_texts, texts_by_site, texts_without_leaks
+from fedlingua.corpora.sites import POOLED
 from fedlingua.corpora.texts import SiteText, read_text
 from fedlingua.runs.folder import RunFolder, run_directory
 from fedlingua.settings.config import Settings
@@ -84,7 +84,7 @@ class SimulatedNode:
     @property
     def names(self) -> list[str]:
         """Names of the hosted sites."""
-        federation = read_federation(self.settings.federation_path, Path(self.settings.data_dir).expanduser())
+        federation = federation_of(self.settings.federation_path, self.settings.data_dir)
         hosted = [POOLED] if self.settings.how.pooled else federation.site_names
         return hosted[self._partition :: self._partitions]
 
@@ -92,7 +92,7 @@ class SimulatedNode:
         """Read a site's texts, cleaned and split: name of the site of origin -> text; several texts if pooled or mixed."""
         where = (self.settings.federation_path, self.settings.data_dir)
         if self.settings.how.pooled:
-            federation = read_federation(where[0], Path(where[1]).expanduser())
+            federation = federation_of(*where)
             # The pseudo-site is not compared with other sites, but it must be scored on the same sentences as they are.
             texts = texts_without_leaks(*where) if self.settings.overlap == "remove" else all_texts(*where)
             return pooled_texts(texts, federation, self.settings.how.pools)

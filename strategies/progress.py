@@ -4,9 +4,10 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import accumulate
 from random import Random
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedlingua.exchange.protocol import Stage
 
@@ -89,11 +90,11 @@ class Progress:
         if best_by == "last":
             return max((self.own(site, last)[0] for site in self.stages), default=0)
         measured = {n: losses for n, losses in self.dev_losses.items() if 0 < n <= last}
-        best = _best(measured, best_by)
+        best = _best(_means(measured, best_by))
         costs: dict[str, tuple[float, int]] = {}
-        for site, others in _without_each(measured, best):
-            theirs = _best(others, best_by)
-            cost = mean_loss(others[best], best_by) / mean_loss(others[theirs], best_by) if best in others else math.inf
+        for site, others in _without_each(measured, best, best_by):
+            theirs = _best(others)
+            cost = others[best].loss / others[theirs].loss if best in others else math.inf
             if cost > 1 + SLACK:
                 costs[site] = cost, theirs
         chosen = min((best, *(theirs for _, theirs in costs.values())), key=lambda n: (self._typical(n), n)) if costs else best
@@ -112,14 +113,14 @@ class Progress:
         site is left out: as in `best_up_to`, no site ends a run alone."""
         measured = {n: losses for n, losses in self.dev_losses.items() if n > 0}
         newest = max(measured, default=0)
-        others = [losses for _, losses in _without_each(measured, newest)]
-        better = [_last_fall(losses, min_gain, best_by) for losses in (measured, *others)]
+        others = [means for _, means in _without_each(measured, newest, best_by)]
+        better = [_last_fall(means, min_gain) for means in (_means(measured, best_by), *others)]
         return 0 < patience <= self.round - max(better)
 
     def may_end(self, number: int, patience: int, min_gain: float, best_by: str) -> bool:
         """Return whether `is_stale` could be true after round `number`, whose dev loss is not known yet."""
         measured = {n: losses for n, losses in self.dev_losses.items() if n > 0}
-        return 0 < patience <= number - _last_fall(measured, min_gain, best_by)
+        return 0 < patience <= number - _last_fall(_means(measured, best_by), min_gain)
 
     def values(self) -> dict[str, Any]:
         """Return all fields as JSON values; floats are restored bit for bit."""
@@ -147,36 +148,70 @@ _STORED = ("best_round", "dev_losses", "pending", "traffic", "savings", "stages"
 
 def mean_loss(losses: Mapping[str, Sums], best_by: str) -> float:
     """Return the mean of the sites' dev losses (nats a token), weighted by sentences as in the paper's code, or by tokens."""
+    weighted = [_weighted(sums, best_by) for sums in losses.values()]
+    return sum(loss for loss, _ in weighted) / sum(weight for _, weight in weighted)
+
+
+def _weighted(sums: Sums, best_by: str) -> tuple[float, float]:
+    """Return (weight x loss, weight) of one site."""
     if best_by == "tokens":
-        return sum(s["nll_sum"] for s in losses.values()) / sum(s["num_tokens"] for s in losses.values())
-    total = sum(s["num_examples"] for s in losses.values())
-    return sum(s["nll_sum"] / s["num_tokens"] * s["num_examples"] for s in losses.values()) / total
+        return sums["nll_sum"], sums["num_tokens"]
+    return sums["nll_sum"] / sums["num_tokens"] * sums["num_examples"], sums["num_examples"]
 
 
 DevLosses = Mapping[int, Mapping[str, Sums]]
 """round -> site -> sums"""
 
 
-def _best(measured: DevLosses, best_by: str) -> int:
-    means = {n: mean_loss(losses, best_by) for n, losses in measured.items()}
-    return min(means, key=lambda n: (-len(measured[n]), means[n], n), default=0)
+class Mean(NamedTuple):
+    """A round's mean dev loss, and the number of sites that it is over."""
+
+    loss: float
+    sites: int
 
 
-def _last_fall(measured: DevLosses, min_gain: float, best_by: str) -> int:
+Means = Mapping[int, Mean]
+"""round -> mean"""
+
+
+def _means(measured: DevLosses, best_by: str) -> Means:
+    return {number: Mean(mean_loss(losses, best_by), len(losses)) for number, losses in measured.items()}
+
+
+def _best(means: Means) -> int:
+    return min(means, key=lambda n: (-means[n].sites, means[n].loss, n), default=0)
+
+
+def _last_fall(means: Means, min_gain: float) -> int:
     """Return the last round whose loss was lower by `min_gain` than all before; 0 if there is none."""
     better, lowest = 0, math.inf
-    for number, losses in measured.items():
-        loss = mean_loss(losses, best_by)
-        if loss < lowest * (1 - min_gain):
-            better, lowest = number, loss
+    for number, mean in means.items():
+        if mean.loss < lowest * (1 - min_gain):
+            better, lowest = number, mean.loss
     return better
 
 
-def _without_each(measured: DevLosses, number: int) -> Iterator[tuple[str, DevLosses]]:
-    """Yield (site, losses without it) for sites with at most half of the sentences in that round; nothing below three sites."""
+def _without_each(measured: DevLosses, number: int, best_by: str) -> Iterator[tuple[str, Means]]:
+    """Yield (site, means without it) for sites with at most half of the sentences in that round; nothing below three sites."""
     sites = dict.fromkeys(site for losses in measured.values() for site in losses)
     sizes = {site: sums["num_examples"] for site, sums in measured.get(number, {}).items()}
+    total, whole = sum(sizes.values()), _means(measured, best_by)
+    others = {n: _of_the_others(losses, best_by) for n, losses in measured.items()}
     for site in sites if len(sites) > 2 else ():
-        if 2 * sizes.get(site, 0) <= sum(sizes.values()):
-            without = {n: {other: sums for other, sums in losses.items() if other != site} for n, losses in measured.items()}
-            yield site, {n: losses for n, losses in without.items() if losses}
+        if 2 * sizes.get(site, 0) <= total:
+            means = {n: others[n].get(site) if site in losses else whole[n] for n, losses in measured.items()}
+            yield site, {n: mean for n, mean in means.items() if mean}
+
+
+def _of_the_others(losses: Mapping[str, Sums], best_by: str) -> dict[str, Mean]:
+    """Return site -> mean without it, by sums from both ends, so that a thousand sites take a thousand steps; {} for a single site."""
+    weighted = [_weighted(sums, best_by) for sums in losses.values()]
+    before = [*accumulate(weighted, _added, initial=(0.0, 0.0))]
+    after = [*accumulate(reversed(weighted), _added, initial=(0.0, 0.0))][::-1]
+    ends = [_added(before[place], after[place + 1]) for place in range(len(weighted))]
+    left = len(losses) - 1
+    return {site: Mean(loss / weight, left) for site, (loss, weight) in zip(losses, ends, strict=True)} if left else {}
+
+
+def _added(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return one[0] + other[0], one[1] + other[1]

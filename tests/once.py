@@ -2,8 +2,8 @@
 
 The files of a backbone are read and its sentences cut into pieces the first time; later runs get a copy of the model as it was read.
 Whether reading them works is what tests of `load_backbone` say, which is left as it is. So are the sentences of a register, which the
-phrasebook's own tests ask the phrasebook for. A simulated site does not check the same run config, read the same federation file or
-identify the languages of the same text again for every message; the tests of those checks call them by their own names.
+phrasebook's own tests ask the phrasebook for. A simulated site does not check the same run config or identify the languages of the same
+text again for every message; the tests of those checks call them by their own names.
 """
 
 import copy
@@ -22,7 +22,6 @@ from fedlingua.common.devices import computed_in
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.runs.folder import git_revision
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
@@ -41,7 +40,6 @@ def make_once(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(Register, "read", spoken_once(Register.read))
     patched.setattr("clients.client_app.settings_from", checked_once(settings_from))
     patched.setattr("clients.client_app.check_columns", identified_once(check_columns))
-    patched.setattr("clients.node.read_federation", read_once(read_federation))
     if not torch.accelerator.is_available():
         for kind in (torch.cuda, torch.xpu, torch.mtia):
             patched.setattr(kind, "manual_seed_all", lambda seed: None)
@@ -94,12 +92,6 @@ def identified_once(check: Callable[[Any, Direction, str], str]) -> Callable[[An
     """`check_columns`, with what it said the last time of the same pairs; an error is found anew."""
     said = lru_cache(MOST_REGISTERS)(check)
     return lambda pairs, direction, where: said(tuple(pairs), direction, where)
-
-
-def read_once(read: Callable[[Path, Path], Federation]) -> Callable[[Path, Path], Federation]:
-    """`read_federation`, with what it read the last time in the same bytes of the same file; an error is found anew."""
-    known = lru_cache(MOST_CONFIGS)(lambda path, data_dir, content: read(path, data_dir))
-    return lambda path, data_dir: known(path, data_dir, path.read_bytes() if path.is_file() else b"")
 
 
 def copies_of(directory: Path, name: str) -> Callable[[], Backbone]:

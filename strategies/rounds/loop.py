@@ -220,8 +220,9 @@ class Rounds(Strategy):
         line = {"round": number, "attempt": self.attempt, "seconds": round(seconds, 3), "dev_loss": dev_loss}
         self.folder.add_round({**line, **record.line()})
         if number == 0 and self.settings.backbone_weights == "published":
-            for site, sums in self.progress.dev_losses.get(0, {}).items():
-                self.folder.warn(near_chance(site, sums["nll_sum"] / sums["num_tokens"], self.registry.vocabulary))
+            measured = self.progress.dev_losses.get(0, {})
+            losses = {site: sums["nll_sum"] / sums["num_tokens"] for site, sums in measured.items()}
+            self.folder.warn(near_chance(losses, self.registry.vocabulary))
         if number > 0:
             self.progress.traffic += record.traffic
             self.progress.savings += record.savings

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from fedlingua.backbones.directories import BUILT_IN
@@ -17,6 +17,8 @@ UNKNOWN_SHARE = 0.1
 """Share of unknown pieces to warn above: 0.03 in a register new to the demo backbone, over 0.4 in an unseen script."""
 PHRASEBOOK_SHARE = 0.6
 """Share of the phrasebook's words to warn below: 0.9 or more in all registers, at most 0.3 in real text of its 9 languages."""
+NAMED = 3
+"""Most sites that a warning names."""
 ELSE = "choose a backbone that knows it (docs/guides/backbones.md)"
 
 
@@ -67,8 +69,12 @@ def _phrasebook_words() -> dict[str, set[str]]:
     return {code: {word for corpus in corpora for word in _words(corpus[code])} for code in phrasebook.LANGUAGES}
 
 
-def near_chance(site: str, loss: float, vocabulary: int) -> Iterator[str]:
-    """Yield a warning if the backbone's loss, nats a token, is near that of guessing."""
-    if loss > NEAR_CHANCE * math.log(vocabulary):
-        losses = f"{loss:.1f} nats a token, where guessing has {math.log(vocabulary):.1f}"
-        yield f"site {site}: the backbone's dev loss is {losses}, so it knows nothing of this text; {ELSE}"
+def near_chance(losses: Mapping[str, float], vocabulary: int) -> Iterator[str]:
+    """Yield one warning if the backbone's loss, nats a token, is near that of guessing at some sites. losses: site -> loss."""
+    guessing = math.log(vocabulary)
+    if high := {site: loss for site, loss in losses.items() if loss > NEAR_CHANCE * guessing}:
+        some = ", ".join(list(high)[:NAMED]) + (", ..." if len(high) > NAMED else "")
+        where = f"site {some}" if len(high) == 1 else f"{len(high)} of {len(losses)} sites ({some})"
+        span = " to ".join(dict.fromkeys(f"{loss:.1f}" for loss in (min(high.values()), max(high.values()))))
+        words = f"{span} nats a token, where guessing has {guessing:.1f}"
+        yield f"{where}: the backbone's dev loss is {words}, so it knows nothing of this text; {ELSE}"

@@ -28,19 +28,23 @@ OVERLAP_KEY = b"a simulation's, on one machine"
 
 
 @lru_cache(maxsize=4)
+def federation_of(federation_path: Path, data_dir: str) -> Federation:
+    """Return the federation, whose file each process reads once; of a thousand sites a message would take a second otherwise."""
+    return read_federation(federation_path, Path(data_dir).expanduser())
+
+
+@lru_cache(maxsize=4)
 def all_texts(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
     """Return every site's text, which each process reads once."""
-    data = Path(data_dir).expanduser()
-    federation = read_federation(federation_path, data)
-    base = forbidden_sides(read_recipe(federation.base, data)) if federation.base else set()
+    federation = federation_of(federation_path, data_dir)
+    base = forbidden_sides(read_recipe(federation.base, Path(data_dir).expanduser())) if federation.base else set()
     return read_sites(federation, base)
 
 
 @lru_cache(maxsize=4)
 def texts_by_site(federation_path: Path, data_dir: str) -> Mapping[str, Mapping[str, SiteText]]:
     """Return the texts that each site holds, by the name of the site they came from; mixed once for each process."""
-    federation = read_federation(federation_path, Path(data_dir).expanduser())
-    return held_texts(all_texts(federation_path, data_dir), federation.rules.split)
+    return held_texts(all_texts(federation_path, data_dir), federation_of(federation_path, data_dir).rules.split)
 
 
 @lru_cache(maxsize=4)

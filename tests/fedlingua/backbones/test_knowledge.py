@@ -64,6 +64,18 @@ def test_random_weights_know_nothing_and_nobody_expects_it(demo: Backbone) -> No
 
 
 def test_a_loss_like_guessing_is_told_with_both_numbers() -> None:
-    assert list(near_chance("clinic", 5.5, 1311)) == []  # the demo on a register that is new to it
-    (text,) = near_chance("clinic", 8.07, 1311)  # on Spanish and English
-    assert f"site clinic: the backbone's dev loss is 8.1 nats a token, where guessing has {math.log(1311):.1f}" in text
+    assert list(near_chance({"clinic": 5.5}, 1311)) == []  # the demo on a register that is new to it
+    (text,) = near_chance({"farm": 5.5, "clinic": 8.07}, 1311)  # on Spanish and English
+    assert text.startswith("site clinic: ")
+
+
+def test_a_warning_of_many_sites_is_one_line() -> None:
+    losses = {f"site-{number}": 5.0 + number for number in range(6)}
+    (text,) = near_chance(losses, 1311)
+    assert text.startswith(
+        "4 of 6 sites (site-2, site-3, site-4, ...): the backbone's dev loss is 7.0 to 10.0 nats a token, where"
+    )
+    (text,) = near_chance({"clinic": 8.07, "court": 8.08}, 1311)
+    assert text.startswith("2 of 2 sites (clinic, court): the backbone's dev loss is 8.1 nats a token")
+    (text,) = near_chance({"clinic": 8.07}, 1311)
+    assert text.startswith(f"site clinic: the backbone's dev loss is 8.1 nats a token, where guessing has {math.log(1311):.1f}")

@@ -92,7 +92,7 @@ def site(backbone: Backbone, examples: list[PairExample]) -> Site:
 
 @pytest.fixture
 def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"LARGE_MODEL": 1, "LARGE_HEAD": 1, "CHUNK": 7, "PASS_TOKENS": 4}.items():
+    for name, value in {"LARGE_MODEL": 1, "LARGE_HEAD": 1, "CHUNK": {"cpu": 7}, "PASS_TOKENS": 4}.items():
         monkeypatch.setattr(pieces, name, value)
 
 

@@ -239,7 +239,7 @@ def _knowledge(texts: Mapping[str, SiteText], settings: Settings, outline: Outli
         words += doubts(outline.backbone, text.direction, some.splits["dev"])
         if measure:
             losses.append(f"{name} {(loss := _base_loss(some, settings)):.2f}")
-            words += near_chance(name, loss, outline.backbone.config.vocab_size)
+            words += near_chance({name: loss}, outline.backbone.config.vocab_size)
     known = f"dev loss of the backbone in nats a token: {', '.join(losses)}" if losses else "its languages and their writing"
     return Remark("; ".join(words)) if words else known
 

@@ -309,7 +309,7 @@ def test_a_large_frozen_head_is_reckoned_with_by_its_own_chunks(settings: Settin
     outline = outline_of(asked)
     of_a_token = 2 * outline.backbone.config.vocab_size * 4
     for changes, tokens in (
-        ({}, pieces.CHUNK),
+        ({}, pieces.CHUNK["cpu"]),
         ({"head_chunk": -1}, 500),
         ({"tensor_set": "full"}, 500),
         ({"device": "cuda"}, 500),

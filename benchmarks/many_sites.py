@@ -1,0 +1,123 @@
+"""A simulated federation of many small sites: seconds a site in each phase and the server's memory, from 9 sites to 1,000.
+
+    .venv/bin/python benchmarks/many_sites.py [--sites 9 100 300 1000] [--drawn 32] [--to results.json]
+
+Every site has a few sentences of the phrasebook, made when it is first asked, and trains one step a round for two rounds; adapters inside
+language groups, dev loss after each round, no last phase, test of one sentence a site. Each number of sites runs twice: all sites in each
+round, and `--drawn` of them (not where there are fewer). Through Flower's engine with the profile `simulation`.
+
+Seconds a site are those of a phase over the sites that took part in it. The server's memory is VmHWM of the process that runs the ServerApp.
+Wanted: seconds a site within 1.3 times those of the fewest sites, memory at most 1.2 times theirs plus 100 kB a site. On a busy machine the
+seconds say little. Two hours on two slow cores; `--sites 9 30` tries it in some minutes.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from itertools import cycle, islice, product
+from pathlib import Path
+from typing import Any
+
+import psutil
+import tomli_w
+from kept import keep
+
+from fedlingua.common.files import APP_DIR
+from fedlingua.desk.cli.engine import Engine
+from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
+from fedlingua.desk.json_values import by_round
+from fedlingua.settings.experiment import default_run_config
+from fedlingua_demo import phrasebook
+
+MIB = 2**20
+WANTED = {"seconds_a_site": 1.3, "memory": 1.2, "kilobytes_a_site": 100}
+SETTINGS: dict[str, Any] = {
+    "method": "adapter-families",
+    "rounds": 2,
+    "batch-size": 8,
+    "evaluate-every": 1,
+    "sample.share": 1.0,
+    "whole-steps": False,
+    "beam": 1,
+    "keep.choose": False,
+}
+
+
+def federation(number: int, folder: Path) -> Path:
+    """Write a federation of that many sites, spread over registers and directions, and return its path."""
+    kinds = list(product(sorted(phrasebook.REGISTERS), ("de", "es", "pl"), ("fr", "nl", "cs")))
+    sites = [
+        {"name": f"site-{place:04d}", "direction": f"{source}-{target}", "phrasebook": register, "seed": 1 + place}
+        for place, (register, source, target) in enumerate(islice(cycle(kinds), number))
+    ]
+    split = {"key": "many", "train": 0.5, "dev": 0.25, "test": 0.25}
+    about = {"name": f"many-{number}", "split": split, "sizes": {"train": 8, "dev": 2, "test": 1}, "site": sites}
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "many.toml"
+    file.write_text(tomli_w.dumps(about), encoding="utf-8")
+    return file
+
+
+class Watched(threading.Thread):
+    """Looks every second for the process of an engine that runs the ServerApp, and keeps the most memory that it ever had, in MiB."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(daemon=True)
+        self.home, self.most, self.done = home, 0.0, threading.Event()
+
+    def run(self) -> None:
+        while not self.done.wait(1):
+            for process in psutil.process_iter():
+                try:
+                    if "flwr-simulation" in " ".join(process.cmdline()) and process.environ().get("FLWR_HOME") == str(self.home):
+                        status = Path(f"/proc/{process.pid}/status").read_text()
+                        kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+                        self.most = max(self.most, int(kilobytes) * 1024 / MIB)
+                except (psutil.Error, OSError, StopIteration):
+                    continue
+
+
+def played(number: int, drawn: int, folder: Path) -> dict[str, Any]:
+    """Run one federation through Flower's engine. drawn: sites a round; 0: all."""
+    settings = {
+        **default_run_config(),
+        **SETTINGS,
+        "federation": str(federation(number, folder)),
+        "sites-per-round": drawn,
+        "run-dir": str(folder / "run"),
+    }
+    home, began = folder / "home", time.monotonic()
+    watched = Watched(home)
+    watched.start()
+    with Engine(APP_DIR, home, Profile.read(APP_DIR / PROFILES_FILE, "simulation")) as engine:
+        run_id = engine.submit(settings, num_nodes=number)
+        while not (status := engine.status(run_id)).finished:
+            time.sleep(10)
+    watched.done.set()
+    if status.outcome != "completed":
+        raise SystemExit(f"the run failed: {json.loads((folder / 'run' / 'run.json').read_text())['reason']}")
+    lines = (folder / "run" / "rounds.jsonl").read_text().splitlines()
+    rounds = list(by_round(map(json.loads, lines)).values())
+    return {"seconds": round(time.monotonic() - began, 1), "server_mib": round(watched.most, 1), "rounds": rounds}
+
+
+def main() -> None:
+    """Print the figures, and keep them where `--to` says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sites", type=int, nargs="+", default=[9, 100, 300, 1000])
+    parser.add_argument("--drawn", type=int, default=32)
+    parser.add_argument("--to", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        for number in given.sites:
+            for drawn in [0, *([given.drawn] if given.drawn < number else [])]:
+                figures = played(number, drawn, Path(place) / f"{number}-{drawn}")
+                print(number, drawn, json.dumps(figures)[:4000], file=sys.stderr, flush=True)
+    keep({}, given.to, "flwr", "ray", "torch")
+
+
+if __name__ == "__main__":
+    main()
