@@ -9,13 +9,16 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.trackers import tracker_names
 
 STOPPED = "stopped by the user"
+MOST_NODES = 64
+"""Most nodes of a simulation; more sites share them. For each node Flower's engine looks through all messages, again and again."""
 
 
 class Attempt:
     """A run that was submitted to an engine. log: the last lines of its log, if the run itself gave no reason for its failure.
 
     Args:
-        nodes: Number of simulated nodes; None: one for each site. A centralized method, which has one site, always gets one.
+        nodes: Number of simulated nodes; None: one for each site, `MOST_NODES` at most. A centralized method, which has one site, always
+            gets one.
     """
 
     def __init__(
@@ -26,7 +29,7 @@ class Attempt:
         self._engine, self._revision = engine, git_revision()
         events = folder.directory / PROGRESS_FILE
         before = events.stat().st_size if events.is_file() else 0
-        num_nodes = 1 if settings.how.pooled else nodes or len(federation.sites)
+        num_nodes = 1 if settings.how.pooled else nodes or min(len(federation.sites), MOST_NODES)
         self._run_id = engine.submit({**settings.flat(), "run-dir": str(folder.directory)}, num_nodes)
         self._tracking = Tracking(folder.directory, tracker_names(settings.track), view.note)
         self.watch = Watch(folder.directory, lambda: engine.status(self._run_id), view, skip=before)
