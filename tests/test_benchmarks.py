@@ -330,3 +330,27 @@ def test_the_clock_moves_as_far_as_the_sites_that_are_waited_for(monkeypatch: py
     assert (waiting["time"], waiting["updates"], waiting["slow_updates"]) == (20.0, 8, 2)
     buffered = asynchronous.played(1, 2, 4, -0.5, tmp_path / "buffered")
     assert (buffered["time"], buffered["updates"], buffered["slow_updates"]) == (4.0, 12, 0)
+
+
+def test_a_federation_of_many_sites_and_its_figures_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    many = benchmark("many_sites", monkeypatch)
+    federation = read_federation(many.federation(120, tmp_path), Path())
+    assert len(set(federation.site_names)) == 120
+    assert len({(str(site.direction), str(site.corpus)) for site in federation.sites}) == 120
+    phase = {"event": "phase", "sites": 4}
+    events = [
+        {**phase, "phase": "train", "time": 10.0},
+        {"event": "reply", "time": 12.0},
+        {"event": "round", "time": 18.0},
+        {**phase, "phase": "train", "time": 20.0},
+        {"event": "round", "time": 24.0},
+    ]
+    assert many.of_a_site(events, [{"pause_s": {"train": 0.4}}, {"pause_s": {"train": 0.8}}]) == {
+        "train": 1.5,
+        "longest_pause": 0.2,
+    }
+    runs = [
+        {"sites": 9, "drawn": 9, "server_mib": 500.0, "seconds_a_site": {"train": 0.2}},
+        {"sites": 1000, "drawn": 32, "server_mib": 700.0, "seconds_a_site": {"train": 0.25}},
+    ]
+    assert many.ratios(runs)[1] == {"sites": 1000, "drawn": 32, "train_a_site": 1.25, "memory_over_wanted": 1.0}

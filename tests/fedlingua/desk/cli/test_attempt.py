@@ -1,0 +1,45 @@
+"""How many nodes a simulation is given."""
+
+import dataclasses
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedlingua.corpora.sites import read_federation
+from fedlingua.desk.cli.attempt import MOST_NODES, Attempt
+from fedlingua.desk.cli.progress import PlainView
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar
+from tests.recorded import RecordingEngine
+
+
+class CountingEngine(RecordingEngine):
+    nodes = 0
+
+    def submit(self, run_config: Mapping[str, Scalar], num_nodes: int) -> str:
+        self.nodes = num_nodes
+        return super().submit(run_config, num_nodes)
+
+
+@pytest.mark.parametrize(
+    ("sites", "asked", "method", "nodes"),
+    [
+        (2, None, "adapter-fed", 2),
+        (MOST_NODES + 9, None, "adapter-fed", MOST_NODES),
+        (MOST_NODES + 9, 70, "adapter-fed", 70),
+        (2, None, "centralized-adapter", 1),
+    ],
+)
+def test_each_site_has_a_node_until_they_are_too_many(
+    run_config: dict[str, Scalar], tmp_path: Path, sites: int, asked: int | None, method: str, nodes: int
+) -> None:
+    settings = settings_from({**run_config, "method": method})
+    federation = read_federation(settings.federation_path, Path())
+    federation = dataclasses.replace(federation, sites=tuple([*federation.sites] * sites)[:sites])
+    engine = CountingEngine()
+    Attempt(engine, settings, federation, RunFolder(tmp_path / "demo"), asked, PlainView(Console(file=io.StringIO())))  # type: ignore[arg-type]
+    assert engine.nodes == nodes
