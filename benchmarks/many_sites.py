@@ -28,7 +28,7 @@ import tomli_w
 from kept import keep
 
 from fedlingua.common.files import APP_DIR
-from fedlingua.desk.cli.attempt import MOST_NODES
+from fedlingua.desk.cli.attempt import nodes_for
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.json_values import by_round
@@ -96,7 +96,7 @@ def played(number: int, drawn: int, folder: Path) -> dict[str, Any]:
     watched = Watched(home)
     watched.start()
     with Engine(APP_DIR, home, Profile.read(APP_DIR / PROFILES_FILE, "simulation")) as engine:
-        run_id = engine.submit(settings, num_nodes=min(number, MOST_NODES))
+        run_id = engine.submit(settings, num_nodes=nodes_for(number))
         while not (status := engine.status(run_id)).finished:
             time.sleep(10)
     watched.done.set()

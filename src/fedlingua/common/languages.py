@@ -108,6 +108,7 @@ def parse_language(text: str, where: str = "language") -> Direction:
     raise ConfigError(f"{where} = {text!r} is not known{near}; wanted a BCP-47 code, such as 'de', 'ceb' or 'zh-Hant'")
 
 
+@lru_cache(maxsize=4096)
 def parse_written(text: str) -> Direction:
     """Parse a direction or one language, as `str` of a Direction or a person writes it; raise ConfigError for other text."""
     of_two = _readings(text) or re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", text) or ("-" in text and not normal_code(text))

@@ -68,12 +68,12 @@ def _write(file: Path, content: str) -> None:
         stream.write(f"{_digest(content)}\n{content}")
     os.replace(aside, file)
     room = MOST_BYTES
-    for _, size, old in sorted(
-        ((each.stat().st_mtime, each.stat().st_size, each) for each in file.parent.iterdir()), reverse=True
-    ):
+    with os.scandir(file.parent) as entries:  # looks at each file once
+        known = sorted(((about := each.stat()).st_mtime, about.st_size, each.path) for each in entries)
+    for _, size, old in reversed(known):
         room -= size
         if room < 0:
-            old.unlink(missing_ok=True)
+            Path(old).unlink(missing_ok=True)
 
 
 def _digest(content: str) -> str:

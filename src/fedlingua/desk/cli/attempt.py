@@ -1,5 +1,7 @@
 """One attempt of a run: submitted to an engine, watched, and closed so that its run folder says how it ended."""
 
+import os
+
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.engine import Engine, RunStatus
 from fedlingua.desk.cli.progress import PROGRESS_FILE, PlainView, Watch
@@ -9,16 +11,23 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.trackers import tracker_names
 
 STOPPED = "stopped by the user"
-MOST_NODES = 64
-"""Most nodes of a simulation; more sites share them. For each node Flower's engine looks through all messages, again and again."""
+NODES_APART = 64
+"""Most sites of a simulation that have a node each."""
+
+
+def nodes_for(sites: int) -> int:
+    """Return the number of simulated nodes: one for each site; a larger federation's sites share eight, or two for each core.
+
+    Flower's engine looks through all messages for each node, ten times a second. Each time it takes up one message of a node.
+    """
+    return sites if sites <= NODES_APART else max(8, 2 * (os.cpu_count() or 1))
 
 
 class Attempt:
     """A run that was submitted to an engine. log: the last lines of its log, if the run itself gave no reason for its failure.
 
     Args:
-        nodes: Number of simulated nodes; None: one for each site, `MOST_NODES` at most. A centralized method, which has one site, always
-            gets one.
+        nodes: Number of simulated nodes; None: as in `nodes_for`. A centralized method, which has one site, always gets one.
     """
 
     def __init__(
@@ -29,7 +38,7 @@ class Attempt:
         self._engine, self._revision = engine, git_revision()
         events = folder.directory / PROGRESS_FILE
         before = events.stat().st_size if events.is_file() else 0
-        num_nodes = 1 if settings.how.pooled else nodes or min(len(federation.sites), MOST_NODES)
+        num_nodes = 1 if settings.how.pooled else nodes or nodes_for(len(federation.sites))
         self._run_id = engine.submit({**settings.flat(), "run-dir": str(folder.directory)}, num_nodes)
         self._tracking = Tracking(folder.directory, tracker_names(settings.track), view.note)
         self.watch = Watch(folder.directory, lambda: engine.status(self._run_id), view, skip=before)

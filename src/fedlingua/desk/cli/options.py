@@ -16,7 +16,10 @@ if TYPE_CHECKING:  # --help and completion need no models
 
 Data = Annotated[Path | None, Option("--data", help="Folder for relative corpus paths.")]
 Profile = Annotated[str, Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
-Nodes = Annotated[int | None, Option(min=1, help="Number of simulated nodes; default: one for each site, at most 64.")]
+Nodes = Annotated[
+    int | None,
+    Option(min=1, help="Number of simulated nodes; default: one for each site, or of more than 64 sites two for each core."),
+]
 CometModel = Annotated[str, Option(help="COMET model: a checkpoint (.ckpt) or a name on the hub.")]
 RunArgument = Annotated[Path, Argument(help="Run folder.", shell_complete=run_folders)]
 RunOption = Annotated[Path, Option("--run", help="Run folder.", shell_complete=run_folders)]

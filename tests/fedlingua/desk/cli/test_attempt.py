@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fedlingua.corpora.sites import read_federation
-from fedlingua.desk.cli.attempt import MOST_NODES, Attempt
+from fedlingua.desk.cli.attempt import NODES_APART, Attempt
 from fedlingua.desk.cli.progress import PlainView
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
@@ -29,14 +30,22 @@ class CountingEngine(RecordingEngine):
     ("sites", "asked", "method", "nodes"),
     [
         (2, None, "adapter-fed", 2),
-        (MOST_NODES + 9, None, "adapter-fed", MOST_NODES),
-        (MOST_NODES + 9, 70, "adapter-fed", 70),
+        (NODES_APART, None, "adapter-fed", NODES_APART),
+        (NODES_APART + 1, None, "adapter-fed", 24),
+        (NODES_APART + 1, 70, "adapter-fed", 70),
         (2, None, "centralized-adapter", 1),
     ],
 )
 def test_each_site_has_a_node_until_they_are_too_many(
-    run_config: dict[str, Scalar], tmp_path: Path, sites: int, asked: int | None, method: str, nodes: int
+    run_config: dict[str, Scalar],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sites: int,
+    asked: int | None,
+    method: str,
+    nodes: int,
 ) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
     settings = settings_from({**run_config, "method": method})
     federation = read_federation(settings.federation_path, Path())
     federation = dataclasses.replace(federation, sites=tuple([*federation.sites] * sites)[:sites])
