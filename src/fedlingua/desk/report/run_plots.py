@@ -1,8 +1,10 @@
 """The plots of a run's page, made only from the run folder."""
 
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from html import escape
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import plotly.graph_objects as go
 
@@ -12,10 +14,25 @@ from fedlingua.desk.report.convergence import perplexity
 from fedlingua.desk.report.read import RunFolder, Score
 from fedlingua.settings.metrics import PERPLEXITY
 
+T = TypeVar("T")
+
+
+MOST_SITES = 40
+"""Most sites in a plot that has a line or a row for each."""
+
+
+def at_the_ends(items: Sequence[T], key: Callable[[T], float], what: str) -> tuple[list[T], str]:
+    """Return the items of a plot, and words for its axis: of too many sites those with the lowest and highest key, in its order."""
+    if len(items) <= MOST_SITES:
+        return list(items), ""
+    half, ordered = MOST_SITES // 2, sorted(items, key=key)
+    return [*ordered[:half], *ordered[-half:]], f"; of {len(items)} sites the {half} with the lowest and highest {what}"
+
 
 def score_plot(folder: RunFolder) -> go.Figure:
     """Plot each site's first metric before and after training, joined by a line that shows the gain."""
     lines = [score for score in folder.scores if score.first.after is not None or score.first.before is not None]
+    lines, which = at_the_ends(lines, lambda score: score.first.gain or 0.0, "gain")
     labels, rows = score_labels(lines), list(range(len(lines)))
     figure = go.Figure()
     for worse in (False, True):
@@ -25,7 +42,7 @@ def score_plot(folder: RunFolder) -> go.Figure:
     circle = {"size": 11, "color": "rgba(0,0,0,0)", "symbol": "circle", "line": {"width": 2.5, "color": canvas.BEFORE}}
     canvas.marks(figure, [score.first.before for score in lines], rows, "before", hover, marker=circle, hovertext=said)
     canvas.marks(figure, [score.first.after for score in lines], rows, "after", hover, size=12, color=canvas.UP, hovertext=said)
-    canvas.frame(figure, height=130 + 34 * len(lines), x_title=folder.metrics[0].name)
+    canvas.frame(figure, height=130 + 34 * len(lines), x_title=folder.metrics[0].name + which)
     canvas.row_axis(figure, labels)
     return figure
 
@@ -56,6 +73,8 @@ def loss_plot(folder: RunFolder) -> go.Figure:
     sites = {
         site: [(each.number, each.sites[site]) for each in folder.rounds if site in each.sites] for site in folder.round_sites
     }
+    ends = {site: [each.dev_loss for _, each in rounds if each.dev_loss is not None][-1:] for site, rounds in sites.items()}
+    chosen_sites, which = at_the_ends(list(sites), lambda site: sum(ends[site]), "last dev loss")
     trained = any(each.train_loss is not None for rounds in sites.values() for _, each in rounds)
     of_masked = folder.metrics[0] is PERPLEXITY
     what, unit = ("perplexity", "") if of_masked else ("loss", ", nats a token")
@@ -68,7 +87,7 @@ def loss_plot(folder: RunFolder) -> go.Figure:
         return f"{of.replace('%{', '% {')}<br>round %{{x}}<br>{kind} {what} %{{y:.4f}}"
 
     figure = canvas.stacked([f"{kind} {what}{unit}" for kind in ("dev", "train")][: 1 + trained], 0.09)
-    for index, (site, rounds) in enumerate(sites.items()):
+    for index, (site, rounds) in enumerate((site, sites[site]) for site in chosen_sites):
         name = escape(site)
         look: dict[str, Any] = {"width": 1.6, **canvas.look_of_line(index), "legendgroup": name}
         look |= {"connectgaps": True, "marker": {"size": 5}}
@@ -88,7 +107,7 @@ def loss_plot(folder: RunFolder) -> go.Figure:
         x, y = zip(*best, strict=True)
         star = {"size": 17, "symbol": "star", "color": "#E69F00", "line": {"width": 1.5, "color": canvas.INK}}
         canvas.marks(figure, x, y, "best round", f"best round %{{x}}<br>dev {what} %{{y:.4f}}", 1, marker=star)
-    canvas.frame_stacked(figure, 90 + 260 * (1 + trained) + 20 * ((len(sites) + 2) // 2), "round")
+    canvas.frame_stacked(figure, 90 + 260 * (1 + trained) + 20 * ((len(chosen_sites) + 2) // 2), f"round{which}")
     canvas.round_axis(figure, means)
     return figure
 
@@ -114,8 +133,11 @@ def bytes_plot(folder: RunFolder) -> go.Figure | None:
 
 def time_plot(folder: RunFolder) -> go.Figure:
     """Plot the seconds that each site spent in each phase, summed over rounds."""
-    sites = folder.round_sites
     done = [(site, each) for of_round in folder.rounds for site, each in of_round.sites.items()]
+    spent = defaultdict[str, float](float)
+    for site, each in done:
+        spent[site] += sum(each.seconds.values())
+    sites, which = at_the_ends(folder.round_sites, lambda site: spent[site], "seconds")
     figure = go.Figure()
     for index, phase in enumerate(dict.fromkeys(phase for _, each in done for phase in each.seconds)):
         totals = [sum(each.seconds.get(phase, 0.0) for name, each in done if name == site) for site in sites]
@@ -123,7 +145,7 @@ def time_plot(folder: RunFolder) -> go.Figure:
         look = {"orientation": "h", "hovertext": said}
         hover = "%{hovertext} in %{fullData.name}"
         canvas.bars(figure, totals, list(range(len(sites))), escape(phase), canvas.colour(index), hover, **look)
-    canvas.frame(figure, height=130 + 30 * len(sites), x_title="seconds")
+    canvas.frame(figure, height=130 + 30 * len(sites), x_title=f"seconds{which}")
     figure.update_layout(barmode="stack", bargap=0.35)
     canvas.row_axis(figure, sites)
     return figure

@@ -214,6 +214,31 @@ def test_a_heading_sorts_by_click_and_by_keyboard_and_totals_stay_below(browser:
     assert browser.run("return document.querySelector('#scores table').lastElementChild.tagName") == "TFOOT"
 
 
+def test_a_table_of_many_sites_scrolls_and_rows_are_found_by_a_word(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    page = tmp_path / "many.html"
+    text = pages["run"].read_text(encoding="utf-8")
+    assert "const WHOLE = 40;" in text
+    page.write_text(text.replace("const WHOLE = 40;", "const WHOLE = 5;"), encoding="utf-8")
+    opened(browser, page)
+    seen = "return [...document.querySelector('#scores table').tBodies[0].rows].filter(each => !each.hidden).length"
+    assert browser.run(seen) == 7
+    assert browser.run("return document.querySelector('#scores .scroll').matches('.tall')")
+    field = browser.driver.find_element("css selector", "#scores input")
+    assert field.get_attribute("placeholder") == "find among 7 rows"
+    field.send_keys("> 3")
+    assert browser.run(seen) in (0, 1)
+    field.clear()
+    field.send_keys(EVIL[-3:].upper() + " 3")
+    assert browser.run(seen) == 1
+    field.clear()
+    field.send_keys("nowhere")
+    assert browser.run(seen) == 0
+    opened(browser, pages["run"])
+    assert browser.run("return document.querySelectorAll('input[type=search]').length") == 0
+
+
 def test_columns_under_a_heading_of_two_rows_sort_by_their_own_numbers(browser: Browser, pages: dict[str, Path]) -> None:
     opened(browser, pages["comparison"])
     heads = browser.run("return [...document.querySelectorAll('#scores th button')].map(each => each.textContent)")

@@ -241,6 +241,20 @@ def test_score_plot_holds_before_and_after(make: Maker) -> None:
     assert list(traces["lower after"].x) == [20.0, 18.5, None]
 
 
+def test_of_many_sites_a_plot_shows_both_ends(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_plots.at_the_ends([3, 1, 2], float, "size") == ([3, 1, 2], "")
+    monkeypatch.setattr(run_plots, "MOST_SITES", 2)
+    assert run_plots.at_the_ends([3, 1, 5, 2], float, "size") == ([1, 5], "; of 4 sites the 1 with the lowest and highest size")
+    folder = read_run(make())
+    figure = run_plots.score_plot(folder)
+    traces = {trace.name: trace for trace in figure.data}
+    assert list(traces["before"].x) == [20.0, 30.1]
+    assert figure.layout.xaxis.title.text == "BLEU; of 3 sites the 1 with the lowest and highest gain"
+    named = {trace.name for trace in run_plots.loss_plot(folder).data}
+    assert len(named - {"dev mean", "best round"}) == 2
+    assert all(len(trace.x) == 2 for trace in run_plots.time_plot(folder).data)
+
+
 def test_loss_plot_holds_sites_mean_and_best(make: Maker) -> None:
     data = run_plots.loss_plot(read_run(make())).data
     dev, train = [trace for trace in data if trace.name == "alpha"]

@@ -1,5 +1,7 @@
 // Pixels between the margins of a sheet of A4; Letter is wider.
 const PAPER = 680;
+// Most rows of a table that is shown whole.
+const WHOLE = 40;
 // On paper settings cannot be unfolded and tables cannot scroll: unfold all details and shrink tables that are too wide.
 addEventListener("beforeprint", () => {
   document.querySelectorAll("details").forEach((each) => {
@@ -95,4 +97,19 @@ for (const table of document.querySelectorAll("table:has(th button)")) {
       body.append(...[...asItCame].sort(order));
     });
   }
+}
+// A table of many sites scrolls, and a field finds rows in it.
+for (const table of document.querySelectorAll(".scroll > table:has(thead)")) {
+  const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
+  if (rows.length <= WHOLE) continue;
+  table.parentElement.classList.add("tall");
+  const field = document.createElement("input");
+  field.type = "search";
+  field.placeholder = `find among ${rows.length} rows`;
+  field.setAttribute("aria-label", field.placeholder);
+  field.addEventListener("input", () => {
+    const asked = field.value.trim().toLowerCase();
+    for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(asked);
+  });
+  table.parentElement.before(field);
 }
