@@ -115,16 +115,14 @@ def played(number: int, drawn: int, folder: Path) -> dict[str, Any]:
 
 
 def of_a_site(events: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Seconds of each phase over the sites that it asked, means over rounds. describe reads the text, finish translates test."""
-    asked, taken = dict[str, list[float]](), dict[str, list[float]]()
+    """Seconds of each phase over the sites that it asked, the last time. describe reads the text, finish translates test."""
+    seconds, most = dict[str, float](), 0
     for place, event in enumerate(events):
         if event["event"] == "phase":
             after = next(later for later in events[place + 1 :] if later["event"] not in ("reply", "site"))
-            asked.setdefault(event["phase"], []).append(event["sites"])
-            taken.setdefault(event["phase"], []).append(after["time"] - event["time"])
+            seconds[event["phase"]], most = round((after["time"] - event["time"]) / event["sites"], 4), max(most, event["sites"])
     pauses = [pause for one in rounds for pause in one["pause_s"].values()]
-    seconds = {phase: round(sum(taken[phase]) / sum(asked[phase]), 4) for phase in taken}
-    return seconds | ({"longest_pause": round(max(pauses) / max(map(max, asked.values())), 4)} if pauses else {})
+    return seconds | ({"longest_pause": round(max(pauses) / most, 4)} if pauses else {})
 
 
 def ratios(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

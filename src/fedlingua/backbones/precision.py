@@ -31,8 +31,9 @@ def allow_tf32(precision: str, device: str) -> None:
 def hold(model: PreTrainedModel, trained: Collection[str], precision: str, device: str) -> None:
     """Move the model to its device: trained parameters in fp32, frozen ones in bf16 if the run computes in bf16.
 
-    On a CPU frozen fp32 weights stay, since a cast would give every process its own copy. Beside frozen bf16 weights linear layers and
-    layer norms that train round their parameters as they compute, other modules compute in fp32, and all return their input's dtype.
+    On a CPU frozen fp32 weights stay, since a cast would give every process its own copy. Beside frozen bf16 weights every module that
+    trains returns its input's dtype. A linear layer rounds its weights for the product, as autocast does; other modules compute in fp32,
+    such as norms, whose weights are near 1, where bf16 would round a step away.
     """
     parameters = dict(model.named_parameters())
     masters = {name: parameters[name].detach().float() for name in trained}  # copied before the cast, which rounds
@@ -46,27 +47,16 @@ def hold(model: PreTrainedModel, trained: Collection[str], precision: str, devic
             if hasattr(module, "lora_A"):
                 module.cast_input_dtype_enabled = False  # peft would cast the layer's input to fp32
             if any(f"{path}.{name}" in masters for name, _ in module.named_parameters(recurse=False)):
-                module.forward = _ROUNDED.get(type(module), _in_fp32)(module)
+                module.forward = _rounded(module) if type(module) is nn.Linear else _in_fp32(module.forward)
 
 
-def _linear(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
-    return lambda hidden: nn.functional.linear(hidden, _as(hidden, layer.weight), _as(hidden, layer.bias))
+def _rounded(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
+    def forward(hidden: Tensor) -> Tensor:
+        bias = None if layer.bias is None else layer.bias.to(hidden.dtype)
+        return nn.functional.linear(hidden, layer.weight.to(hidden.dtype), bias)
+
+    return forward
 
 
-def _layer_norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    """Its mean and variance are fp32 within the computation, whatever its input is."""
-    shape, epsilon = norm.normalized_shape, norm.eps
-    return lambda hidden: nn.functional.layer_norm(hidden, shape, _as(hidden, norm.weight), _as(hidden, norm.bias), epsilon)
-
-
-def _as(hidden: Tensor, parameter: Any) -> Any:
-    return None if parameter is None else parameter.to(hidden.dtype)
-
-
-def _in_fp32(module: nn.Module) -> Callable[[Tensor], Tensor]:
-    forward = module.forward
+def _in_fp32(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda hidden: forward(hidden.float()).to(hidden.dtype)
-
-
-_ROUNDED: dict[type, Callable[[Any], Callable[[Tensor], Tensor]]] = {nn.Linear: _linear, nn.LayerNorm: _layer_norm}
-"""Kinds of modules -> their forward pass in their input's dtype."""

@@ -23,7 +23,7 @@ class Batch(ABC):
     """Padded examples, with the loss of their task.
 
     input_ids, attention_mask: (batch, len) int64; labels: the tokens to predict, -100 elsewhere. places: (tokens,) int64, the labels'
-    positions in the flattened batch; only on a GPU, which to look for them would have to be waited for.
+    positions in the flattened batch; set only on a GPU, where looking for them would make the CPU wait.
     """
 
     input_ids: Tensor
@@ -53,11 +53,11 @@ class Batch(ABC):
         """Return `places`."""
         return (self.labels != IGNORED).flatten().nonzero()[:, 0]
 
-    def at_labels(self, values: Tensor, ahead: int = 0) -> Tensor:
-        """Return the rows of `values`, (batch, len, ...), `ahead` positions before each label: (tokens, ...)."""
-        if self.places is None and not ahead:
+    def at_labels(self, values: Tensor, before: int = 0) -> Tensor:
+        """Return the rows of `values`, (batch, len, ...), `before` positions before each label: (tokens, ...)."""
+        if self.places is None and not before:
             return values[self.labels != IGNORED]
-        return values.flatten(0, 1)[(self.found() if self.places is None else self.places) - ahead]
+        return values.flatten(0, 1)[(self.found() if self.places is None else self.places) - before]
 
     def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
         """Return (nll_sum, number of predicted tokens): the summed negative log-likelihood of the labels, in nats.

@@ -34,7 +34,7 @@ class JoinedBatch(Batch):
         """Return head, inputs and targets: the hidden state before each target token predicts it."""
         inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask, "use_cache": False}
         hidden: Tensor = model.model(**inputs).last_hidden_state
-        return output_head(model), self.at_labels(hidden, ahead=1), self.at_labels(self.labels)
+        return output_head(model), self.at_labels(hidden, before=1), self.at_labels(self.labels)
 
 
 class PairExample(NamedTuple):

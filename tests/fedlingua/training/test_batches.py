@@ -30,7 +30,7 @@ def test_rows_at_labels_and_before_them_by_hand_wherever_the_places_are_known_fr
     assert batch.found().tolist() == [1, 5, 7, 8]
     for each in (batch, known):
         assert each.at_labels(values).tolist() == [[2, 3], [10, 11], [14, 15], [16, 17]]
-        assert each.at_labels(values, ahead=1).tolist() == [[0, 1], [8, 9], [12, 13], [14, 15]]
+        assert each.at_labels(values, before=1).tolist() == [[0, 1], [8, 9], [12, 13], [14, 15]]
         assert each.at_labels(labels).tolist() == [5, 6, 7, 8]
 
 

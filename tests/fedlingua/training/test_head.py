@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import TextCodec
 from fedlingua.backbones.load import Backbone
+from fedlingua.training import head
 from fedlingua.training.batches import Batch, pad
 from fedlingua.training.head import Head, HeadUse, cross_entropy
 from fedlingua.training.masked_language import MaskedExample, TextExample
@@ -68,8 +69,11 @@ def test_a_smaller_vocabulary_shares_out_all_probability(by_hand: Head, chunk: i
 @pytest.mark.parametrize("rows", [13, 16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_a_head_in_half_precision_has_the_loss_and_the_slopes_of_fp32(rows: int, smoothing: float, with_bias: bool) -> None:
+def test_a_head_in_half_precision_has_the_loss_and_the_slopes_of_fp32(
+    monkeypatch: pytest.MonkeyPatch, rows: int, smoothing: float, with_bias: bool
+) -> None:
     """Also where its rows are no multiple of 8 and are filled up, and where a target has nearly all of the probability."""
+    monkeypatch.setattr(head, "ROWS", {"cpu": 8})
     torch.manual_seed(3)
     weight = torch.randn(rows, 8).bfloat16().float()
     added = torch.randn(rows).bfloat16().float() if with_bias else None

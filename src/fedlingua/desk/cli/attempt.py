@@ -16,11 +16,11 @@ NODES_APART = 64
 
 
 def nodes_for(sites: int) -> int:
-    """Return the number of simulated nodes: one for each site; a larger federation's sites share eight, or two for each core.
+    """Return the number of simulated nodes: one for each site; a larger federation's sites share two for each core, at least eight.
 
-    Flower's engine looks through all messages for each node, ten times a second. Each time it takes up one message of a node.
+    Ten times a second Flower's engine looks through all messages for each node, and hands each node one message.
     """
-    return sites if sites <= NODES_APART else max(8, 2 * (os.cpu_count() or 1))
+    return sites if sites <= NODES_APART else min(NODES_APART, max(8, 2 * (os.cpu_count() or 1)))
 
 
 class Attempt:

@@ -18,7 +18,10 @@ Data = Annotated[Path | None, Option("--data", help="Folder for relative corpus 
 Profile = Annotated[str, Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
 Nodes = Annotated[
     int | None,
-    Option(min=1, help="Number of simulated nodes; default: one for each site, or of more than 64 sites two for each core."),
+    Option(
+        min=1,
+        help="Number of simulated nodes; default: one for each site, or of more than 64 sites two for each core, at least 8.",
+    ),
 ]
 CometModel = Annotated[str, Option(help="COMET model: a checkpoint (.ckpt) or a name on the hub.")]
 RunArgument = Annotated[Path, Argument(help="Run folder.", shell_complete=run_folders)]

@@ -21,18 +21,20 @@ MOST_SITES = 40
 """Most sites in a plot that has a line or a row for each."""
 
 
-def at_the_ends(items: Sequence[T], key: Callable[[T], float], what: str) -> tuple[list[T], str]:
-    """Return the items of a plot, and words for its axis: of too many sites those with the lowest and highest key, in its order."""
+def at_the_ends(items: Sequence[T], key: Callable[[T], float | None], what: str) -> tuple[list[T], str]:
+    """Return the items of a plot, and words for its axis: of too many those with the lowest and highest key, in its order; None: no key."""
     if len(items) <= MOST_SITES:
         return list(items), ""
-    half, ordered = MOST_SITES // 2, sorted(items, key=key)
-    return [*ordered[:half], *ordered[-half:]], f"; of {len(items)} sites the {half} with the lowest and highest {what}"
+    half, keys = MOST_SITES // 2, [(key(item), place) for place, item in enumerate(items)]
+    ordered = [items[place] for _, place in sorted((value, place) for value, place in keys if value is not None)]
+    shown = ordered if len(ordered) <= MOST_SITES else [*ordered[:half], *ordered[-half:]]
+    return shown, f"; of {len(items)} the {half} with the lowest and highest {what}"
 
 
 def score_plot(folder: RunFolder) -> go.Figure:
     """Plot each site's first metric before and after training, joined by a line that shows the gain."""
     lines = [score for score in folder.scores if score.first.after is not None or score.first.before is not None]
-    lines, which = at_the_ends(lines, lambda score: score.first.gain or 0.0, "gain")
+    lines, which = at_the_ends(lines, lambda score: score.first.gain, "gain")
     labels, rows = score_labels(lines), list(range(len(lines)))
     figure = go.Figure()
     for worse in (False, True):
@@ -73,8 +75,8 @@ def loss_plot(folder: RunFolder) -> go.Figure:
     sites = {
         site: [(each.number, each.sites[site]) for each in folder.rounds if site in each.sites] for site in folder.round_sites
     }
-    ends = {site: [each.dev_loss for _, each in rounds if each.dev_loss is not None][-1:] for site, rounds in sites.items()}
-    chosen_sites, which = at_the_ends(list(sites), lambda site: sum(ends[site]), "last dev loss")
+    known = {site: [each.dev_loss for _, each in rounds if each.dev_loss is not None] for site, rounds in sites.items()}
+    chosen_sites, which = at_the_ends(list(sites), lambda site: known[site][-1] if known[site] else None, "last dev loss")
     trained = any(each.train_loss is not None for rounds in sites.values() for _, each in rounds)
     of_masked = folder.metrics[0] is PERPLEXITY
     what, unit = ("perplexity", "") if of_masked else ("loss", ", nats a token")

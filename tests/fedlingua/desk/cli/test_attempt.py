@@ -27,13 +27,15 @@ class CountingEngine(RecordingEngine):
 
 
 @pytest.mark.parametrize(
-    ("sites", "asked", "method", "nodes"),
+    ("sites", "asked", "method", "cores", "nodes"),
     [
-        (2, None, "adapter-fed", 2),
-        (NODES_APART, None, "adapter-fed", NODES_APART),
-        (NODES_APART + 1, None, "adapter-fed", 24),
-        (NODES_APART + 1, 70, "adapter-fed", 70),
-        (2, None, "centralized-adapter", 1),
+        (2, None, "adapter-fed", 12, 2),
+        (NODES_APART, None, "adapter-fed", 12, NODES_APART),
+        (NODES_APART + 1, None, "adapter-fed", 12, 24),
+        (NODES_APART + 1, None, "adapter-fed", 2, 8),
+        (NODES_APART + 1, None, "adapter-fed", 128, NODES_APART),
+        (NODES_APART + 1, 70, "adapter-fed", 12, 70),
+        (2, None, "centralized-adapter", 12, 1),
     ],
 )
 def test_each_site_has_a_node_until_they_are_too_many(
@@ -43,9 +45,10 @@ def test_each_site_has_a_node_until_they_are_too_many(
     sites: int,
     asked: int | None,
     method: str,
+    cores: int,
     nodes: int,
 ) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
     settings = settings_from({**run_config, "method": method})
     federation = read_federation(settings.federation_path, Path())
     federation = dataclasses.replace(federation, sites=tuple([*federation.sites] * sites)[:sites])

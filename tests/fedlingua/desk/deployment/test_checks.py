@@ -305,14 +305,16 @@ def test_a_budget_of_tokens_and_a_head_in_chunks_are_reckoned_with(settings: Set
 
 def test_a_large_frozen_head_is_reckoned_with_by_its_own_chunks(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "LARGE_HEAD", 1)
+    monkeypatch.setattr(pieces, "CHUNK", {"cpu": 128, "cuda": 200})
     asked = dataclasses.replace(settings, tokens_per_batch=500)
     outline = outline_of(asked)
     of_a_token = 2 * outline.backbone.config.vocab_size * 4
     for changes, tokens in (
-        ({}, pieces.CHUNK["cpu"]),
+        ({}, 128),
         ({"head_chunk": -1}, 500),
         ({"tensor_set": "full"}, 500),
-        ({"device": "cuda"}, 500),
+        ({"device": "cuda"}, 200),
+        ({"device": "cuda", "head_chunk": -1}, 500),
     ):
         assert memory_estimate(dataclasses.replace(asked, **changes), outline)["output layer"] == tokens * of_a_token
 

@@ -244,12 +244,13 @@ def test_score_plot_holds_before_and_after(make: Maker) -> None:
 def test_of_many_sites_a_plot_shows_both_ends(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_plots.at_the_ends([3, 1, 2], float, "size") == ([3, 1, 2], "")
     monkeypatch.setattr(run_plots, "MOST_SITES", 2)
-    assert run_plots.at_the_ends([3, 1, 5, 2], float, "size") == ([1, 5], "; of 4 sites the 1 with the lowest and highest size")
+    assert run_plots.at_the_ends([3, 1, 5, 2], float, "size") == ([1, 5], "; of 4 the 1 with the lowest and highest size")
+    assert run_plots.at_the_ends([3, 0, 5, 2], lambda size: size or None, "size")[0] == [2, 5]
     folder = read_run(make())
     figure = run_plots.score_plot(folder)
     traces = {trace.name: trace for trace in figure.data}
     assert list(traces["before"].x) == [20.0, 30.1]
-    assert figure.layout.xaxis.title.text == "BLEU; of 3 sites the 1 with the lowest and highest gain"
+    assert figure.layout.xaxis.title.text == "BLEU; of 3 the 1 with the lowest and highest gain"
     named = {trace.name for trace in run_plots.loss_plot(folder).data}
     assert len(named - {"dev mean", "best round"}) == 2
     assert all(len(trace.x) == 2 for trace in run_plots.time_plot(folder).data)

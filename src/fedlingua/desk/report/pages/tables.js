@@ -111,5 +111,9 @@ for (const table of document.querySelectorAll(".scroll > table:has(thead)")) {
     const asked = field.value.trim().toLowerCase();
     for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(asked);
   });
+  addEventListener("beforeprint", () => { // on paper there is no field, and so no choice
+    for (const row of rows) row.hidden = false;
+    field.value = "";
+  });
   table.parentElement.before(field);
 }
