@@ -1,6 +1,6 @@
 """Tensor sets: which tensors of a model train, which of them travel, and which part and layer each belongs to."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from fedlingua.backbones.lora_sb import attach_lora_sb, is_core
 from fedlingua.backbones.parts import Part, is_adapter_set, is_norm
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.backbones.shared_private import attach_rest, is_gate, is_rest
-from fedlingua.exchange.joined import Joined, Numbers, joined_set
+from fedlingua.exchange.joined import Joined, joined_set
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
 
@@ -117,22 +117,16 @@ def standing_beside(model: PreTrainedModel) -> TensorSet:
 
 def read_tensors(model: PreTrainedModel, chosen: TensorSet) -> Tensors:
     """Copy tensors out of the model; without a copy they would share memory with parameters that train on."""
-    flat = _flat(model, chosen.specs)
-    ends = np.cumsum([spec.size for spec in chosen.specs])
-    return {spec.name: flat[end - spec.size : end].reshape(spec.shape) for spec, end in zip(chosen.specs, ends, strict=True)}
+    joined = read_joined(model, chosen)
+    placed = zip(chosen.specs, joined.places, strict=True)
+    return {spec.name: np.reshape(joined.parts[part][first:last], spec.shape) for spec, (part, first, last) in placed}
 
 
 def read_joined(model: PreTrainedModel, chosen: TensorSet) -> Joined:
-    """Copy tensors out of the model into one flat array a part, the form in which they travel."""
-    return Joined({part.name: _flat(model, chosen.of_part(part.part)) for part in joined_set(chosen).specs}, chosen)
-
-
-def _flat(model: PreTrainedModel, specs: Sequence[TensorSpec]) -> Numbers:
-    """Return a copy of the tensors' numbers end to end, (numbers,) float32: a GPU hands them over at once, not tensor by tensor."""
-    parameters = dict(model.named_parameters())
-    copied = [parameters[spec.name].detach().flatten().float() for spec in specs]
-    flat: Numbers = (torch.cat(copied) if copied else torch.empty(0)).cpu().numpy()
-    return flat
+    """Copy tensors out of the model into one flat array a part, the form in which they travel. A GPU hands over a part at once."""
+    parameters, parts = dict(model.named_parameters()), [spec.part for spec in joined_set(chosen).specs]
+    copied = {part: [parameters[spec.name].detach().flatten().float() for spec in chosen.of_part(part)] for part in parts}
+    return Joined({part: torch.cat(numbers).cpu().numpy() for part, numbers in copied.items()}, chosen)
 
 
 def write_tensors(model: PreTrainedModel, tensors: NamedTensors) -> None:
