@@ -8,8 +8,8 @@ round, and `--drawn` of them (not where there are fewer). Through Flower's engin
 
 Seconds a site are those of a phase over the sites that it asked; the longest pause is the server's, from the last reply of a phase to the
 next messages, over all sites. The server's memory is VmHWM of the process that runs the ServerApp. Wanted: seconds a site within 1.3 times
-those of the fewest sites, memory at most 1.2 times theirs plus 100 kB a site. On a busy machine the seconds say little. Some two hours on
-two slow cores; `--sites 9 30` tries it in some minutes.
+those of the fewest sites, memory at most 1.2 times theirs plus 100 kB a site. A phase's last time counts, since the first loads libraries;
+on a busy machine the seconds say little. Some two hours on two slow cores; `--sites 9 30` tries it in some minutes.
 """
 
 import argparse
@@ -26,12 +26,12 @@ from typing import Any
 import psutil
 import tomli_w
 from kept import keep
+from measured_run import to_its_end
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.cli.attempt import nodes_for
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
-from fedlingua.desk.json_values import by_round
 from fedlingua.settings.experiment import default_run_config
 from fedlingua_demo import phrasebook
 
@@ -96,15 +96,9 @@ def played(number: int, drawn: int, folder: Path) -> dict[str, Any]:
     watched = Watched(home)
     watched.start()
     with Engine(APP_DIR, home, Profile.read(APP_DIR / PROFILES_FILE, "simulation")) as engine:
-        run_id = engine.submit(settings, num_nodes=nodes_for(number))
-        while not (status := engine.status(run_id)).finished:
-            time.sleep(10)
+        rounds = to_its_end(engine, settings, nodes_for(number), folder / "run", 10)
     watched.done.set()
-    run = folder / "run"
-    if status.outcome != "completed":
-        raise SystemExit(f"the run failed: {json.loads((run / 'run.json').read_text())['reason']}")
-    events = [json.loads(line) for line in (run / "progress.jsonl").read_text().splitlines()]
-    rounds = list(by_round(map(json.loads, (run / "rounds.jsonl").read_text().splitlines())).values())
+    events = [json.loads(line) for line in (folder / "run" / "progress.jsonl").read_text().splitlines()]
     return {
         "sites": number,
         "drawn": drawn or number,

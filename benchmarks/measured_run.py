@@ -4,7 +4,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,20 +46,26 @@ def run_measured(settings: Settings, sites: int, home: Path) -> Measured:
     """Carry a run out on two actors and read its folder; ends the program with the run's reason when it fails."""
     started, cores = time.monotonic(), os.cpu_count() or ACTORS
     place = replace(Profile.read(APP_DIR / PROFILES_FILE, "simulation"), cpus_per_node=max(1, cores // ACTORS))
-    with Engine(APP_DIR, home, place) as engine, watched(home) as peak:
-        run_id = engine.submit(settings.flat(), num_nodes=sites)
-        while not (status := engine.status(run_id)).finished:
-            time.sleep(5)
     run = Path(settings.run_dir)
-    if status.outcome != "completed":
-        raise SystemExit(f"the run failed: {json.loads((run / 'run.json').read_text())['reason']}")
+    with Engine(APP_DIR, home, place) as engine, watched(home) as peak:
+        rounds = to_its_end(engine, settings.flat(), sites, run, 5)
     return Measured(
         peak=peak,
         seconds=time.monotonic() - started,
         actors=cores // place.cpus_per_node,
         scores=json.loads((run / "scores.json").read_text()),
-        rounds=list(by_round(map(json.loads, (run / "rounds.jsonl").read_text().splitlines())).values()),
+        rounds=rounds,
     )
+
+
+def to_its_end(engine: Engine, run_config: Mapping[str, Any], nodes: int, run: Path, poll_s: float) -> list[dict[str, Any]]:
+    """Carry a run out and return its rounds; ends the program with the run's reason when it fails."""
+    run_id = engine.submit(run_config, num_nodes=nodes)
+    while not (status := engine.status(run_id)).finished:
+        time.sleep(poll_s)
+    if status.outcome != "completed":
+        raise SystemExit(f"the run failed: {json.loads((run / 'run.json').read_text())['reason']}")
+    return list(by_round(map(json.loads, (run / "rounds.jsonl").read_text().splitlines())).values())
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def _write(file: Path, content: str) -> None:
         stream.write(f"{_digest(content)}\n{content}")
     os.replace(aside, file)
     room = MOST_BYTES
-    with os.scandir(file.parent) as entries:  # looks at each file once
+    with os.scandir(file.parent) as entries:
         known = sorted(((about := each.stat()).st_mtime, about.st_size, each.path) for each in entries)
     for _, size, old in reversed(known):
         room -= size

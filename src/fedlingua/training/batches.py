@@ -22,8 +22,8 @@ IGNORED = -100
 class Batch(ABC):
     """Padded examples, with the loss of their task.
 
-    input_ids, attention_mask: (batch, len) int64; labels: the tokens to predict, -100 elsewhere. places: (tokens,) int64, the labels'
-    positions in the flattened batch; set only on a GPU, where looking for them would make the CPU wait.
+    input_ids, attention_mask: (batch, len) int64; labels: the tokens to predict, -100 elsewhere. places: as of `label_places`;
+    set only on a GPU, where looking for them would make the CPU wait.
     """
 
     input_ids: Tensor
@@ -42,22 +42,22 @@ class Batch(ABC):
         """Return the batch on another device; a copy to a GPU runs while it computes."""
         if device.type != "cuda":
             return self
-        tensors = self.tensors() | {"places": self.found()}
+        tensors = self.tensors() | {"places": self.label_places()}
         return type(self)(**{name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()})
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what the batch holds, by name."""
         return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
 
-    def found(self) -> Tensor:
-        """Return `places`."""
+    def label_places(self) -> Tensor:
+        """Return the labels' positions in the flattened batch, (tokens,) int64."""
         return (self.labels != IGNORED).flatten().nonzero()[:, 0]
 
     def at_labels(self, values: Tensor, before: int = 0) -> Tensor:
         """Return the rows of `values`, (batch, len, ...), `before` positions before each label: (tokens, ...)."""
         if self.places is None and not before:
             return values[self.labels != IGNORED]
-        return values.flatten(0, 1)[(self.found() if self.places is None else self.places) - before]
+        return values.flatten(0, 1)[(self.label_places() if self.places is None else self.places) - before]
 
     def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
         """Return (nll_sum, number of predicted tokens): the summed negative log-likelihood of the labels, in nats.

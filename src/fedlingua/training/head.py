@@ -124,9 +124,8 @@ class _InChunks(torch.autograd.Function):
                 spread = label_smoothing / rows
                 if spread:
                     slope -= spread
-                slope[torch.arange(len(asked), device=asked.device), asked] = (of_targets.expm1() + label_smoothing - spread).to(
-                    dtype
-                )
+                at_targets = of_targets.expm1() + label_smoothing - spread
+                slope[torch.arange(len(asked), device=asked.device), asked] = at_targets.to(dtype)
                 if to_bias is not None:
                     to_bias += slope[:, :rows].sum(dim=0, dtype=torch.float32)
                 if to_hidden is not None:

@@ -79,9 +79,8 @@ class JoinedExample(PairExample):
     def stack(cls, examples: Sequence[Self], codec: Codec) -> JoinedBatch:  # type: ignore[override]
         """Stack pairs, padded at the end to the longest."""
         input_ids = padded([[*source, *target] for source, target in examples], codec.pad_id)
-        mask = padded(
-            [[1] * (len(source) + len(target)) for source, target in examples], 0
-        )  # the padding id can be the end token's
+        # By length, as the padding id can be that of the end token.
+        mask = padded([[1] * (len(source) + len(target)) for source, target in examples], 0)
         labels = padded([[*[IGNORED] * len(source), *target] for source, target in examples], IGNORED)
         return JoinedBatch(input_ids, mask, labels)
 

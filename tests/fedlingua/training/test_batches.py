@@ -26,8 +26,8 @@ def test_rows_at_labels_and_before_them_by_hand_wherever_the_places_are_known_fr
     labels = torch.tensor([[IGNORED, 5, IGNORED], [IGNORED, IGNORED, 6], [IGNORED, 7, 8]])
     batch = JoinedBatch(labels, labels, labels)
     values = torch.arange(18).view(3, 3, 2)
-    known = JoinedBatch(labels, labels, labels, places=batch.found())
-    assert batch.found().tolist() == [1, 5, 7, 8]
+    known = JoinedBatch(labels, labels, labels, places=batch.label_places())
+    assert batch.label_places().tolist() == [1, 5, 7, 8]
     for each in (batch, known):
         assert each.at_labels(values).tolist() == [[2, 3], [10, 11], [14, 15], [16, 17]]
         assert each.at_labels(values, before=1).tolist() == [[0, 1], [8, 9], [12, 13], [14, 15]]

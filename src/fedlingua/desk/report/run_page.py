@@ -76,6 +76,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         lost_translations=lost_translations,
         keeps_translations=(whole(config.get("keep-translations")) or 0) > 0,
         shown_sentences=SHOWN_SENTENCES,
+        most_sites=run_plots.MOST_SITES,
         shown_lines=lambda of, sentence: shown_lines(of, sentence, folder.best_rounds.get(of.site, folder.best_round)),
         sent=sent,
         seconds_by_part=round_seconds(folder.rounds),

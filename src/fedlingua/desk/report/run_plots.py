@@ -15,8 +15,6 @@ from fedlingua.desk.report.read import RunFolder, Score
 from fedlingua.settings.metrics import PERPLEXITY
 
 T = TypeVar("T")
-
-
 MOST_SITES = 40
 """Most sites in a plot that has a line or a row for each."""
 
