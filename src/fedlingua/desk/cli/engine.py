@@ -26,6 +26,7 @@ import tomli_w
 from fedlingua.common import processes
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
+from fedlingua.desk.cluster.check import DRIVER
 from fedlingua.desk.deployment.build import stage_app
 from fedlingua.desk.deployment.service import answers
 from fedlingua.desk.pace import Pace, to_stderr
@@ -72,7 +73,9 @@ class Engine:
         self.profile = Profile.read(self.app_dir / PROFILES_FILE, profile) if isinstance(profile, str) else profile
         self.address = self.profile.address
         self._own_home = home is None
-        self.home = Path(os.path.abspath(home or tempfile.mkdtemp(prefix="fedlingua-")))
+        # The bundle is unpacked in it, and all machines of a cluster have to see that.
+        shared = Path.cwd() if self.profile.ray_address else None
+        self.home = Path(os.path.abspath(home or tempfile.mkdtemp(prefix="fedlingua-", dir=shared)))
         self._mark = uuid.uuid4().hex
         self._superlink: subprocess.Popen[bytes] | None = None
         self._ray_dir: Path | None = None
@@ -208,6 +211,9 @@ class Engine:
         environment = {**processes.flower_environment(self.home), MARK: self._mark, "RAY_USAGE_STATS_ENABLED": "0"}
         for key in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS"):
             environment.pop(key, None)
+        if self.profile.ray_address:
+            environment["RAY_ADDRESS"], environment["RAY_RUNTIME_ENV_HOOK"] = self.profile.ray_address, "fedlingua_ray.survive"
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), str(DRIVER)]))
         if self.profile.local:
             environment |= beside_proxies(environment)
             # Ray makes sockets in it: however long `home` is, their paths have to stay short.

@@ -23,6 +23,9 @@ Nodes = Annotated[
         help="Number of simulated nodes; default: one for each site, or of more than 64 sites two for each core, at least 8.",
     ),
 ]
+RayAddress = Annotated[
+    str, Option(metavar="HOST:PORT", help="Simulate on this Ray cluster, whose machines share the working directory.")
+]
 CometModel = Annotated[str, Option(help="COMET model: a checkpoint (.ckpt) or a name on the hub.")]
 RunArgument = Annotated[Path, Argument(help="Run folder.", shell_complete=run_folders)]
 RunOption = Annotated[Path, Option("--run", help="Run folder.", shell_complete=run_folders)]

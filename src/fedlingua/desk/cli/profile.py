@@ -1,11 +1,15 @@
 """Read and check the profiles in pyproject-flwr.toml, the places where runs are carried out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from fedlingua.common.cache import cache_dir
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import read_toml
+from fedlingua.common.files import APP_DIR, read_toml
+from fedlingua.desk.cli.output import say
+from fedlingua.desk.cluster.check import check_cluster
 
 PROFILES_FILE = "pyproject-flwr.toml"
 
@@ -20,6 +24,8 @@ class Profile:
     root_certificates: str = ""
     cpus_per_node: int = 1
     gpus_per_node: float = 0.0
+    ray_address: str = ""
+    """HOST:PORT of a Ray cluster that simulates; "": Ray is started on this machine for the run."""
 
     @property
     def local(self) -> bool:
@@ -46,7 +52,15 @@ class Profile:
             raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {cpus!r}.")
         if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not 0 <= gpus < 1000:
             raise ConfigError(f"gpus-per-node has to be a number from 0 on, got {gpus!r}.")
-        return cls(name, address, insecure, certificates, int(cpus), float(gpus))
+        return cls(name, address, insecure, certificates, int(cpus), float(gpus), str(share.get("ray-address", "")))
+
+    def on_cluster(self, ray_address: str) -> Self:
+        """Return the profile with another Ray cluster, unless the address is ""; ConfigError if the profile does not simulate."""
+        if ray_address and not self.local:
+            raise ConfigError(
+                f"--ray-address {ray_address}: profile {self.name!r} runs across sites; a Ray cluster is for simulations, so leave it out"
+            )
+        return replace(self, ray_address=ray_address) if ray_address else self
 
     def side_by_side(self, runs: int, cores: int) -> Self:
         """Return the profile for `runs` simulations at once, each with its part of the cores.
@@ -54,3 +68,28 @@ class Profile:
         Thus no more clients work than there are cores: a client that waited for another would only load one more model.
         """
         return replace(self, cpus_per_node=max(self.cpus_per_node, min(runs * self.cpus_per_node, cores)))
+
+
+def simulated(profile: str, ray_address: str, folders: Sequence[Path | str], jobs: int = 1) -> Profile:
+    """Return the profile of a simulation, once its Ray cluster, if it has one, was found to be ready.
+
+    Args:
+        folders: Which every machine of a cluster has to see, besides the app and the working directory; "" is none.
+        jobs: Runs at the same time.
+
+    Raises:
+        ConfigError: no such profile, or a cluster that cannot carry the run. RunError: the cluster does not let this machine in.
+    """
+    place = Profile.read(APP_DIR / PROFILES_FILE, profile).on_cluster(ray_address)
+    if place.ray_address:
+        if jobs > 1:
+            raise ConfigError(
+                f"--jobs {jobs}: a run takes all of the Ray cluster {place.ray_address}; leave --jobs out, or simulate here"
+            )
+        needed = {APP_DIR, Path.cwd(), cache_dir(), *(Path(folder) for folder in folders if str(folder))}
+        there = sorted(folder for folder in needed if folder.is_dir())
+        found = check_cluster(place.ray_address, place.cpus_per_node, place.gpus_per_node, there)
+        say(
+            f"Ray cluster {place.ray_address}: {len(found)} machines, {sum(machine.clients for machine in found)} clients at once"
+        )
+    return place

@@ -17,7 +17,7 @@ from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import run_folders, settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say, warn
-from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
+from fedlingua.desk.cli.profile import Profile, simulated
 from fedlingua.desk.cli.progress import follow, view_on
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
 from fedlingua.runs.folder import RunFolder, check_resumable
@@ -60,6 +60,7 @@ def run(
     to: Annotated[Path | None, Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,
     profile: options.Profile = "simulation",
     nodes: options.Nodes = None,
+    ray_address: options.RayAddress = "",
     server: Annotated[Path | None, Option(help="Folder of a server: run across its sites.")] = None,
     resume: Annotated[
         Path | None, Option(help="Run folder to resume after its last complete round.", shell_complete=run_folders)
@@ -70,6 +71,8 @@ def run(
         raise BadParameter("give an experiment file, or --resume with a run folder")
     if resume is not None and (seed is not None or to is not None):
         raise BadParameter("--resume keeps the run's seed and folder; leave --seed and --to out")
+    if server and ray_address:
+        raise BadParameter("--server runs across sites, and --ray-address is for simulations; leave one out")
     at = read_server_file(server) if server else None
     if resume is not None:
         folder = RunFolder(resume.resolve())
@@ -80,19 +83,23 @@ def run(
         assert experiment is not None
         chosen, federation = check_experiment(experiment, data, set_, seed, at)
         folder = RunFolder(_new_folder(experiment, chosen, to, at.runs if at else Path("runs")))
-    if at is None:
-        Profile.read(APP_DIR / PROFILES_FILE, profile)
+    place = None if at else simulated(profile, ray_address, [folder.directory.parent, chosen.data_dir])
     if resume is not None:
         with folder.held():  # if another server holds it, fail here and not after everything has been started
             pass
-    carry_out(chosen, federation, folder, profile, nodes, at)
+    carry_out(chosen, federation, folder, place, nodes, at)
     about, scores = (folder.read(name) or {} for name in ("run.json", "scores.json"))
     answer = {key: about.get(key) for key in ("status", "method", "seed", "rounds", "best_round", "seconds")}
     return {"run": folder.directory, "report": folder.directory / "report.html", **answer, "scores": scores}
 
 
 def carry_out(
-    settings: Settings, federation: Federation, folder: RunFolder, profile: str, nodes: int | None, server: ServerFile | None
+    settings: Settings,
+    federation: Federation,
+    folder: RunFolder,
+    place: Profile | None,
+    nodes: int | None,
+    server: ServerFile | None,
 ) -> None:
     """Start an engine, follow the run to its end, and write its report; raise RunError if the run or its engine failed."""
     from fedlingua.desk.pretraining.demo import make_built_in
@@ -100,11 +107,12 @@ def carry_out(
     from fedlingua.desk.report.tables import score_table
 
     say(f"run folder: {folder.directory}")
-    place = _announce(settings, federation, server)
+    place = _announce(settings, federation, server) or place
+    assert place is not None, "a simulation has a profile, and a server makes one"
     make_built_in(settings.backbone)
     attempt = None
     try:
-        with Engine(APP_DIR, None, place or profile) as engine:
+        with Engine(APP_DIR, None, place) as engine:
             attempt = Attempt(engine, settings, federation, folder, nodes, view_on(console()))
             reason = attempt.end(follow(attempt.watch))
     except RunError as error:

@@ -22,7 +22,7 @@ from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, warn
-from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
+from fedlingua.desk.cli.profile import Profile, simulated
 from fedlingua.desk.cli.progress import view_on
 from fedlingua.desk.pretraining.demo import make_built_in
 from fedlingua.desk.suites.read import Suite, read_suite
@@ -55,6 +55,7 @@ def suite(
     ] = None,
     nodes: options.Nodes = None,
     profile: options.Profile = "simulation",
+    ray_address: options.RayAddress = "",
     rebuild: Annotated[Path | None, Option(help="Only rewrite the tables of this result folder from its files.")] = None,
 ) -> Answer:
     """Run every row of a suite with every seed and write the table. An interrupted suite continues where it stopped."""
@@ -69,9 +70,9 @@ def suite(
     assert file is not None
     wanted = read_suite(file, given_settings(set_ or ()), str(data.expanduser().resolve()) if data else "")
     result = _result_folder(wanted, to)
-    Profile.read(APP_DIR / PROFILES_FILE, profile)
     check_folder_to_write(runs, "--runs")
     planned = plan(wanted, runs.resolve())
+    place = simulated(profile, ray_address, [runs.resolve(), *sorted({run.settings.data_dir for run in planned})], jobs)
     started, shared = time.monotonic(), RunFolder(runs.resolve())
     if shared.is_held():
         raise RunError(f"{runs}: another suite is running there; wait for its end, or give another folder with --runs")
@@ -83,7 +84,7 @@ def suite(
         say(f"{wanted.title}: {len(planned)} runs in {runs}")
         for precision, device in {(run.settings.precision, run.settings.device) for run in planned}:
             computed_in(precision, device, console().print)
-        carry_out(planned, jobs, nodes, profile)
+        carry_out(planned, jobs, nodes, place)
         write_result(result, wanted, planned, time.monotonic() - started)
     if result.is_relative_to(RESULTS):  # it will be committed, so it is verified by the rules for committed results
         command = [sys.executable, "-m", "experiments.verify", result.relative_to(RESULTS).as_posix()]
@@ -126,7 +127,7 @@ def _show_result(result: Path) -> None:
         say(f"{name}: {result / name}")
 
 
-def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str) -> None:
+def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, place: Profile) -> None:
     """Carry out the runs that are not completed, `jobs` at a time in one engine. A run that fails does not stop the others.
 
     Raises:
@@ -138,8 +139,7 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str) -
     for name in {run.settings.backbone for run in queue.waiting}:
         make_built_in(name)
     try:
-        place = Profile.read(APP_DIR / PROFILES_FILE, profile).side_by_side(jobs, os.cpu_count() or 1)
-        with Engine(APP_DIR, None, place) as engine:
+        with Engine(APP_DIR, None, place.side_by_side(jobs, os.cpu_count() or 1)) as engine:
             queue.work(engine, jobs)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         for folder in queue.active:

@@ -172,12 +172,24 @@ TABLE = [
     Mistake("run", "Invalid value", "--resume", "give an experiment file", USAGE),
     Mistake("run small.toml --set method=adapter-familes", "not known", "method = 'adapter-familes'", "mean 'adapter-families'?"),
     Mistake("run small.toml --data . --profile simulate", "--profile 'simulate'", "pyproject-flwr.toml", "choose one of them"),
+    Mistake("run small.toml --data . --ray-address somewhere", "HOST:PORT", "ray-address = 'somewhere'", "give HOST:PORT"),
+    Mistake(
+        "run small.toml --data . --ray-address 127.0.0.1:1", "nothing answers", "'127.0.0.1:1'", "`ray start --head --port=6379`"
+    ),
+    Mistake("run small.toml --data . --profile deployment --ray-address a:1", "for simulations", "'deployment'", "leave it out"),
+    Mistake("run small.toml --data . --server s --ray-address a:1", "for simulations", "--ray-address", "leave one out", USAGE),
     Mistake("run small.toml --data . --set backbone=nope", "no such directory", "backbone = 'nope'", "'demo' is built in"),
     Mistake("run small.toml --data . --set strategy=mine:Mean", "no mine.py", "strategy = 'mine:Mean'", "beside"),
     Mistake("run small.toml --set metrics=bleu,comett", "no metric 'comett'", "command line", "did you mean 'comet'?"),
     Mistake("suite suite.toml --set method=base", "sets it itself", "--set method | suite.toml", "leave it out"),
     Mistake("suite suite.toml --jobs 0", "0 is not in the range", "--jobs", "x>=1", USAGE),
     Mistake("suite suite.toml --data . --profile simulate", "'simulate'", "--profile", "choose one of them"),
+    Mistake(
+        "suite suite.toml --data . --ray-address 127.0.0.1:1 --jobs 2",
+        "takes all of the Ray cluster",
+        "--jobs 2",
+        "leave --jobs out",
+    ),
     Mistake("pretrain recipe.toml --set training.stepz=1", "stepz = 1", "recipe.toml [training]", "did you mean 'steps'?"),
     Mistake(
         "pretrain recipe.toml --set training.learning-rate=nan", "learning-rate = nan", "[training]", "wanted a number above 0"

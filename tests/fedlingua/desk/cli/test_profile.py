@@ -46,6 +46,16 @@ def test_profiles(file: Path) -> None:
         Profile.read(file.parent / "absent.toml", "simulation")
 
 
+def test_a_simulation_can_be_on_a_ray_cluster_and_a_deployment_cannot(file: Path) -> None:
+    file.write_text(PROFILES.replace("cpus-per-node = 1", 'ray-address = "10.0.0.5:6379"'), encoding="utf-8")
+    there = Profile.read(file, "simulation")
+    assert there == Profile("simulation", ":local:", ray_address="10.0.0.5:6379")
+    assert there.on_cluster("") == there
+    assert there.on_cluster("10.0.0.6:6379").ray_address == "10.0.0.6:6379"
+    with pytest.raises(ConfigError, match=r"--ray-address a:1: profile 'deployment' runs across sites"):
+        Profile.read(file, "deployment").on_cluster("a:1")
+
+
 def test_the_projects_own_profiles_can_be_read() -> None:
     file = Path(__file__).resolve().parents[4] / "pyproject-flwr.toml"
     assert Profile.read(file, "simulation").local

@@ -1,0 +1,1 @@
+"""Simulations on a Ray cluster that exists already, of one machine or many."""
