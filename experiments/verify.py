@@ -183,7 +183,7 @@ def _with_five_hundred_verses(result: Result) -> bool:
 
 @claim("real/bible_m2m_model")
 def _sites_that_write_seven_languages(result: Result) -> bool:
-    """Where sites write seven languages, the federation's model is below alone, and what sites keep is above both by 0.8 BLEU on average."""
+    """Where sites write seven languages, the federation's model is below alone, and what sites keep 0.8 BLEU above both on average."""
     return all(
         scores["macro_federated_bleu"] < scores["macro_alone_bleu"]
         and fmean(site["bleu"] - max(site["alone_bleu"], site["federated_bleu"]) for site in scores["sites"].values()) >= 0.8
@@ -272,9 +272,14 @@ def _half_the_rounds(result: Result) -> bool:
     return result.macro(row) >= 39.55 - 0.2 and share_of_float32(result.rows[row]) / 2 <= 1 / 30
 
 
+def all_bytes(scores: Mapping[str, Any]) -> int:
+    """A run's bytes of a site, up and down, all kinds of message."""
+    return int(scores["total_bytes"]["up"] + scores["total_bytes"]["down"])
+
+
 def share_of_float32(seeds: Sequence[Mapping[str, Any]]) -> float:
     """All bytes of a row's runs as a share of the same tensors' in float32, mean over seeds."""
-    return fmean((each["total_bytes"]["up"] + each["total_bytes"]["down"]) / each["total_bytes"]["fp32"] for each in seeds)
+    return fmean(all_bytes(each) / each["total_bytes"]["fp32"] for each in seeds)
 
 
 @claim("phrasebook/codes")
@@ -339,6 +344,16 @@ def sent_and_bleu(rows: Mapping[str, Sequence[Json]]) -> dict[str, tuple[float, 
         if 0.2 <= saving <= 0.8 and bleu > runs[0]["base_macro_bleu"]:
             found[name] = uplink, bleu
     return found
+
+
+@claim("metasend/bytes_phrasebook")
+def _a_code_beats_learned_thresholds(result: Result) -> bool:
+    """Four bits have more BLEU than any learned threshold, whatever its price, and a tenth of its bytes at the most."""
+    (coded,) = result.rows["pmfl+4bit"]
+    learned = [scores for name, (scores,) in result.rows.items() if name.startswith("metasend")]
+    return len(learned) == 6 and all(
+        coded["macro_bleu"] > scores["macro_bleu"] and 10 * all_bytes(coded) <= all_bytes(scores) for scores in learned
+    )
 
 
 @claim("metasend/table1_phrasebook")
