@@ -1,15 +1,11 @@
 """Read and check the profiles in pyproject-flwr.toml, the places where runs are carried out."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from fedlingua.common.cache import cache_dir
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import APP_DIR, read_toml
-from fedlingua.desk.cli.output import say
-from fedlingua.desk.cluster.check import check_cluster
+from fedlingua.common.files import read_toml
 
 PROFILES_FILE = "pyproject-flwr.toml"
 
@@ -68,28 +64,3 @@ class Profile:
         Thus no more clients work than there are cores: a client that waited for another would only load one more model.
         """
         return replace(self, cpus_per_node=max(self.cpus_per_node, min(runs * self.cpus_per_node, cores)))
-
-
-def simulated(profile: str, ray_address: str, folders: Sequence[Path | str], jobs: int = 1) -> Profile:
-    """Return the profile of a simulation, once its Ray cluster, if it has one, was found to be ready.
-
-    Args:
-        folders: Which every machine of a cluster has to see, besides the app and the working directory; "" is none.
-        jobs: Runs at the same time.
-
-    Raises:
-        ConfigError: no such profile, or a cluster that cannot carry the run. RunError: the cluster does not let this machine in.
-    """
-    place = Profile.read(APP_DIR / PROFILES_FILE, profile).on_cluster(ray_address)
-    if place.ray_address:
-        if jobs > 1:
-            raise ConfigError(
-                f"--jobs {jobs}: a run takes all of the Ray cluster {place.ray_address}; leave --jobs out, or simulate here"
-            )
-        needed = {APP_DIR, Path.cwd(), cache_dir(), *(Path(folder) for folder in folders if str(folder))}
-        there = sorted(folder for folder in needed if folder.is_dir())
-        found = check_cluster(place.ray_address, place.cpus_per_node, place.gpus_per_node, there)
-        say(
-            f"Ray cluster {place.ray_address}: {len(found)} machines, {sum(machine.clients for machine in found)} clients at once"
-        )
-    return place

@@ -17,7 +17,8 @@ from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import run_folders, settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say, warn
-from fedlingua.desk.cli.profile import Profile, simulated
+from fedlingua.desk.cli.place import simulated
+from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.cli.progress import follow, view_on
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
 from fedlingua.runs.folder import RunFolder, check_resumable

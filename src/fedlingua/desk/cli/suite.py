@@ -22,7 +22,8 @@ from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, warn
-from fedlingua.desk.cli.profile import Profile, simulated
+from fedlingua.desk.cli.place import simulated
+from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.cli.progress import view_on
 from fedlingua.desk.pretraining.demo import make_built_in
 from fedlingua.desk.suites.read import Suite, read_suite
