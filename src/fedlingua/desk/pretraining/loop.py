@@ -94,10 +94,12 @@ def pretrain(
         outcome = training.run(report, checkpoints.save, pace)
         logging.disable_progress_bar()
         _moved(material.model, "cpu").save_pretrained(checkpoints.model)
-        around.describe(checkpoints.model, outcome)
-        if directory.exists():
-            shutil.rmtree(directory)
-        checkpoints.model.rename(directory)
+        try:
+            around.describe(checkpoints.model, outcome)
+        finally:  # the weights are whole, whatever becomes of their card
+            if directory.exists():
+                shutil.rmtree(directory)
+            checkpoints.model.rename(directory)
     return outcome
 
 

@@ -228,6 +228,15 @@ def test_the_best_weights_are_kept_where_asked_for(toy_corpora: Toy, tmp_path: P
     assert outcome.num_parameters == backbone.num_parameters
 
 
+def test_weights_whose_card_cannot_be_written_are_kept_all_the_same(toy_corpora: Toy, tmp_path: Path) -> None:
+    def describe(folder: Path, outcome: Outcome) -> None:
+        raise ModuleNotFoundError("No module named 'language_data'")
+
+    with pytest.raises(ModuleNotFoundError):
+        run(toy_corpora, tmp_path / "toy", watching=ALONE, describe=describe)
+    assert load_backbone(tmp_path / "toy").model.config.d_model == 16
+
+
 def test_what_describes_it_is_there_when_the_weights_are(toy_corpora: Toy, tmp_path: Path) -> None:
     def describe(folder: Path, outcome: Outcome) -> None:
         assert (folder / "model.safetensors").is_file()
