@@ -7,6 +7,7 @@ that process imports the run's bundle.
 
 import threading
 import time
+from logging import WARNING
 from typing import Any
 
 import ray
@@ -32,7 +33,7 @@ def process_message(self: RayBackend, message: Message, context: Context) -> tup
     """Have an idle actor answer the message; if it is lost, drop it and ask another.
 
     Raises:
-        RayActorError: the message has lost three actors, or no actor is left.
+        RayActorError: the message has lost three actors, or the last one. RuntimeError: no actor was left for it.
     """
     pool = self.pool
     assert pool is not None, "the engine builds its pool first"
@@ -43,6 +44,8 @@ def process_message(self: RayBackend, message: Message, context: Context) -> tup
         with _TAKING:
             future = pool.submit(_run, job) if pool.is_actor_available() else None
         if future is None:  # fewer actors than threads, since some were lost
+            if not pool.num_actors:
+                raise RuntimeError("no actor of the cluster is left")
             time.sleep(_WAIT_S)
             continue
         try:
@@ -52,7 +55,7 @@ def process_message(self: RayBackend, message: Message, context: Context) -> tup
                 del pool._future_to_actor[future]
                 pool.num_actors -= 1
             lost += 1
-            log(30, "an actor of the cluster was lost, %s are left: %s", pool.num_actors, str(error).split("\n", 1)[0])
+            log(WARNING, "an actor of the cluster was lost, %s are left: %s", pool.num_actors, str(error).split("\n", 1)[0])
             if lost >= MOST_LOST or not pool.num_actors:
                 raise
             continue

@@ -87,8 +87,11 @@ def test_a_message_that_loses_three_actors_is_given_up(driver: ModuleType) -> No
 
 
 def test_without_any_actor_left_the_engine_is_told(driver: ModuleType) -> None:
+    engine = backend(Actor("lost", RayActorError()))
     with pytest.raises(RayActorError):
-        driver.process_message(backend(Actor("lost", RayActorError())), "train", CONTEXT)
+        driver.process_message(engine, "train", CONTEXT)
+    with pytest.raises(RuntimeError, match="no actor of the cluster is left"):
+        driver.process_message(engine, "train", CONTEXT)
 
 
 def test_messages_wait_where_threads_outnumber_the_actors_left(driver: ModuleType) -> None:
