@@ -29,8 +29,8 @@ def simulated(profile: str, ray_address: str, folders: Sequence[Path | str], job
             )
         needed = {APP_DIR, Path.cwd(), cache_dir(), *(Path(folder) for folder in folders if str(folder))}
         there = sorted(folder for folder in needed if folder.is_dir())
-        found = check_cluster(place.ray_address, place.cpus_per_node, place.gpus_per_node, there)
+        machines = check_cluster(place.ray_address, place.cpus_per_node, place.gpus_per_node, there)
         say(
-            f"Ray cluster {place.ray_address}: {len(found)} machines, {sum(machine.clients for machine in found)} clients at once"
+            f"Ray cluster {place.ray_address}: {len(machines)} machines, {sum(machine.clients for machine in machines)} clients at once"
         )
     return place

@@ -76,14 +76,14 @@ def check_cluster(address: str, cpus: int, gpus: float, folders: Sequence[Path])
         RunError: as `machines` does.
     """
     check_address(address)
-    found = [machine for machine in machines(address, cpus, gpus, folders) if machine.clients]
-    if not found:
+    with_room = [machine for machine in machines(address, cpus, gpus, folders) if machine.clients]
+    if not with_room:
         raise ConfigError(
             f"the Ray cluster at {address} has no machine with {cpus} CPUs and {gpus:g} GPUs, which a client takes; give the profile "
             "a smaller cpus-per-node or gpus-per-node"
         )
     here = library_versions()
-    for machine in found:
+    for machine in with_room:
         other = [
             f"{name} {version} (here {here[name]})" for name, version in machine.versions.items() if version != here.get(name)
         ]
@@ -96,7 +96,7 @@ def check_cluster(address: str, cpus: int, gpus: float, folders: Sequence[Path])
                 f"machine {machine.name} of the Ray cluster does not see {', '.join(machine.missing)}; share it under the same path, for "
                 "example by NFS"
             )
-    return found
+    return with_room
 
 
 def _ask(address: str, cpus: int, gpus: float, folders: Sequence[str]) -> list[dict[str, Any]]:
