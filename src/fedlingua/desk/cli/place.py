@@ -1,4 +1,4 @@
-"""Where a simulation runs: on this machine, or on a Ray cluster that was found to be ready."""
+"""Where a run is carried out: as its profile says, or on a Ray cluster; a cluster has to be ready."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +11,15 @@ from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.cluster.check import check_cluster
 
 
-def simulated(profile: str, ray_address: str, folders: Sequence[Path | str], jobs: int = 1) -> Profile:
-    """Return the profile of a simulation, once its Ray cluster, if it has one, was found to be ready.
+def ready_profile(profile: str, ray_address: str, folders: Sequence[Path | str], jobs: int = 1) -> Profile:
+    """Return the profile of that name, once its Ray cluster, if it has one, was found to be ready.
 
     Args:
         folders: Which every machine of a cluster has to see, besides the app and the working directory; "" is none.
         jobs: Runs at the same time.
 
     Raises:
-        ConfigError: no such profile, or a cluster that cannot carry the run. RunError: the cluster does not let this machine in.
+        ConfigError: no such profile, or a cluster that cannot carry the run. RunError: the cluster cannot be used from here.
     """
     place = Profile.read(APP_DIR / PROFILES_FILE, profile).on_cluster(ray_address)
     if place.ray_address:

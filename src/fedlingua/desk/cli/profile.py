@@ -48,13 +48,14 @@ class Profile:
             raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {cpus!r}.")
         if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not 0 <= gpus < 1000:
             raise ConfigError(f"gpus-per-node has to be a number from 0 on, got {gpus!r}.")
-        return cls(name, address, insecure, certificates, int(cpus), float(gpus), str(share.get("ray-address", "")))
+        place = cls(name, address, insecure, certificates, int(cpus), float(gpus))
+        return place.on_cluster(str(share.get("ray-address", "")))
 
     def on_cluster(self, ray_address: str) -> Self:
         """Return the profile with another Ray cluster, unless the address is ""; ConfigError if the profile does not simulate."""
         if ray_address and not self.local:
             raise ConfigError(
-                f"--ray-address {ray_address}: profile {self.name!r} runs across sites; a Ray cluster is for simulations, so leave it out"
+                f"ray-address = {ray_address!r}: profile {self.name!r} runs across sites; a Ray cluster is for simulations, so leave it out"
             )
         return replace(self, ray_address=ray_address) if ray_address else self
 

@@ -17,7 +17,7 @@ from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import run_folders, settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say, warn
-from fedlingua.desk.cli.place import simulated
+from fedlingua.desk.cli.place import ready_profile
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.cli.progress import follow, view_on
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
@@ -84,7 +84,7 @@ def run(
         assert experiment is not None
         chosen, federation = check_experiment(experiment, data, set_, seed, at)
         folder = RunFolder(_new_folder(experiment, chosen, to, at.runs if at else Path("runs")))
-    place = None if at else simulated(profile, ray_address, [folder.directory.parent, chosen.data_dir])
+    place = None if at else ready_profile(profile, ray_address, [folder.directory.parent, chosen.data_dir])
     if resume is not None:
         with folder.held():  # if another server holds it, fail here and not after everything has been started
             pass

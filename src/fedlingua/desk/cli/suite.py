@@ -22,7 +22,7 @@ from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, warn
-from fedlingua.desk.cli.place import simulated
+from fedlingua.desk.cli.place import ready_profile
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.cli.progress import view_on
 from fedlingua.desk.pretraining.demo import make_built_in
@@ -73,7 +73,7 @@ def suite(
     result = _result_folder(wanted, to)
     check_folder_to_write(runs, "--runs")
     planned = plan(wanted, runs.resolve())
-    place = simulated(profile, ray_address, [runs.resolve(), *sorted({run.settings.data_dir for run in planned})], jobs)
+    place = ready_profile(profile, ray_address, [runs.resolve(), *sorted({run.settings.data_dir for run in planned})], jobs)
     started, shared = time.monotonic(), RunFolder(runs.resolve())
     if shared.is_held():
         raise RunError(f"{runs}: another suite is running there; wait for its end, or give another folder with --runs")

@@ -24,7 +24,7 @@ _CONNECT_S, _ANSWER_S = 5.0, 90.0
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine of a cluster. clients: how many sites train on it at once. missing: folders that it does not see."""
+    """A machine of a cluster. clients: how many sites can train on it at once. missing: folders that it does not see."""
 
     name: str
     clients: int
@@ -47,14 +47,14 @@ def check_address(address: str) -> None:
 
 
 def machines(address: str, cpus: int, gpus: float, folders: Sequence[Path]) -> list[Machine]:
-    """Ask every machine of a cluster; in a process of its own, since Ray stays in the process that connects.
+    """Ask the machines of a cluster that have room for a client; in a process of its own, since Ray stays in the one that connects.
 
     Args:
         cpus, gpus: What a client takes.
         folders: Which the machines have to see.
 
     Raises:
-        RunError: the cluster does not let this machine in, such as for another version of Python or Ray.
+        RunError: the cluster cannot be used from here, for example because it has another version of Python or Ray.
     """
     command = [sys.executable, "-m", "fedlingua.desk.cluster.check", address, str(cpus), str(gpus), *map(str, folders)]
     path = os.pathsep.join(filter(None, sys.path))
@@ -76,7 +76,7 @@ def check_cluster(address: str, cpus: int, gpus: float, folders: Sequence[Path])
         RunError: as `machines` does.
     """
     check_address(address)
-    with_room = [machine for machine in machines(address, cpus, gpus, folders) if machine.clients]
+    with_room = machines(address, cpus, gpus, folders)
     if not with_room:
         raise ConfigError(
             f"the Ray cluster at {address} has no machine with {cpus} CPUs and {gpus:g} GPUs, which a client takes; give the profile "
@@ -99,6 +99,12 @@ def check_cluster(address: str, cpus: int, gpus: float, folders: Sequence[Path])
     return with_room
 
 
+def room_for(resources: Mapping[str, float], cpus: int, gpus: float) -> int:
+    """Return how many clients a machine with these resources, by Ray's names, takes at once."""
+    rooms = [int(resources.get(kind, 0) / takes) for kind, takes in (("CPU", cpus), ("GPU", gpus)) if takes]
+    return min(rooms, default=0)
+
+
 def _ask(address: str, cpus: int, gpus: float, folders: Sequence[str]) -> list[dict[str, Any]]:
     """Connect to the cluster, and return what each machine with room for a client says."""
     import ray
@@ -109,10 +115,7 @@ def _ask(address: str, cpus: int, gpus: float, folders: Sequence[str]) -> list[d
     there = ray.remote(num_cpus=0)(_here)
     asked: list[tuple[str, int, Any]] = []
     for node in ray.nodes():  # type: ignore[no-untyped-call]
-        has = node["Resources"] if node["Alive"] else {}
-        rooms = [int(has.get(kind, 0) / takes) for kind, takes in (("CPU", cpus), ("GPU", gpus)) if takes]
-        clients = min(rooms) if rooms else 0
-        if clients:
+        if clients := room_for(node["Resources"] if node["Alive"] else {}, cpus, gpus):
             place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             asked.append((node["NodeManagerHostname"], clients, there.options(scheduling_strategy=place).remote(folders)))
     return [{"name": name, "clients": clients, **ray.get(answer)} for name, clients, answer in asked]

@@ -7,13 +7,13 @@ import pytest
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.cli import place
-from fedlingua.desk.cli.place import simulated
+from fedlingua.desk.cli.place import ready_profile
 from fedlingua.desk.cluster.check import Machine
 
 
 def test_without_a_cluster_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "check_cluster", lambda *asked: pytest.fail("asked"))
-    assert simulated("simulation", "", ["", "/data"], jobs=4).ray_address == ""
+    assert ready_profile("simulation", "", ["", "/data"], jobs=4).ray_address == ""
 
 
 def test_every_machine_has_to_see_the_app_the_working_directory_and_the_data(
@@ -28,7 +28,7 @@ def test_every_machine_has_to_see_the_app_the_working_directory_and_the_data(
     monkeypatch.setattr(place, "check_cluster", check)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    found = simulated("simulation-gpu", "10.0.0.5:6379", [tmp_path / "data", tmp_path / "not there", ""])
+    found = ready_profile("simulation-gpu", "10.0.0.5:6379", [tmp_path / "data", tmp_path / "not there", ""])
     ((address, cpus, gpus, folders),) = asked
     assert (found.ray_address, address, cpus, gpus) == ("10.0.0.5:6379", "10.0.0.5:6379", 1, 1.0)
     assert {APP_DIR, tmp_path, tmp_path / "data"} <= set(folders)
@@ -39,4 +39,4 @@ def test_every_machine_has_to_see_the_app_the_working_directory_and_the_data(
 def test_runs_side_by_side_are_refused_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "check_cluster", lambda *asked: pytest.fail("asked"))
     with pytest.raises(ConfigError, match=r"--jobs 2: a run takes all of the Ray cluster a:1; leave --jobs out"):
-        simulated("simulation", "a:1", [], jobs=2)
+        ready_profile("simulation", "a:1", [], jobs=2)

@@ -52,8 +52,11 @@ def test_a_simulation_can_be_on_a_ray_cluster_and_a_deployment_cannot(file: Path
     assert there == Profile("simulation", ":local:", ray_address="10.0.0.5:6379")
     assert there.on_cluster("") == there
     assert there.on_cluster("10.0.0.6:6379").ray_address == "10.0.0.6:6379"
-    with pytest.raises(ConfigError, match=r"--ray-address a:1: profile 'deployment' runs across sites"):
+    with pytest.raises(ConfigError, match=r"ray-address = 'a:1': profile 'deployment' runs across sites"):
         Profile.read(file, "deployment").on_cluster("a:1")
+    file.write_text(PROFILES + '[fedlingua.deployment]\nray-address = "a:1"\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match="runs across sites"):
+        Profile.read(file, "deployment")
 
 
 def test_the_projects_own_profiles_can_be_read() -> None:

@@ -1,13 +1,14 @@
 """What is asked of a Ray cluster before a run starts on it."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fedlingua.common.errors import ConfigError
+from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cluster import check
-from fedlingua.desk.cluster.check import Machine, check_address, check_cluster
+from fedlingua.desk.cluster.check import Machine, check_address, check_cluster, machines, room_for
 from fedlingua.runs.folder import library_versions
 
 Ready = Callable[..., list[Machine]]
@@ -42,10 +43,42 @@ def test_an_address_where_nothing_listens_is_refused_at_once() -> None:
         check_address("127.0.0.1:99999")
 
 
-def test_machines_without_room_for_a_client_are_left_out(cluster: Ready) -> None:
-    assert [each.name for each in cluster(machine("head", 0, torch="1.0"), machine("one"))] == ["one"]
+@pytest.mark.parametrize(
+    ("resources", "cpus", "gpus", "clients"),
+    [
+        ({"CPU": 5.0}, 2, 0.0, 2),
+        ({"CPU": 8.0, "GPU": 1.0}, 1, 0.25, 4),
+        ({"CPU": 1.0, "GPU": 4.0}, 2, 1.0, 0),
+        ({"CPU": 8.0}, 1, 1.0, 0),
+        ({}, 1, 0.0, 0),
+    ],
+)
+def test_a_machine_takes_as_many_clients_as_its_cores_and_gpus_allow(
+    resources: dict[str, float], cpus: int, gpus: float, clients: int
+) -> None:
+    assert room_for(resources, cpus, gpus) == clients
+
+
+def test_a_cluster_without_room_for_a_client_is_refused(cluster: Ready) -> None:
+    assert [each.name for each in cluster(machine("one"), machine("two"))] == ["one", "two"]
     with pytest.raises(ConfigError, match="no machine with 2 CPUs and 0 GPUs"):
-        cluster(machine("head", 0))
+        cluster()
+
+
+def test_why_a_cluster_cannot_be_used_is_told_in_rays_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = "Traceback\nRuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.0.0\n    Python: 3.9.1"
+    monkeypatch.setattr(subprocess, "run", lambda command, **how: subprocess.CompletedProcess(command, 1, "", ray))
+    with pytest.raises(RunError, match=r"(?s)cluster at 10\.0\.0\.5:6379 cannot be used from here:.*Python: 3\.9\.1"):
+        machines("10.0.0.5:6379", 1, 0.0, [])
+
+
+def test_a_cluster_that_does_not_answer_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], timeout: float, **how: object) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(RunError, match="does not answer within 90 s; see `ray status`"):
+        machines("10.0.0.5:6379", 1, 0.0, [])
 
 
 def test_another_version_on_a_machine_is_refused_with_both(cluster: Ready) -> None:
