@@ -154,12 +154,13 @@ def three_machines() -> Iterator[Machines]:
     with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as folder:  # paths of Ray's sockets have to be short
         cluster = Machines(Path(folder))
         try:
-            for _ in range(2):
-                cluster.start(f"--address={cluster.address}")
             cluster.wait()
+            for _ in range(2):  # one after the other: two that start at once on one machine take each other's ports
+                cluster.start(f"--address={cluster.address}")
+                cluster.wait()
             yield cluster
         finally:
-            for number in reversed(range(3)):
+            for number in reversed(range(len(cluster.nodes))):
                 if cluster.nodes[number].poll() is None:
                     cluster.kill(number)
 
