@@ -1,16 +1,21 @@
 """The files under deploy/, read as the programs read them that they are for."""
 
 import copy
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import kubernetes_validate
 import yaml
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 DEMO = KUBERNETES / "overlays" / "demo"
+RAY = KUBERNETES / "ray"
+RAY_SCHEMA = json.loads((Path(__file__).parent / "raycluster.schema.json").read_text())
 VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}")
 
 Object = dict[str, Any]
@@ -72,6 +77,24 @@ def by_kind(objects: list[Object], kind: str) -> dict[str, Object]:
 
 def pod(workload: Object) -> Object:
     return workload["spec"]["template"]["spec"]
+
+
+def ray_groups(cluster: Object) -> list[Object]:
+    """The head's group of a RayCluster, and those of the workers."""
+    return [cluster["spec"]["headGroupSpec"], *cluster["spec"].get("workerGroupSpecs", [])]
+
+
+def check_schema(each: Object, version: str) -> None:
+    """Raise jsonschema.ValidationError unless the object follows the strict schema of its kind in that version of Kubernetes.
+
+    A RayCluster is none of Kubernetes' kinds: its own fields are checked, and the templates of its pods as pods.
+    """
+    if each["kind"] != "RayCluster":
+        kubernetes_validate.validate(each, version, strict=True)
+        return
+    jsonschema.validate(each, RAY_SCHEMA)
+    for group in ray_groups(each):
+        kubernetes_validate.validate({"apiVersion": "v1", "kind": "Pod", **group["template"]}, version, strict=True)
 
 
 def _merged(old: Any, new: Any) -> Any:

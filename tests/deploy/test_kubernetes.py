@@ -8,12 +8,29 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.deployment import DEMO, KUBERNETES, build, by_kind, compose, dockerfile, manifests, objects_in, pod
+from tests.deploy.deployment import (
+    DEMO,
+    KUBERNETES,
+    RAY,
+    build,
+    by_kind,
+    check_schema,
+    compose,
+    dockerfile,
+    manifests,
+    objects_in,
+    pod,
+    ray_groups,
+)
 
 SERVICES = compose()["services"]
 SITES = [name for name in SERVICES if name != "superlink"]
 OBJECTS = build(DEMO)
 WORKLOADS = by_kind(OBJECTS, "StatefulSet")
+(RAY_CLUSTER,) = by_kind(build(RAY), "RayCluster").values()
+PODS = {name: pod(workload) for name, workload in WORKLOADS.items()} | {
+    group["template"]["spec"]["containers"][0]["name"]: group["template"]["spec"] for group in ray_groups(RAY_CLUSTER)
+}
 OF_SERVICE = {"superlink": "superlink", **{site: f"{site}-site" for site in SITES}}
 VERSIONS = ("1.30", "1.37")
 PORT = 9092
@@ -30,29 +47,29 @@ def test_every_manifest_follows_the_schema(path, version):
     objects = objects_in(path)
     assert objects
     for each in objects:
-        kubernetes_validate.validate(each, version, strict=True)
+        check_schema(each, version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_the_demo_renders_to_follows_the_schema(version):
     for each in OBJECTS:
-        kubernetes_validate.validate(each, version, strict=True)
+        check_schema(each, version)
 
 
 def test_the_schema_refuses_a_field_that_does_not_exist():
     service = by_kind(OBJECTS, "Service")["superlink"]
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate({**service, "spec": {**service["spec"], "port": PORT}}, VERSIONS[-1], strict=True)
+        check_schema({**service, "spec": {**service["spec"], "port": PORT}}, VERSIONS[-1])
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here; the tests' own reading of the folders is tested")
-@pytest.mark.parametrize("folder", ["server", "site", "overlays/demo"])
+@pytest.mark.parametrize("folder", ["server", "site", "ray", "overlays/demo"])
 def test_kubectl_renders_what_these_tests_read(folder):
     done = subprocess.run(["kubectl", "kustomize", KUBERNETES / folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rendered = list(yaml.safe_load_all(done.stdout))
     for each in rendered:
-        kubernetes_validate.validate(each, VERSIONS[0], strict=True)
+        check_schema(each, VERSIONS[0])
 
     def ordered(objects):
         return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
@@ -136,9 +153,9 @@ def test_every_workload_and_every_policy_picks_its_own_pods_and_no_others():
         assert [other for other, has in labels.items() if selector.items() <= has.items()] == [name]
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", PODS)
 def test_a_pod_may_run_where_pods_are_restricted(name):
-    spec = pod(WORKLOADS[name])
+    spec = PODS[name]
     user = int(dict(dockerfile())["USER"].partition(":")[0])
     security = spec["securityContext"]
     assert security["runAsNonRoot"] is True
@@ -147,7 +164,7 @@ def test_a_pod_may_run_where_pods_are_restricted(name):
     assert spec["automountServiceAccountToken"] is False
     assert spec["enableServiceLinks"] is False  # SUPERLINK_PORT in the environment is none of Flower's
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-    for container in [*spec["initContainers"], *spec["containers"]]:
+    for container in [*spec.get("initContainers", []), *spec["containers"]]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
