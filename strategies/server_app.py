@@ -16,6 +16,7 @@ from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import list_failures
 from fedlingua.evaluation.scores import below_base
 from fedlingua.evaluation.tasks import check_task
+from fedlingua.evaluation.totals import ALL_SITES, common_direction
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory
@@ -68,7 +69,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     check_task(settings.task, federation.directions)
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
-    trainable = build_trainable(settings)
+    trainable = build_trainable(settings, computes=False)
     folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
@@ -205,6 +206,11 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     directions = {site.name: site.direction for site in strategy.registry.federation.sites}
     sums = {site: (scores.result, scores.base) for site, scores in strategy.scores.items()}
     sites = {site: measure.site_scores(strategy.settings, directions[site], scores) for site, scores in strategy.scores.items()}
+    averages: dict[str, Any] = {}
+    if totals := strategy.totals:
+        sums = {ALL_SITES: (totals.scores.result, totals.scores.base)}
+        sites = {ALL_SITES: measure.site_scores(strategy.settings, common_direction(directions), totals.scores)}
+        averages = {**totals.averages, **({"choices": totals.choices} if totals.choices else {})}
     ups, downs = zip(*strategy.progress.traffic, strict=True) if strategy.progress.traffic else ((0,), (0,))
     travels = strategy.travels and strategy.settings.how.trains
     savings: dict[str, float] = {}
@@ -217,6 +223,7 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
         "split": strategy.settings.score_split,
         "sites": sites,
         **measure.all_scores(strategy.settings, sites, sums),
+        **averages,
         "uplink_bytes_per_round": round(sum(ups) / len(ups)),
         "downlink_bytes_per_round": round(sum(downs) / len(downs)),
         "total_bytes": strategy.registry.traffic.total,

@@ -18,6 +18,7 @@ from fedlingua.common import devices
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.settings.checks import NOT_QUANTIZED
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.pretraining import ModelSize
@@ -60,6 +61,15 @@ def _made_once() -> Iterator[None]:
 def native_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU that computes in bf16, whichever this is."""
     monkeypatch.setattr(devices, "cpu_flags", lambda: frozenset({"avx512_bf16"}))
+
+
+@pytest.fixture
+def quantizes_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU passes for the GPU that frozen-bits wants; what bitsandbytes computes there is real."""
+    pytest.importorskip("bitsandbytes", reason="needs the extra bitsandbytes")
+    monkeypatch.delitem(NOT_QUANTIZED, "device")
+    # Once such a CPU has measured a dev loss, bitsandbytes' layers of 4 bits would pass no gradient.
+    monkeypatch.setattr("bitsandbytes.nn.modules.has_avx512bf16", lambda: False)
 
 
 @pytest.fixture(scope="session")

@@ -54,15 +54,21 @@ class LoadedOnce:
         self._loaded: dict[tuple[Any, ...], Backbone] = {}
 
     def __call__(
-        self, directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu", random_weights: int | None = None
+        self,
+        directory: Path,
+        name: str = "",
+        precision: str = "fp32",
+        device: str = "cpu",
+        random_weights: int | None = None,
+        as_stored: bool = False,
     ) -> Backbone:
         if device != "cpu" or not directory.is_dir():
-            return load_backbone(directory, name, precision, device, random_weights)
+            return load_backbone(directory, name, precision, device, random_weights, as_stored)
         files = tuple((file.name, (of := file.stat()).st_size, of.st_mtime_ns) for file in sorted(directory.iterdir()))
-        how = name, computed_in(precision, device), precision, random_weights, torch.get_default_dtype()
+        how = name, computed_in(precision, device), precision, random_weights, as_stored, torch.get_default_dtype()
         key = str(directory.resolve()), files, how
         if key not in self._loaded:
-            read = load_backbone(directory, name, precision, device, random_weights)
+            read = load_backbone(directory, name, precision, device, random_weights, as_stored)
             read.codec.pieces = CutOnce(read.codec)  # type: ignore[method-assign]
             if len(self._loaded) == MOST_BACKBONES:
                 self._loaded.pop(next(iter(self._loaded)))

@@ -5,7 +5,7 @@ One single round is in strategies/strategy.py.
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedlingua.backbones.knowledge import near_chance
 from fedlingua.clustering.clusters import Clusters
+from fedlingua.evaluation.totals import Totals
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import digests_of
 from fedlingua.exchange.joined import Joined, join
@@ -37,6 +38,7 @@ from strategies.rounds.flower_records import arrays_of
 from strategies.rounds.holdings import Holdings
 from strategies.rounds.phases import Phases, RoundSkippedError
 from strategies.rounds.registration import Registry
+from strategies.rounds.replies import Reply
 
 PHASES: dict[str, Phase] = {
     protocol.TRAIN: "train",
@@ -85,6 +87,8 @@ class Rounds(Strategy):
         """Site -> the state of an earlier round that it trains from, under `async.buffer`."""
         self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
         self.scores: dict[str, Scores] = {}
+        self.totals: Totals | None = None
+        """The scores as sums over all sites, if the server learns no others."""
         everybody, self._drawn = of.registry.expected, list[set[str]]()
         number = of.settings.sites_drawn(len(everybody))
         self._draws = draws(everybody, of.clusters, number, of.settings.seed) if number < len(everybody) else None
@@ -285,10 +289,13 @@ class Rounds(Strategy):
             self.state = state = State(stored.tensors, values=stored.values["strategy"])
         self.result.arrays = arrays_of(state)
         ask = partial(self._requests, protocol.FINISH, state, grid, best.__getitem__)
-        replies = self.phases.exchange(grid, ask, "finish", self._parse_scores)
-        self.scores = {text: scores for reply in replies for text, scores in reply.parsed.items()}
+        self.collect_scores(self.phases.exchange(grid, ask, "finish", self._parse_scores))
         best_round = self.progress.best_round if self.one_best_round else best
         self.folder.update(best_round=best_round, failures_at_the_end=self.phases.record.failures)
+
+    def collect_scores(self, replies: Sequence[Reply[dict[str, Scores]]]) -> None:
+        """Store what the sites sent at the end."""
+        self.scores = {text: scores for reply in replies for text, scores in reply.parsed.items()}
 
     def _parse_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
         texts = [member.name for member in self.registry.members[site]]

@@ -52,12 +52,17 @@ class Backbone(BackboneFiles):
 
 
 def load_backbone(
-    directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu", random_weights: int | None = None
+    directory: Path,
+    name: str = "",
+    precision: str = "fp32",
+    device: str = "cpu",
+    random_weights: int | None = None,
+    as_stored: bool = False,
 ) -> Backbone:
     """Load and freeze the model in `directory`; safetensors are memory-mapped, so processes on one machine share them.
 
-    precision, device: of later computation; `backbones.precision.hold` moves the model there. For bf16, weights keep their stored
-    dtype, otherwise they become fp32. random_weights: seed to draw new weights with, as before any training.
+    precision, device: of later computation; `backbones.precision.hold` moves the model there. For bf16, or if `as_stored`, weights keep
+    their stored dtype, otherwise they become fp32. random_weights: seed to draw new weights with, as before any training.
 
     No code that comes with a model is run: weights are read from safetensors alone; a pytorch_model.bin without any is converted into
     the cache first.
@@ -74,7 +79,7 @@ def load_backbone(
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
         check_type(config.model_type, name)
         tokenizer = _tokenizer(directory, name)
-        dtype: Any = torch.float32 if computed_in(precision, device) != "bf16" else "auto"
+        dtype: Any = "auto" if as_stored or computed_in(precision, device) == "bf16" else torch.float32
         kind = MODELS[FAMILIES[config.model_type].shape]
         how: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
         model, loaded = kind.from_pretrained(directory, dtype=dtype, **how)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from fedlingua.backbones.quantized import quantize
 from fedlingua.common.devices import computed_in
 
 
@@ -29,7 +30,7 @@ def allow_tf32(precision: str, device: str) -> None:
 
 
 def hold(model: PreTrainedModel, trained: Collection[str], precision: str, device: str) -> None:
-    """Move the model to its device: trained parameters in fp32, frozen ones in bf16 if the run computes in bf16.
+    """Move the model to its device: trained parameters in fp32, frozen ones in bf16 if the run computes in bf16, or quantized.
 
     On a CPU frozen fp32 weights stay, since a cast would give every process its own copy. Beside frozen bf16 weights every module that
     trains returns its input's dtype. A linear layer rounds its weights for the product, as autocast does; other modules compute in fp32,
@@ -38,7 +39,8 @@ def hold(model: PreTrainedModel, trained: Collection[str], precision: str, devic
     parameters = dict(model.named_parameters())
     masters = {name: parameters[name].detach().float() for name in trained}  # copied before the cast, which rounds
     in_half = computed_in(precision, device) == "bf16" and (device == "cuda" or model.dtype != torch.float32)
-    model.to(dtype=torch.bfloat16 if in_half else torch.float32)  # type: ignore[call-arg]  # hidden by transformers' decorator
+    quantize(model, dtype := torch.bfloat16 if in_half else torch.float32, device)
+    model.to(dtype=dtype)  # type: ignore[call-arg]  # hidden by transformers' decorator
     for name, master in masters.items():
         parameters[name].data = master
     model.to(torch.device(device))  # type: ignore[arg-type]  # as above

@@ -1,9 +1,10 @@
-"""Check for a GPU driver, and for the precision that the CPU computes in, without loading torch."""
+"""Check for a GPU driver, for what quantizes, and for the precision that the CPU computes in, without loading torch."""
 
 import ctypes
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from fedlingua.common.errors import ConfigError
@@ -14,6 +15,15 @@ def check_device(device: str) -> None:
     if device == "cuda" and sys.platform == "linux" and not _driver():
         raise ConfigError(
             "device = 'cuda', but this machine has no GPU driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
+        )
+
+
+def check_bits(bits: int) -> None:
+    """Raise ConfigError for quantized weights (`frozen-bits`; 0: none) without bitsandbytes."""
+    if bits and find_spec("bitsandbytes") is None:
+        raise ConfigError(
+            f"frozen-bits = {bits} needs bitsandbytes, an extra; install it with pip install 'fedlingua[bitsandbytes]', or give "
+            "frozen-bits = 0"
         )
 
 

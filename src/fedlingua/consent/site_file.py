@@ -71,7 +71,8 @@ class SiteFile:
         """Return a run's settings as they take effect here: with the site's backbone, device and processes, and without the server's paths.
 
         Raises:
-            ExchangeError: The backbone is neither built in, pinned nor in [backbones], or settings exceed the site's limits.
+            ExchangeError: The backbone is neither built in, pinned nor in [backbones], settings exceed the site's limits, or weights are
+                to be quantized without a GPU.
         """
         name = settings.backbone
         self.limits.check_settings(dataclasses.replace(settings, processes=1) if self.processes else settings)
@@ -82,10 +83,16 @@ class SiteFile:
                 f"the run's backbone = {name!r} is neither built in nor pinned here; the site's file has to say where it lies, "
                 "in [backbones]"
             )
+        device = self.device or settings.device
+        if settings.frozen_bits and device == "cpu":
+            raise ExchangeError(
+                f"the run's frozen-bits = {settings.frozen_bits} needs a GPU, and the site's file gives device = 'cpu'; give 'cuda' there, "
+                "or the run frozen-bits = 0"
+            )
         return dataclasses.replace(
             self.limits.bounded(settings),
             backbone=str(self.backbones.get(name, name)),
-            device=self.device or settings.device,
+            device=device,
             processes=self.processes or settings.processes,
             data_dir="",
             run_dir="",

@@ -34,7 +34,7 @@ def outline_of(settings: Settings) -> Outline:
     if name not in _TOLD or settings.own_model == "shared-private":
         from fedlingua.exchange.trainable import build_trainable
 
-        loaded = build_trainable(settings)
+        loaded = build_trainable(settings, computes=False)
         whole = sum(parameter.numel() for parameter in loaded.model.parameters())
         return Outline(backbone, loaded.trained, loaded.tensor_set, whole - backbone.num_parameters)
     sizes = layout.sizes(backbone.config)

@@ -14,6 +14,8 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.precision import allow_tf32, hold
 from fedlingua.backbones.pruning import private_layers
+from fedlingua.backbones.quantized import replace_linear
+from fedlingua.common.devices import check_bits
 from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, standing_beside, tensor_set, travelling, write_tensors
 from fedlingua.exchange.tensors import NOTHING, Tensors, TensorSet, is_companion, with_companions
@@ -75,10 +77,13 @@ class Trainable:
             yield self.model
 
 
-def build_trainable(settings: Settings) -> Trainable:
+def build_trainable(settings: Settings, computes: bool = True) -> Trainable:
     """Load the run's backbone and attach the modules that the run's method trains.
 
+    computes: False where only the tensors are needed, as at the server: the model then stays in main memory as it is stored.
+
     Raises:
+        ConfigError: `frozen-bits` needs a package that is missing.
         BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens` or lacks the `lora.targets`; pruning
             leaves no layer of a stack; or `private-layers` names a layer that does not train.
     """
@@ -86,12 +91,18 @@ def build_trainable(settings: Settings) -> Trainable:
     drawn = settings.seed if settings.backbone_weights == "random" else None
     all_trains = TENSOR_SETS[settings.trained_set].trains("any name")
     precision = "fp32" if all_trains else settings.precision  # of the frozen tensors
-    backbone = load_backbone(directory, settings.backbone, precision, settings.device, drawn)
+    bits, device = (settings.frozen_bits, settings.device) if computes else (0, "cpu")
+    check_bits(bits)
+    as_stored = drawn is None and (bits > 0 or not computes)
+    backbone = load_backbone(directory, settings.backbone, precision, device, drawn, as_stored)
     check_fits(backbone.model.config, settings)
+    if bits:
+        replace_linear(backbone.model, bits)
     adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
-    hold(backbone.model, trained.names, precision, settings.device)
-    allow_tf32(settings.precision, settings.device)
+    if computes:
+        hold(backbone.model, trained.names, precision, device)
+        allow_tf32(settings.precision, device)
     travels = travelling(
         trained, private := private_layers(layout_of(backbone.model).sizes(backbone.model.config), settings.private_layers)
     )

@@ -216,6 +216,10 @@ UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
     "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites whose masks the others' cancel; give 0"),
+    "metrics": (
+        lambda s: s.sums_scores and bool(s.more_metrics),
+        "are not summed under masks; give 'bleu, chrf', or privacy.scores = 'sites'",
+    ),
     "robust.max-norm": (lambda s: s.max_update_norm > 0, "needs the length of each update; give 0"),
     "signature.form": (
         lambda s: s.how.clustering == "gradients" and s.signature_form == "raw",
@@ -250,12 +254,31 @@ NOT_PRIVATE: dict[str, tuple[Callable[[Settings], bool], str]] = {
         lambda s: s.gradient_checkpointing,
         "forgets what clipping needs; give memory.micro-tokens",
     ),
+    "frozen-bits": (
+        lambda s: s.frozen_bits == 8,
+        "looks for outliers in all sentences of a batch at once, so that one sentence changes the gradients of others; give 4 or 0",
+    ),
     "signature.form": UNSOUND["signature.form"],
 }
 """Key -> test of whether its value breaks the guarantee of dp.epsilon, and the reason. Keys that are not listed are sound: values computed
 from noised gradients alone (SCAFFOLD's controls, Adam's state, selections, codes, mr-mtl's own model) reveal nothing more."""
 
 
+NOT_QUANTIZED: dict[str, tuple[Callable[[Settings], bool], str]] = {
+    "device": (
+        lambda s: s.device == "cpu",
+        "computes without a GPU, which the quantized layers need; give 'cuda', or frozen-bits = 0",
+    ),
+    "tensor-set": (
+        lambda s: bool(s.tensor_set) and s.trained_set not in SMALL_SETS,
+        f"trains all weights, so that none is frozen; give one of {', '.join(SMALL_SETS)}",
+    ),
+    "method": (
+        lambda s: not s.tensor_set and s.trained_set not in SMALL_SETS,
+        f"trains all weights, so that none is frozen; give tensor-set = one of {', '.join(SMALL_SETS)}",
+    ),
+}
+"""Key -> test of whether its value does not go with quantized weights (frozen-bits), and the reason."""
 NOT_BUFFERED: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "privacy.sum": (lambda s: s.sums_securely, "has masks that cancel in the sum of all its sites only; give 'plain'"),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "draws whom a round asks, not who answers first; give 0"),
@@ -276,10 +299,11 @@ NOT_BUFFERED: dict[str, tuple[Callable[[Settings], bool], str]] = {
 
 
 def _of_modes(settings: Settings) -> Iterator[str]:
-    """Yield conflicts with secure sums, differential privacy, and rounds that do not wait for all sites."""
+    """Yield conflicts with secure sums, differential privacy, quantized weights, and rounds that do not wait for all sites."""
     chosen = (
         ("privacy.sum", settings.privacy_sum == "secure", settings.sums_securely, UNSOUND, "'plain'"),
         ("dp.epsilon", settings.dp_epsilon > 0, settings.trains_privately, NOT_PRIVATE, "0"),
+        ("frozen-bits", settings.frozen_bits > 0, settings.frozen_bits > 0, NOT_QUANTIZED, "0"),
         ("async.buffer", settings.async_buffer > 0, settings.async_buffer > 0 and settings.how.travels, NOT_BUFFERED, "0"),
     )
     for key, is_asked, holds, unsound, none in chosen:

@@ -103,6 +103,11 @@ class Settings(Sections):
         return self.privacy_sum == "secure" and self.how.travels
 
     @property
+    def sums_scores(self) -> bool:
+        """Whether the server learns dev losses and scores only as sums over all sites."""
+        return self.sums_securely and self.privacy_scores == "sum"
+
+    @property
     def trains_privately(self) -> bool:
         """Whether a round's training is differentially private for each sentence of a site."""
         return self.dp_epsilon > 0 and self.how.trains and self.how.travels

@@ -60,6 +60,12 @@ def rates(given: str) -> None:
         raise ConfigError(f"keep.rates = {given!r}; wanted numbers above 0 with commas, as in '1,0.3'")
 
 
+def check_frozen_bits(given: int) -> None:
+    """Raise ConfigError for a number of bits that bitsandbytes has no form for."""
+    if given not in (0, 4, 8):
+        raise ConfigError(f"frozen-bits = {given}; wanted 8 or 4, or 0 for weights as precision has them")
+
+
 SERVERS_OWN: dict[str, Any] = {"resumable": True, "approved": False}
 """Attributes of options that concern the server alone: its paths, deadlines and stored files."""
 
@@ -115,6 +121,10 @@ class Run:
     unless it has bf16 instructions (avx512_bf16, amx_bf16, ARM's bf16); a message says so."""
     device: str = option("cpu", choices=("cpu", "cuda"))
     """The device that clients compute on."""
+    frozen_bits: int = option(0, check=check_frozen_bits, off=(0,))
+    """Bits of a frozen weight in the backbone's layers, on a GPU, with bitsandbytes (an extra): 8 (LLM.int8, Dettmers et
+    al. 2022) or 4 (NF4, Dettmers et al. 2023); 0: as precision has them. Embeddings, head, norms and all that trains stay
+    as they are. Not with full or controllers, which train all weights."""
     overlap: str = option("off", choices=("off", "report", "remove"), off=("off", "report"))
     """Compare sites' sentences by keyed hashes before the first round. report: write the numbers of shared sentences
     to overlap.json; remove: also leave out dev and test pairs with a sentence that another site trains on."""
@@ -512,6 +522,8 @@ class Privacy:
     privacy_sum: str = option("plain", choices=("plain", "secure"), off=("plain",), when=TRAVELS)
     """secure: the server learns the sum of a cluster's updates and of no smaller group (Bonawitz et al. 2017);
     plain: it sees each site's."""
+    privacy_scores: str = option("sum", choices=("sum", "sites"), when=SECURE)
+    """sum: the server learns dev losses and scores as sums over all sites, too; sites: it sees those of each site."""
     privacy_min_cluster: int = option(3, least=2, when=SECURE)
     """Fewest sites in a secure sum, at the start and after sites have dropped out. In a sum of two, each learns the
     other's update, so both sites' files have to allow it ([limits] min-cluster = 2)."""

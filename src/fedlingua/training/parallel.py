@@ -207,9 +207,14 @@ def _off_the_gpu(model: nn.Module) -> Iterator[None]:
     if device.type == "cpu":
         yield
         return
-    model.to("cpu")
+    _move(model, "cpu")
     torch.cuda.empty_cache()
     try:
         yield
     finally:
-        model.to(device)
+        _move(model, device)
+
+
+def _move(model: nn.Module, device: torch.device | str) -> None:
+    for module in model.modules():  # a module of 8 bits moves its scales only if it is moved itself
+        module.to(device)

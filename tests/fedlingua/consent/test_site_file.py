@@ -133,6 +133,15 @@ def test_the_sites_own_backbone_and_device_go_before_the_runs(tmp_path: Path) ->
     assert site.here(dataclasses.replace(SETTINGS, backbone="facebook/m2m100_418M")).backbone == "facebook/m2m100_418M"
 
 
+def test_quantized_weights_need_a_site_with_a_gpu(tmp_path: Path) -> None:
+    asked = dataclasses.replace(SETTINGS, frozen_bits=4, device="cuda")
+    assert read(tmp_path, SITE + SERVER).here(asked).frozen_bits == 4
+    with pytest.raises(
+        ExchangeError, match="frozen-bits = 4 needs a GPU, and the site's file gives device = 'cpu'; give 'cuda' there"
+    ):
+        read(tmp_path, SITE + SERVER + '[node]\ndevice = "cpu"\n').here(asked)
+
+
 @pytest.mark.parametrize("backbone", ["/models/x", "./x", "../x", "~/x"])
 def test_a_backbone_that_is_a_path_of_the_servers_is_refused(tmp_path: Path, backbone: str) -> None:
     with pytest.raises(ExchangeError, match=r"in \[backbones\]"):

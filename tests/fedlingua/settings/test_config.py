@@ -87,7 +87,7 @@ def with_effect(name: str) -> dict[str, Any]:
         return {"sample_least": 5}
     if name.startswith("dp_"):
         return {"dp_epsilon": 8.0}
-    if name == "privacy_min_cluster":
+    if name in ("privacy_min_cluster", "privacy_scores"):
         return {"privacy_sum": "secure"}
     if name == "async_age_exponent":
         return {"async_buffer": 2}

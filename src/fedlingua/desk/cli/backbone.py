@@ -41,10 +41,10 @@ def show(
     most = min(settings.max_tokens, most_tokens(backbone.config) or settings.max_tokens)
     settings = replace(settings, backbone=name, backbone_revision=revision, task=about["task"], max_tokens=most)
     about["tensor_sets"] = [of_set(settings, chosen) for chosen in TENSOR_SETS]
-    shown = plain_table("tensor set", "trains", "travels", "one way as float32", "memory", "note", left=("note",))
+    shown = plain_table("tensor set", "trains", "travels", "one way as float32", "memory", "in 4 bits", "note", left=("note",))
     for each in about["tensor_sets"]:
         numbers = [units.parameters(each.get(key)) for key in ("trains", "travels")]
-        sizes = [units.data(each.get(key)) for key in ("bytes", "memory")]
+        sizes = [units.data(each.get(key)) for key in ("bytes", "memory", "memory_4bit")]
         shown.add_row(each["name"], *numbers, *sizes, each.get("refused", ""))
     console().print(shown)
     return about
@@ -70,9 +70,11 @@ def described(backbone: Any) -> dict[str, Any]:
 
 
 def of_set(settings: Any, name: str) -> dict[str, Any]:
-    """Return how many numbers a tensor set trains and sends, and an estimate of the memory in which a process trains it."""
+    """Return how many numbers a tensor set trains and sends, and an estimate of the memory in which a process trains it, also with
+    frozen-bits = 4 unless all weights train."""
     from fedlingua.desk.deployment.checks import memory_estimate
     from fedlingua.exchange.outline import outline_of
+    from fedlingua.settings.methods import SMALL_SETS
 
     chosen = replace(settings, tensor_set=name)
     try:
@@ -80,5 +82,7 @@ def of_set(settings: Any, name: str) -> dict[str, Any]:
     except BackboneError as error:
         return {"name": name, "refused": str(error)}
     sent = outline.tensor_set.num_parameters
-    memory = sum(memory_estimate(chosen, outline).values())
-    return {"name": name, "trains": outline.trained.num_parameters, "travels": sent, "bytes": 4 * sent, "memory": memory}
+    in_4_bits = replace(chosen, frozen_bits=4 * (name in SMALL_SETS))
+    memory, least = (sum(memory_estimate(each, outline).values()) for each in (chosen, in_4_bits))
+    about = {"name": name, "trains": outline.trained.num_parameters, "travels": sent, "bytes": 4 * sent, "memory": memory}
+    return about | ({"memory_4bit": least} if name in SMALL_SETS else {})

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import psutil
 
+from fedlingua.backbones.files import Described
 from fedlingua.backbones.knowledge import doubts, near_chance
 from fedlingua.common import units
-from fedlingua.common.devices import computed_in
+from fedlingua.common.devices import check_bits, computed_in
 from fedlingua.common.errors import DeploymentError, ExchangeError
 from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.consent.keys import key_fingerprint, public_line, same_key
@@ -261,6 +262,7 @@ def memory_estimate(settings: Settings, outline: Outline) -> dict[str, int]:
     backbone, config = outline.backbone, outline.backbone.config
     width = 2 if computed_in(settings.precision, settings.device) == "bf16" else 4
     stored = backbone.item_bytes if width == 2 and settings.trained_set not in ("full", "controllers") else 4
+    quantized = _quantized(backbone) if settings.frozen_bits else 0
     tokens = _tokens_at_once(settings)
     frozen = settings.trained_set not in ("full", "controllers")
     chunk = chunk_size(settings.head_chunk, config.vocab_size * config.hidden_size, frozen, settings.device)
@@ -274,13 +276,23 @@ def memory_estimate(settings: Settings, outline: Outline) -> dict[str, int]:
     )
     return {
         "process": PROCESS_BYTES,
-        "backbone": stored * backbone.num_parameters + 4 * outline.num_added,
+        # Scales take a twentieth of quantized weights.
+        "backbone": stored * (backbone.num_parameters - quantized)
+        + quantized * settings.frozen_bits * 21 // 160
+        + 4 * outline.num_added,
         # The received tensors, those that train, their gradient, Adam's two moments, and what is sent.
         "trained tensors": 6 * 4 * trained,
         "activations": tokens * arrays * width,
         # The scores over the vocabulary for every target token, or for a chunk of them, and their gradient.
         "output layer": 2 * scored * config.vocab_size * 4,
     }
+
+
+def _quantized(backbone: Described) -> int:
+    """Return about how many numbers `frozen-bits` quantizes: the layers' matrices, except T5's tables of positions and last projections."""
+    place, apart = backbone.layout.place, ("bias.weight", ".wo.weight")
+    in_layers = (shape for name, shape in backbone.shapes.items() if place(name)[1] is not None and not name.endswith(apart))
+    return sum(math.prod(shape) for shape in in_layers if len(shape) == 2)
 
 
 def _tokens_at_once(settings: Settings) -> int:
@@ -326,6 +338,7 @@ def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
     if not torch.cuda.is_available():
         raise DeploymentError("device = 'cuda', but torch sees no GPU here; say device = 'cpu' in the site's file")
     check_processes(settings)
+    check_bits(settings.frozen_bits)
     free, total = min(map(torch.cuda.mem_get_info, range(settings.processes)))
     sizes = memory_estimate(settings, built[0]) if built else {}
     wanted = int(MARGIN * sum(size for name, size in sizes.items() if name != "process"))

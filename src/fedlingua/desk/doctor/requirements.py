@@ -29,6 +29,7 @@ NEEDED_FOR = {
     "mlflow": "track = 'mlflow'",
     "trackio": "track = 'trackio'",
     "ctranslate2": "models in CTranslate2's format",
+    "bitsandbytes": "frozen-bits",
     "memory": "memories of a million tokens and more",
     "notebooks": "the notebooks of docs/notebooks",
     "dev": "tests and lint",

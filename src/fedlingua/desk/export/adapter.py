@@ -36,6 +36,7 @@ def write_adapter(directory: Path, settings: Settings, tensors: Tensors, backbon
         federation="",
         strategy="",
         device="cpu",
+        frozen_bits=0,
         processes=1,
         resume=False,
     )

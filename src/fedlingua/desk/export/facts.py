@@ -41,6 +41,7 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
         "round": model.round,
         "method": settings.method,
         "tensor_set": settings.trained_set,
+        "frozen_bits": settings.frozen_bits,
         "aggregation": settings.aggregation if settings.how.travels else None,
         "selection": settings.selected_by,
         "pooled": settings.how.pooled,

@@ -54,7 +54,7 @@ def export_model(
     form = chosen_form(form, model.settings)
     assert model.load is not None, "what trains nothing was refused"
     loaded = model.load()
-    trainable = model.trainable(device="cpu", precision="fp32")  # so that merging loses no precision
+    trainable = model.trainable(device="cpu", precision="fp32", frozen_bits=0)  # so that merging loses no precision
     tensors = check_tensors(loaded, trainable.trained)
     write_tensors(trainable.model, tensors)
     backbone = trainable.backbone.directory

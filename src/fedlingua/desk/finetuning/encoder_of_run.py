@@ -36,7 +36,8 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
         return directory
     tensors, about = delivered(left)
     # In fp32, whatever the run's device and precision.
-    trainable = same_backbone(replace(settings, device="cpu", precision="fp32"), about["backbone_fingerprint"])
+    in_full = replace(settings, device="cpu", precision="fp32", frozen_bits=0)
+    trainable = same_backbone(in_full, about["backbone_fingerprint"])
     replace_folder(directory, lambda aside: _write(aside, trainable, tensors, settings))
     return directory
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from fedlingua.backbones.convert import files_hash
 from fedlingua.backbones.directories import BUILT_IN, check_backbone
-from fedlingua.common.devices import check_device
+from fedlingua.common.devices import check_bits, check_device
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import sha256
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
@@ -90,6 +90,7 @@ def check_settings(
     check_trackers(tracker_names(settings.track))
     if not deployed:
         check_device(settings.device)
+        check_bits(settings.frozen_bits)
         check_measuring(settings.more_metrics, settings.comet_model, say)
 
 

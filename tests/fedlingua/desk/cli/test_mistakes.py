@@ -336,6 +336,7 @@ TABLE = [
         "give device = 'cpu'",
         has=no_gpu,
     ),
+    Mistake("run small.toml --data . --set frozen-bits=4", "without a GPU", "frozen-bits = 4, and device = 'cpu'", "give 'cuda'"),
 ]
 
 

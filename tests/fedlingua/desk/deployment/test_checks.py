@@ -295,6 +295,19 @@ def test_half_precision_halves_the_activations_and_a_base_run_trains_nothing(set
     assert memory_estimate(dataclasses.replace(settings, method="base"), outline)["trained tensors"] == 0
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantized_layers_take_a_fraction_of_the_memory(settings: Settings, bits: int) -> None:
+    """The matrices of 2 + 2 layers, d_model 32, feed-forward 64; a twentieth more for their scales."""
+    outline = outline_of(settings)
+    full = memory_estimate(settings, outline)
+    numbers = (2 + 4) * 4 * 32 * 32 + 4 * 2 * 32 * 64
+    less = numbers * 4 - numbers * bits * 21 // 160
+    assert memory_estimate(dataclasses.replace(settings, frozen_bits=bits), outline) == {
+        **full,
+        "backbone": full["backbone"] - less,
+    }
+
+
 def test_a_budget_of_tokens_and_a_head_in_chunks_are_reckoned_with(settings: Settings) -> None:
     outline = outline_of(settings)
     vocabulary = outline.backbone.config.vocab_size
@@ -355,6 +368,9 @@ def test_more_processes_than_gpus_are_told(site: SiteFile, settings: Settings, m
     for processes, error, told in ((2, DeploymentError, "5 B of"), (3, ConfigError, "a site sees 2 GPU")):
         with pytest.raises(error, match=told):
             look_at_gpus(dataclasses.replace(settings, device="cuda", processes=processes), built)
+    monkeypatch.setattr("fedlingua.common.devices.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="frozen-bits = 8 needs bitsandbytes"):
+        look_at_gpus(dataclasses.replace(settings, device="cuda", frozen_bits=8), built)
 
 
 def test_with_controllers_the_whole_model_is_trained_and_the_added_layers_take_activations_too(settings: Settings) -> None:

@@ -1,0 +1,154 @@
+"""Scores of all sites as sums of numbers, all that a server learns of them under secure sums (`privacy.scores = "sum"`)."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedlingua.common.languages import Direction
+from fedlingua.evaluation.perplexity import MaskedScores, accuracy, perplexity
+from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score
+from fedlingua.evaluation.sums import Scores
+from fedlingua.settings.metrics import METRICS
+
+ALL_SITES = "all sites"
+"""The name under which scores.json has the sums."""
+CHOSEN = "each site's own"
+"""What stands there for the candidate that sites keep."""
+MODELS = ("result", "base", "alone", "federated")
+GAINS = ("gained", "lost", "gained_over_alone")
+"""At how many sites the kept model is better or worse than the better of base and alone, and better than alone."""
+MOST = 1e9
+"""Largest score that is added up; a perplexity has no bound of its own."""
+_PREFIXES = {"result": ("", "{}"), "base": ("base_", "{}"), "alone": ("", "alone_{}"), "federated": ("", "federated_{}")}
+"""Model -> what precedes "macro_" in the names of its averages, and what a metric is called after it."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The sums of a task's texts.
+
+    fields: field -> width, 0 for a single number. metrics: metric -> score of a text. size: a text's weight in a micro mean.
+    """
+
+    fields: Mapping[str, int]
+    metrics: Mapping[str, Callable[[Any], float]]
+    size: Callable[[Any], int]
+    make: Callable[[Mapping[str, Any]], Any]
+
+
+def _translated(fields: Mapping[str, Any]) -> ScoreSums:
+    return ScoreSums(fields["sentences"], fields["bleu"], fields["chrf"])
+
+
+def _masked(fields: Mapping[str, Any]) -> MaskedScores:
+    return MaskedScores(fields["sentences"], fields["nll"], fields["tokens"], fields["correct"], 0)
+
+
+_FORMS = {
+    "translation": _Form(
+        {"sentences": 0, "bleu": 10, "chrf": 18},
+        {"bleu": bleu_score, "chrf": chrf_score},
+        lambda sums: sums.sentences,
+        _translated,
+    ),
+    "masked-language": _Form(
+        {"sentences": 0, "nll": 4, "tokens": 4, "correct": 4},
+        {"perplexity": perplexity, "accuracy": accuracy},
+        lambda sums: sum(sums.tokens),
+        _masked,
+    ),
+}
+
+
+def score_counters(task: str) -> tuple[str, ...]:
+    """Return the names of the numbers that a site adds up of its scores."""
+    form = _FORMS[task]
+    of_text = [name for field, width in form.fields.items() for name in _places(field, width)]
+    means = [f"{mean}.{metric}" for mean in ("macro", "micro") for metric in form.metrics]
+    return (*GAINS, *(f"{model}.{name}" for model in MODELS for name in ("texts", "size", *of_text, *means)))
+
+
+def counted_scores(task: str, texts: Mapping[str, Scores]) -> dict[str, float]:
+    """Return a site's numbers by name; those that are 0 may be missing. texts: text -> its scores."""
+    form, numbers = _FORMS[task], dict.fromkeys(score_counters(task), 0.0)
+    for scores in texts.values():
+        for name, value in [each for model in MODELS for each in _of_model(model, getattr(scores, model), form)]:
+            numbers[name] += value
+        for name in _gains(task, scores):
+            numbers[name] += 1
+    return numbers
+
+
+def _of_model(model: str, sums: Any, form: _Form) -> Iterator[tuple[str, float]]:
+    if sums is None:
+        return
+    size, record = form.size(sums), sums.record()
+    yield from ((f"{model}.texts", 1), (f"{model}.size", size))
+    for field, width in form.fields.items():
+        values = record[field] if width else [record[field]]
+        yield from zip((f"{model}.{name}" for name in _places(field, width)), values, strict=True)
+    for metric, score in form.metrics.items():
+        value = min(score(sums), MOST)
+        yield from ((f"{model}.macro.{metric}", value), (f"{model}.micro.{metric}", value * size))
+
+
+def _gains(task: str, scores: Scores) -> Iterator[str]:
+    """Yield the names in GAINS that count a site; none if it did not choose."""
+    if scores.federated is None:
+        return
+    metric = METRICS[task][0]
+    score = _FORMS[task].metrics[metric.key]
+    rivals = [score(sums) for sums in (scores.base, scores.alone) if sums is not None]
+    if gain := metric.gain(score(scores.result), metric.best(rivals)):
+        yield "gained" if gain > 0 else "lost"
+    if scores.alone is not None and (metric.gain(score(scores.result), score(scores.alone)) or 0.0) > 0:
+        yield "gained_over_alone"
+
+
+def _places(field: str, width: int) -> list[str]:
+    return [f"{field}.{place}" for place in range(width)] if width else [field]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The sums of all sites' scores.
+
+    Args:
+        scores: As if all texts were one; a model that some sites lack is missing.
+        averages: Name in scores.json -> the mean over texts, plain (macro) or weighted by size (micro).
+        choices: Name in GAINS -> how many sites, and `of` -> out of how many.
+    """
+
+    scores: Scores
+    averages: Mapping[str, float]
+    choices: Mapping[str, int]
+
+
+def totals_of(task: str, numbers: Mapping[str, float]) -> Totals:
+    """Return the totals from the sums of what `counted_scores` returned."""
+    form, texts = _FORMS[task], round(numbers["result.texts"])
+    made: dict[str, Any] = {}
+    averages: dict[str, float] = {}
+    for model in MODELS:
+        if round(numbers[f"{model}.texts"]) < texts:  # a sum over fewer sites compares with nothing
+            continue
+        fields = {
+            field: tuple(numbers[f"{model}.{name}"] if field == "nll" else round(numbers[f"{model}.{name}"]) for name in names)
+            for field, width in form.fields.items()
+            if (names := _places(field, width))
+        }
+        made[model] = form.make({field: values if form.fields[field] else values[0] for field, values in fields.items()})
+        first, name = _PREFIXES[model]
+        for metric in form.metrics:
+            of_metric = name.format(metric)
+            averages[f"{first}macro_{of_metric}"] = numbers[f"{model}.macro.{metric}"] / texts
+            averages[f"{first}micro_{of_metric}"] = numbers[f"{model}.micro.{metric}"] / numbers[f"{model}.size"]
+    chose = round(numbers["federated.texts"])
+    choices = {name: round(numbers[name]) for name in GAINS} | {"of": chose} if chose else {}
+    return Totals(Scores(**made, candidate=CHOSEN if "federated" in made else ""), averages, choices)
+
+
+def common_direction(directions: Mapping[str, Direction]) -> Direction:
+    """Return the direction of all sites; `mul`, as ISO 639 calls several languages, on a side on which they differ."""
+    sides = ({direction.sides[at] for direction in directions.values()} for at in (0, 1))
+    return Direction(*(side.pop() if len(side) == 1 else "mul" for side in sides))
