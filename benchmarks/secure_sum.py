@@ -58,7 +58,7 @@ def main() -> None:
     survivors = names[1:]
 
     def share(owner: str, holder: str) -> tuple[bytes, bytes]:
-        at = SEALED_BYTES * names.index(holder) * roster.num_rounds
+        at = SEALED_BYTES * names.index(holder) * roster.num_sums
         return secrets[holder].open_share(sealed[owner][at : at + SEALED_BYTES], roster, holder, owner, 1)
 
     def opened() -> tuple[dict[str, bytes], dict[str, bytes]]:

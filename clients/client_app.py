@@ -257,6 +257,12 @@ def _secured(task: Task, record: Mapping[str, Any]) -> RecordDict:
     return reply
 
 
+def _summed(task: Task, counters: Mapping[str, Numbers]) -> RecordDict:
+    reply = _reply(task)
+    reply[protocol.ARRAYS] = to_record(counters)
+    return reply
+
+
 # --- A round ------------------------------------------------------------------------------------------------------------
 
 
@@ -267,14 +273,19 @@ def train(message: Message, node: Node) -> RecordDict:
     task, client = _client_to_train(message.content.config_records, node)
     received = client.received.receive(message.content)
     reply = _reply(task)
-    if task.measure is not None:
-        reply[protocol.MEASURED] = MetricRecord(client.measure(received, replace(task, round=task.measure)))
-    update, sums = client.train(received, task)
     settings, chosen = client.settings, client.trainable.tensor_set
+    dev: dict[str, Any] = {}
+    if task.measure is not None:
+        dev = client.measure(received, replace(task, round=task.measure))
+        if not settings.sums_scores:
+            reply[protocol.MEASURED] = MetricRecord(dev)
+    update, sums = client.train(received, task)
     if settings.sums_securely:
         asked = message.content.config_records[protocol.SECURE]
         size = sum(len(text.splits["train"]) for text in client.texts.values())
-        reply[protocol.ARRAYS] = to_record(_secure(task, node).masked(update, received, chosen, sums, asked, settings.seed, size))
+        dev = dev if settings.sums_scores else {}
+        masked = _secure(task, node).masked(update, received, chosen, sums, dev, asked, settings.seed, size)
+        reply[protocol.ARRAYS] = to_record(masked)
         return reply
     if settings.selected_by != "all":
         from clients.selection import SiteSelection
@@ -319,6 +330,9 @@ def evaluate(message: Message, node: Node) -> RecordDict:
     """Measure the dev loss of the model that the site would use now; if asked, also the loss's slope with respect to the threshold."""
     task, client = _client(message.content.config_records, node)
     received = client.received.receive(message.content)
+    if client.settings.sums_scores:
+        sums = client.measure(received, task)
+        return _summed(task, _secure(task, node).dev_loss(sums, received, client.trainable.tensor_set))
     reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
         from clients.selection import SiteSelection
@@ -345,9 +359,12 @@ def finish(message: Message, node: Node) -> RecordDict:
         _log.info("site %s keeps what it was sent: this site's file forbids choosing ([limits] keep-choose)", task.site)
     records = _reply(task)
     received = client.received.receive(message.content)
-    for name, scores in client.finish(received, task.round, task.own).items():
-        if node.guard and node.settings.trains_privately:
-            scores = scores.of_federation()
+    finished = client.finish(received, task.round, task.own)
+    if node.guard and node.settings.trains_privately:
+        finished = {name: scores.of_federation() for name, scores in finished.items()}
+    if node.settings.sums_scores:
+        return _summed(task, _secure(task, node).scores(node.settings.task, finished))
+    for name, scores in finished.items():
         sums = {
             protocol.SCORES_PREFIX: scores.result,
             protocol.BASE_SCORES_PREFIX: scores.base,

@@ -30,8 +30,9 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.exchange.held import identity
-from fedlingua.exchange.protocol import DESCRIBE, DIGESTS, EVALUATE, FINISH, LEAKS, RULES, TASK, Task
+from fedlingua.exchange.protocol import DESCRIBE, DIGESTS, EVALUATE, FINISH, LEAKS, RULES, SECURE, TASK, UNMASK, Task
 from fedlingua.exchange.records import message_bytes
+from fedlingua.privacy.roster import SCORES, dev_loss_sum, training_sum
 from fedlingua.settings.config import Settings
 
 NODE = "-node"
@@ -74,7 +75,12 @@ class Guard:
             task = Task.of(message.content.config_records.get(TASK, ConfigRecord()))
             self._check_task(task, kind)
             measure = task.measure
-            site, stage = task.site, self.asked.rounds + 1 if kind == FINISH else task.round
+            if kind == UNMASK:  # a round may open two sums, and the run's end another
+                number = message.content.config_records.get(SECURE, ConfigRecord()).get("sum")
+                known = number in (SCORES, training_sum(task.round), dev_loss_sum(task.round))
+                kind = f"{kind}.{number!r}" if known else kind
+            at_end = kind in (FINISH, f"{UNMASK}.{SCORES}")
+            site, stage = task.site, self.asked.rounds + 1 if at_end else task.round
             bound |= {"run": task.run, "attempt": str(task.attempt)}
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
         before = replies.admit(site, bound, kind, stage, identity(message.content), measure)

@@ -1,4 +1,4 @@
-"""A site's side of secure sums: keys before round 1, masked numbers in each round, shares to open its sum (docs/guides/privacy.md)."""
+"""A site's side of secure sums: keys before round 0, masked numbers in each round, shares to open its sum (docs/guides/privacy.md)."""
 
 import json
 import os
@@ -12,14 +12,26 @@ import numpy as np
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.files import written_once
 from fedlingua.consent.keys import is_signed, public_line, sign
+from fedlingua.evaluation.sums import Scores
+from fedlingua.evaluation.totals import counted_scores, score_counters
 from fedlingua.exchange.coding.coder import generator_of
-from fedlingua.exchange.held import digest_of
+from fedlingua.exchange.held import digest_of, digests_of
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
-from fedlingua.privacy.fixed_point import CHECKS, COUNTERS, COUNTERS_PART, MOST_EXPONENT, Group, counted, encode, pack
+from fedlingua.privacy.fixed_point import (
+    CHECKS,
+    COUNTERS_PART,
+    DEV_LOSS,
+    MOST_EXPONENT,
+    TRAINING,
+    Group,
+    counted,
+    encode,
+    pack,
+)
 from fedlingua.privacy.masks import context, masked
-from fedlingua.privacy.roster import Roster, members_hash, signed_message
+from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, signed_message, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, Secrets
 
 
@@ -49,7 +61,7 @@ class SecureSite:
     def keys(self, num_rounds: int) -> dict[str, Any]:
         """Return this site's public keys as the content of a reply's ConfigRecord."""
         secrets = self._secrets()
-        channel, keys = secrets.channel.public_key().public_bytes_raw(), secrets.public_keys(num_rounds)
+        channel, keys = secrets.channel.public_key().public_bytes_raw(), secrets.public_keys(num_sums(num_rounds))
         if self.trust is None:
             return {"channel": channel, "keys": keys}
         signature = sign(self.trust.key, signed_message(self.task.run, self.task.attempt, self.site, channel, keys))
@@ -65,7 +77,7 @@ class SecureSite:
         """
         roster, secrets = Roster.of(record), self._secrets()
         own = {name: keys for name, *keys in zip(roster.names, roster.channels, roster.keys, strict=True)}.get(self.site)
-        if own != [secrets.channel.public_key().public_bytes_raw(), secrets.public_keys(roster.num_rounds)]:
+        if own != [secrets.channel.public_key().public_bytes_raw(), secrets.public_keys(roster.num_sums)]:
             raise ExchangeError(f"the roster does not have site {self.site} with the keys that it sent")
         for part, (cluster, sites) in roster.clusters_of(self.site).items():
             if len(sites) < self.least:
@@ -87,6 +99,7 @@ class SecureSite:
         received: NamedTensors,
         chosen: TensorSet,
         sums: Mapping[str, Any],
+        dev: Mapping[str, float],
         asked: Mapping[str, Any],
         seed: int,
         size: int,
@@ -95,16 +108,19 @@ class SecureSite:
 
         Args:
             sums: The sums of training.
+            dev: The sums of the dev loss of `received`; empty: it was not measured, or is sent apart.
             asked: Part -> the exponents of its tensors' scales.
             seed: The run's seed, which determines the random rounding.
             size: The site's training sentences.
 
         Raises:
-            ExchangeError: No roster was accepted, the roster has no keys for the round or another size, or the scales are invalid.
+            ExchangeError: No roster was accepted, the roster has no keys for the round or another size, the scales are invalid, or other
+                numbers were sent under these masks before.
         """
-        roster, secrets, number = self._roster(), self._secrets(), self.task.round
-        if not 1 <= number <= roster.num_rounds:
-            raise ExchangeError(f"asked for masks of round {number}; the roster has keys for 1 to {roster.num_rounds}")
+        if self.task.round < 1:
+            raise ExchangeError(f"asked for masks of round {self.task.round}; sites train in rounds from 1 on")
+        number = training_sum(self.task.round)
+        roster, secrets = self._roster_for(number), self._secrets()
         if roster.sizes and (said := roster.sizes[roster.names.index(self.site)]) != size:
             raise ExchangeError(f"the roster weighs site {self.site} by {said} sentences; it has {size}")
         started, arrays, cuts = join(received, chosen), dict[str, Numbers](), 0
@@ -113,29 +129,59 @@ class SecureSite:
             cluster, members = own[part]
             sizes, group = chosen.sizes_of(part), Group.of(len(members))
             exponents = _exponents(asked.get(part), len(sizes), part)
-            draws = generator_of(seed, number, self.site, f"secure {part}")
+            draws = generator_of(seed, self.task.round, self.site, f"secure {part}")
             change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]
             levels, cut = encode(change, exponents, sizes, group, draws)
             numbers = np.concatenate([levels, np.ones(CHECKS, np.uint16)])
-            bound = self._context(roster, part, cluster, exponents, digest_of(started[part]))
+            bound = self._context(roster, number, part, cluster, exponents, digest_of(started[part]))
             hidden = masked(numbers, secrets, roster, self.site, members, number, bound)
             arrays[part], cuts = pack(hidden & np.uint16(group.modulus - 1), group), cuts + cut
-        bound = self._context(roster, COUNTERS_PART, "", (), "")
-        counters = counted({**sums, COUNTERS[-1]: cuts})
-        return {**arrays, COUNTERS_PART: masked(counters, secrets, roster, self.site, roster.names, number, bound)}
+        counters = {**sums, "cut": cuts}
+        if dev:
+            self._measured(number, received, chosen)
+            counters |= _dev_counters(dev)
+        return {**arrays, **self._counters(number, counters, TRAINING)}
+
+    def dev_loss(self, sums: Mapping[str, float], received: NamedTensors, chosen: TensorSet) -> dict[str, Numbers]:
+        """Return the sums of the dev loss of `received` as a reply's only array, masked; raises as `masked` does."""
+        number = dev_loss_sum(self.task.round)
+        self._measured(number, received, chosen)
+        return self._counters(number, _dev_counters(sums), DEV_LOSS)
+
+    def scores(self, kind: str, texts: Mapping[str, Scores]) -> dict[str, Numbers]:
+        """Return the numbers of scores that can be added up as a reply's only array, masked. kind: the option `task`.
+
+        Raises:
+            ExchangeError: No roster was accepted.
+        """
+        return self._counters(SCORES, counted_scores(kind, texts), score_counters(kind))
+
+    def _measured(self, number: int, received: NamedTensors, chosen: TensorSet) -> None:
+        """Record which tensors' dev loss is in a sum; no tensors: those of the published backbone."""
+        digests = digests_of(received, chosen).values() if received else ["base"]
+        written_once(self._measured_in(number), "-".join(digests))
+
+    def _counters(self, number: int, sums: Mapping[str, Any], names: Sequence[str]) -> dict[str, Numbers]:
+        """Mask counters. The masks cover one list of numbers: the difference of two would be in the clear."""
+        roster, counters = self._roster_for(number), counted(sums, names)
+        said = counters.tobytes().hex()
+        if written_once(self.folder / f"counters-{self.task.attempt}-{number}", said) != said:
+            raise ExchangeError(f"asked about sum {number} again, now of other numbers; masks are used once")
+        bound = self._context(roster, number, COUNTERS_PART, "", (), "")
+        return {COUNTERS_PART: masked(counters, self._secrets(), roster, self.site, roster.names, number, bound)}
 
     def shares_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the shares that this site holds for a round: of each survivor's seed, of each lost site's private key, never of both.
+        """Return the shares that this site holds for a sum: of each survivor's seed, of each lost site's private key, never of both.
 
         Raises:
             ExchangeError: The survivors are not in the roster's order, lack this site, are too few in total or in a cluster, or differ
-                from an earlier request of this round; or a share was not sealed for this site.
+                from an earlier request for this sum or for the dev loss of the same tensors; or a share was not sealed for this site.
         """
-        roster, secrets, number = self._roster(), self._secrets(), self.task.round
         try:
-            survivors, sealed = [str(name) for name in record["survivors"]], bytes(record["sealed"])
+            survivors, sealed, number = [str(name) for name in record["survivors"]], bytes(record["sealed"]), int(record["sum"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ExchangeError("a request to open a sum has its survivors and sealed shares") from error
+            raise ExchangeError("a request to open a sum has its number, its survivors and sealed shares") from error
+        roster, secrets = self._roster_for(number), self._secrets()
         if survivors != [name for name in roster.names if name in survivors] or self.site not in survivors:
             raise ExchangeError(
                 f"asked to open a sum over {', '.join(survivors) or 'nobody'}; wanted sites of the roster in its order, {self.site} "
@@ -145,7 +191,10 @@ class SecureSite:
             raise ExchangeError(
                 f"asked to open a sum over {len(survivors)} of {len(roster.names)} sites; wanted {roster.threshold}"
             )
-        for part, named in roster.clusters.items():
+        is_of_updates = number == training_sum(self.task.round)
+        if not is_of_updates and number not in (SCORES, dev_loss_sum(self.task.round)):
+            raise ExchangeError(f"asked to open sum {number} in round {self.task.round}, which is of another round")
+        for part, named in roster.clusters.items() if is_of_updates else ():
             for cluster, sites in named.items():
                 left = [site for site in sites if site in survivors]
                 if 0 < len(left) < self.least:
@@ -153,16 +202,18 @@ class SecureSite:
                         f"asked to open a sum over {len(left)} sites of the {part} cluster {cluster}; wanted {self.least}"
                     )
                 roster.check_weights(left, self.temperature)
-        if len(sealed) != SEALED_BYTES * len(roster.names) or not 1 <= number <= roster.num_rounds:
-            raise ExchangeError(
-                f"got {len(sealed)} bytes of sealed shares for round {number}; wanted those of {len(roster.names)} sites"
-            )
+        if len(sealed) != SEALED_BYTES * len(roster.names):
+            raise ExchangeError(f"got {len(sealed)} bytes of sealed shares; wanted those of {len(roster.names)} sites")
         opened = b""
         for at, sender in enumerate(roster.names):
             both = sealed[SEALED_BYTES * at : SEALED_BYTES * (at + 1)]
             seed, key = secrets.open_share(both, roster, self.site, sender, number)
             opened += seed if sender in survivors else key
-        enter(self.folder / "opened", number, survivors)
+        what = f"the updates of round {self.task.round}" if is_of_updates else f"sum {number}"
+        enter(self.folder / "opened" / f"{number:04d}.json", what, survivors)
+        if (measured := self._measured_in(number)).is_file():
+            digest = measured.read_text(encoding="utf-8")
+            enter(self.folder / "measured" / f"{digest}.json", "the dev loss of these tensors", survivors)
         return {"shares": opened}
 
     def _check_signed(self, roster: Roster, approved: Set[str]) -> None:
@@ -178,35 +229,53 @@ class SecureSite:
             if not is_signed(line, signed_message(self.task.run, self.task.attempt, site, channel, keys), signature):
                 raise ExchangeError(f"the keys of site {site} in the roster are not signed by its node key")
 
-    def _context(self, roster: Roster, part: str, cluster: str, exponents: Sequence[int], received: str) -> bytes:
-        return context(roster, self.task.run, self.task.attempt, self.task.round, part, cluster, exponents, received)
+    def _context(self, roster: Roster, number: int, part: str, cluster: str, exponents: Sequence[int], received: str) -> bytes:
+        return context(roster, self.task.run, self.task.attempt, number, part, cluster, exponents, received)
+
+    def _measured_in(self, number: int) -> Path:
+        """Return the file that has the hash of the tensors whose dev loss is in a sum."""
+        return self.folder / f"measured-{self.task.attempt}-{number}"
 
     def _secrets(self) -> Secrets:
         """Return the attempt's secrets; the first call draws them from the system's random generator."""
         return Secrets(bytes.fromhex(written_once(self.folder / f"secret-{self.task.attempt}", os.urandom(32).hex())))
 
-    def _roster(self) -> Roster:
+    def _roster_for(self, number: int) -> Roster:
+        """Return the attempt's roster; raise ExchangeError if there is none, or if it has no keys for a sum."""
         file = self.folder / f"roster-{self.task.attempt}.json"
         if not file.is_file():
             raise ExchangeError(f"asked about a secure sum, but no roster came before in attempt {self.task.attempt}")
         record = json.loads(file.read_text(encoding="utf-8"))
-        return Roster.of({**record, **{key: bytes.fromhex(record[key]) for key in ("channels", "keys")}})
+        roster = Roster.of({**record, **{key: bytes.fromhex(record[key]) for key in ("channels", "keys")}})
+        if not 1 <= number <= roster.num_sums:
+            raise ExchangeError(f"asked about sum {number}; the roster has keys for 1 to {roster.num_sums}")
+        return roster
 
 
-def enter(folder: Path, round_number: int, survivors: Sequence[str]) -> None:
-    """Record a round's survivors on disk, before its sum is opened. Over all attempts, a round is opened for one list of survivors only.
+def enter(file: Path, what: str, survivors: Sequence[str]) -> None:
+    """Record the survivors of a sum on disk, before it is opened. Over all attempts, it is opened for one list of survivors only.
 
     A round that is trained again gives the same update, so the sums over S and over S without one site would reveal that site's update.
 
     Raises:
-        ExchangeError: The round was already opened for another list; the message names both lists.
+        ExchangeError: It was already opened for another list; the message names both lists.
     """
-    before = json.loads(written_once(folder / f"{round_number:04d}.json", json.dumps(list(survivors))))
+    before = json.loads(written_once(file, json.dumps(list(survivors))))
     if before != list(survivors):
         raise ExchangeError(
-            f"asked to open round {round_number} for {', '.join(survivors)}, but it was opened for {', '.join(before)}; two sums of one "
-            "round give away single sites"
+            f"asked to open {what} for {', '.join(survivors)}, but it was opened for {', '.join(before)}; two such sums give away "
+            "single sites"
         )
+
+
+def _dev_counters(sums: Mapping[str, float]) -> dict[str, float]:
+    values = (
+        sums["num_examples"],
+        sums["num_tokens"],
+        sums["nll_sum"],
+        sums["nll_sum"] / sums["num_tokens"] * sums["num_examples"],
+    )
+    return dict(zip(DEV_LOSS, values, strict=True))
 
 
 def _exponents(given: Any, count: int, part: str) -> list[int]:

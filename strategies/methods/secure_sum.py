@@ -1,18 +1,19 @@
 """FedMean over sums that the server cannot take apart (`privacy.sum = "secure"`): Bonawitz et al. 2017 inside each cluster.
 
-Before the first round of an attempt every site sends public keys for all rounds (`query.keys`). Once it has the roster, it sends shares
-of each round's secrets, sealed for the other sites (`query.shares`). A round then has two requests:
+Before the first round of an attempt every site sends public keys for all sums (`query.keys`). Once it has the roster, it sends shares
+of each sum's secrets, sealed for the other sites (`query.shares`). A round then has two requests:
 
 1. `train`: each site trains as always and sends its change as whole numbers under masks. Pairs of masks cancel in a cluster's sum.
 2. `train.unmask`: the survivors, whose updates have arrived, send their shares, and with these the server removes the masks that did
    not cancel. A site opens each round for one list of survivors only.
 
-In `aggregate` the mean of a cluster's sum replaces each survivor's update, so a server optimiser works as usual.
+In `aggregate` the mean of a cluster's sum replaces each survivor's update, so a server optimiser works as usual. The sums of training are
+counters under masks of their own, over all sites. So are, under `privacy.scores = "sum"`, those of dev losses and scores.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from flwr.serverapp.strategy import Result
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import ExchangeError, RunError
+from fedlingua.evaluation.totals import score_counters, totals_of
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Flat, Joined, Numbers, join
@@ -30,9 +32,11 @@ from fedlingua.exchange.records import opened
 from fedlingua.exchange.tensors import NOTHING, TensorSet
 from fedlingua.privacy.fixed_point import (
     CHECKS,
-    COUNTERS,
     COUNTERS_PART,
+    DEV_LOSS,
     MOST_EXPONENT,
+    SITES,
+    TRAINING,
     Group,
     decode,
     next_exponents,
@@ -40,23 +44,23 @@ from fedlingua.privacy.fixed_point import (
     unpack,
 )
 from fedlingua.privacy.masks import context, unmasked
-from fedlingua.privacy.roster import KEY_BYTES, Roster
+from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, num_sums, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
-from strategies.checks.contents import Training, most_steps, parse_dev_loss
+from strategies.checks.contents import Scores, Training, most_steps, parse_dev_loss
 from strategies.checks.norms import NO_CHANGE
 from strategies.checks.outliers import learning_rates
 from strategies.checks.reply import check_records
 from strategies.methods.fed_mean import FedMean
-from strategies.rounds.flower_records import site_of
+from strategies.rounds.flower_records import arrays_of, site_of
 from strategies.rounds.phases import RoundSkippedError, ask_every_site
 from strategies.rounds.replies import Reply
 from strategies.rounds.traffic import FP32, kind_of
 from strategies.strategy import Federated
 
 OPENED = "secure-sums.json"
-"""A run's file: round -> the sites over which its sum was opened; a resumed run may not change them."""
+"""A run's file: number of a sum -> the sites over which it was opened; a resumed run may not change them."""
 EXPONENTS = "secure-exponents"
 """Key in a state's values of: part -> cluster -> the exponents of its tensors' scales in the next round."""
 
@@ -80,7 +84,7 @@ class SecureFedMean(FedMean):
                     f"the {part} cluster {cluster} has {len(sites)} sites ({', '.join(sites)}), and a secure sum needs "
                     f"{least} (privacy.min-cluster); give cluster.least = {least}, or method = 'adapter-fed'"
                 )
-        self._opened: dict[str, list[str]] = self.folder.read(OPENED) or {}
+        self._at_most_once: dict[str, list[str]] = self.folder.read(OPENED) or {}
         self._masked: dict[str, dict[str, Numbers]] = {}
 
     @property
@@ -89,11 +93,11 @@ class SecureFedMean(FedMean):
         return True
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> Result:
-        """Exchange keys for all rounds, then run them."""
+        """Exchange keys for all sums, then run the rounds."""
         self._grid = grid
         ask = partial(ask_every_site, grid, self.settings, self.registry, self.folder)
-        need, num_rounds = "a secure sum needs the keys of every site", self.settings.rounds
-        keys = ask(protocol.KEYS, partial(_keys, num_rounds), need, lambda _: 4096 + 2 * KEY_BYTES * num_rounds)
+        need, count = "a secure sum needs the keys of every site", num_sums(self.settings.rounds)
+        keys = ask(protocol.KEYS, partial(_keys, count), need, lambda _: 4096 + 2 * KEY_BYTES * count)
         names = tuple(keys)
         clusters = {part: self.clusters[part] for part in self._parts}
         channels, public = tuple(keys[site][0] for site in names), tuple(keys[site][1] for site in names)
@@ -109,10 +113,10 @@ class SecureFedMean(FedMean):
                 self.roster.check_weights(sites, self.settings.sampling_temperature)
         except ExchangeError as error:
             raise RunError(str(error)) from error
-        of_round = SEALED_BYTES * len(names)
+        length = SEALED_BYTES * len(names) * count
         configs = dict.fromkeys(names, ConfigRecord(self.roster.record()))
-        parse = partial(_sealed, of_round * num_rounds)
-        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * of_round * num_rounds, protocol.SECURE, configs)
+        parse = partial(_sealed, length)
+        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * length, protocol.SECURE, configs)
         self.note(
             f"secure sums over {len(names)} sites, {self.roster.threshold} of them open one; roster {self.roster.hash.hex()[:16]}"
         )
@@ -120,33 +124,38 @@ class SecureFedMean(FedMean):
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Make a request for each site, with its tensors' scales; only the same sites again if the round was opened before."""
-        self._masked.clear()
-        messages = list(super().configure_train(server_round, arrays, config, grid))
-        if before := self._opened.get(str(server_round)):
-            here = {site_of(message) for message in messages}
-            if missing := [site for site in before if site not in here]:
-                whom = f"opened before over {', '.join(before)}, and {', '.join(missing)} cannot be asked"
-                self._fail(f"the sum of round {server_round} was {whom}; resume with them")
-            messages = [message for message in messages if site_of(message) in before]
+        messages = self._of_the_same(training_sum(server_round), super().configure_train(server_round, arrays, config, grid))
         for message in messages:
             own = self.roster.clusters_of(site_of(message))
             scales = {part: self._exponents(server_round, part, cluster) for part, (cluster, _) in own.items()}
             message.content[protocol.SECURE] = ConfigRecord({str(part): each for part, each in scales.items()})
         return messages
 
+    def _of_the_same(self, number: int, requests: Iterable[Message]) -> list[Message]:
+        """Return the requests to the sites over which a sum was opened before the run was resumed; all if it was not."""
+        self._masked.clear()
+        messages = list(requests)
+        before = self._at_most_once.get(str(number))
+        if before is None:
+            return messages
+        here = {site_of(message) for message in messages}
+        if missing := [site for site in before if site not in here]:
+            whom = f"opened before over {', '.join(before)}, and {', '.join(missing)} cannot be asked"
+            self._fail(f"the sum of {_name(number)} was {whom}; resume with them")
+        return [message for message in messages if site_of(message) in before]
+
     def parsed(self, site: str, reply: Message, size: int) -> Training:
         """Check the form of a reply, since its masked numbers allow no other check, and store them."""
         expected = self._expected(site)
-        check_records(reply, {protocol.TASK, protocol.ARRAYS, *([protocol.MEASURED] if expected.measures else [])})
+        sends_dev = expected.measures and not self.settings.sums_scores
+        check_records(reply, {protocol.TASK, protocol.ARRAYS, *([protocol.MEASURED] if sends_dev else [])})
         arrays, own = opened(reply.content.array_records[protocol.ARRAYS]), self.roster.clusters_of(site)
         if set(arrays) != {*own, COUNTERS_PART}:
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
         for part, (_, members) in own.items():
             unpack(arrays[part], self._sets[part].num_parameters + CHECKS, Group.of(len(members)))
-        counters = arrays[COUNTERS_PART]
-        if counters.dtype != np.uint64 or counters.shape != (len(COUNTERS),):
-            raise ExchangeError(f"its counters are {counters.dtype} {counters.shape}; wanted {len(COUNTERS)} of uint64")
-        dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if expected.measures else None
+        _check_counters(arrays[COUNTERS_PART], TRAINING)
+        dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if sends_dev else None
         self._masked[site] = {name: array.copy() for name, array in arrays.items()}
         self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
         return Training(Update(site, Joined({}, NOTHING), int(expected.about["train"])), {}, NO_CHANGE, "", dev=dev)
@@ -159,19 +168,13 @@ class SecureFedMean(FedMean):
         """
         survivors = [reply.site for reply in replies]
         self._check_enough(number, survivors)
-        self._opened[str(number)] = survivors
-        self.folder.write(OPENED, self._opened)
-        ask = partial(self._unmask_requests, number, survivors)
-        shares = {each.site: each.parsed for each in self.phases.exchange(self._grid, ask, "send", self._shares)}
-        try:
-            seeds, keys = self._secrets(number, survivors, shares)
-        except ExchangeError as error:
-            self._fail(f"round {number}: {error}")
-        counters = sum((self._masked[site][COUNTERS_PART] for site in survivors), np.zeros(len(COUNTERS), np.uint64))
-        bound = self._context(number, COUNTERS_PART, "", (), "")
-        summed = totals(unmasked(counters, self.roster, self.roster.names, seeds, keys, number, bound))
-        if summed["sites"] != len(survivors):
-            self._fail(self._uncancelled(number, "the counters"))
+        pending = self.progress.pending
+        if self.settings.sums_scores:  # its dev loss may be known to the sites, even if the server learns nothing
+            self.progress.pending = None
+        opened_sum = self._open(training_sum(number), number, survivors, TRAINING)
+        summed = opened_sum.counters
+        if self.settings.sums_scores and pending is not None:
+            self._measured_together(pending, replies, summed)
         means: dict[str, dict[str, Flat]] = {site: {} for site in survivors}
         exponents: dict[str, dict[str, list[int]]] = {part: {} for part in self._parts}
         for part, cluster, sites in self.averaged_clusters():
@@ -179,7 +182,7 @@ class SecureFedMean(FedMean):
             scales = self._exponents(number, part, cluster)
             exponents[part][cluster] = scales
             if here:
-                change = self._mean_change(number, part, cluster, here, scales, seeds, keys)
+                change = self._mean_change(number, part, cluster, here, scales, opened_sum)
                 sizes, most = self.tensor_set.sizes_of(part), self._most_exponent(number)
                 exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
                 new = self._start(part, cluster) + change
@@ -206,16 +209,102 @@ class SecureFedMean(FedMean):
         state = super().aggregated(number, known, updates)
         return replace(state, values={**state.values, EXPONENTS: self._next})
 
+    # --- Dev losses and scores ---------------------------------------------------------------------------------------------------
+
+    def measured_before(self, replies: Sequence[Reply[Training]]) -> None:
+        """Do nothing under `privacy.scores = "sum"`: the dev loss is among the counters, which `checked` opens."""
+        if not self.settings.sums_scores:
+            super().measured_before(replies)
+
+    def evaluate(self, state: State, number: int, grid: Grid) -> Any:
+        """Measure the dev loss under a state by separate messages, as a sum over all sites if `privacy.scores` says so."""
+        if not self.settings.sums_scores:
+            return super().evaluate(state, number, grid)
+        of, arrays = number if self.progress.pending is None else self.progress.pending, arrays_of(state)
+
+        def ask() -> list[Message]:
+            return self._of_the_same(dev_loss_sum(number), self.configure_evaluate(number, arrays, ConfigRecord(), grid))
+
+        replies = self.phases.exchange(grid, ask, "evaluate", partial(self._counters_of, DEV_LOSS))
+        survivors = [reply.site for reply in replies]
+        self._measured_together(of, replies, self._open(dev_loss_sum(number), number, survivors, DEV_LOSS).counters)
+        return replies
+
+    def _measured_together(self, number: int, replies: Sequence[Reply[Any]], summed: Mapping[str, float]) -> None:
+        """Record a dev loss that is known of all sites together; each of them gets the mean of the sums."""
+        examples, tokens, nll_sum, weighted = (summed[name] / len(replies) for name in DEV_LOSS)
+        if self.settings.best_by != "tokens":  # the mean over sentences, as if every site had this loss
+            nll_sum = weighted / examples * tokens
+        sums = {"nll_sum": nll_sum, "num_tokens": tokens, "num_examples": examples, "seconds": 0.0}
+        self.measured(number, [(reply.message, reply.site, sums) for reply in replies])
+
+    def _parse_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
+        if not self.settings.sums_scores:
+            return super()._parse_scores(site, reply, size)
+        return self._counters_of(score_counters(self.settings.task), site, reply, size)
+
+    def collect_scores(self, replies: Sequence[Reply[dict[str, Scores]]]) -> None:
+        """Store the sums of the sites' scores.
+
+        Raises:
+            RunError: Too few sites for a sum; a resumed run asks them again.
+        """
+        if self.settings.sums_scores:
+            here, names = [reply.site for reply in replies], score_counters(self.settings.task)
+            survivors = self._at_most_once.get(str(SCORES), here)  # opened before the run was resumed
+            if missing := [site for site in survivors if site not in here]:
+                before = f"opened before over {', '.join(survivors)}, and {', '.join(missing)} sent none"
+                raise RunError(f"the sum of the scores was {before}; resume with them")
+            try:
+                self.totals = totals_of(self.settings.task, self._open(SCORES, self.progress.round, survivors, names).counters)
+            except RoundSkippedError as skipped:
+                raise RunError(str(skipped)) from skipped
+        else:
+            super().collect_scores(replies)
+
+    def _counters_of(self, names: Sequence[str], site: str, reply: Message, size: int) -> dict[str, Scores]:
+        """Store a reply's masked counters, besides which it has nothing to parse."""
+        check_records(reply, {protocol.TASK, protocol.ARRAYS})
+        arrays = opened(reply.content.array_records[protocol.ARRAYS])
+        if set(arrays) != {COUNTERS_PART}:
+            raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {COUNTERS_PART}")
+        _check_counters(arrays[COUNTERS_PART], names)
+        self._masked[site] = {COUNTERS_PART: arrays[COUNTERS_PART].copy()}
+        return {}
+
     # --- Opening a sum -----------------------------------------------------------------------------------------------------------
 
-    def _unmask_requests(self, number: int, survivors: Sequence[str]) -> list[Message]:
+    def _open(self, number: int, round_number: int, survivors: Sequence[str], names: Sequence[str]) -> "_Opened":
+        """Have the sites open a sum, and return its counters.
+
+        Raises:
+            RunError, RoundSkippedError: Too few sites, too few shares, or masks that did not cancel.
+        """
+        self._check_threshold(number, survivors)
+        self._at_most_once[str(number)] = list(survivors)
+        self.folder.write(OPENED, self._at_most_once)
+        ask = partial(self._unmask_requests, number, round_number, survivors)
+        shares = {each.site: each.parsed for each in self.phases.exchange(self._grid, ask, "send", self._shares)}
+        try:
+            seeds, keys = self._secrets(number, survivors, shares)
+        except ExchangeError as error:
+            self._fail(f"{_name(number)}: {error}")
+        counters = sum((self._masked[site][COUNTERS_PART] for site in survivors), np.zeros(1 + len(names), np.uint64))
+        bound = self._context(number, COUNTERS_PART, "", (), "")
+        summed = totals(unmasked(counters, self.roster, self.roster.names, seeds, keys, number, bound), names)
+        if summed[SITES] != len(survivors):
+            self._fail(self._uncancelled(number, "the counters"))
+        return _Opened(seeds, keys, summed)
+
+    def _unmask_requests(self, number: int, round_number: int, survivors: Sequence[str]) -> list[Message]:
         messages = []
         for site in self.phases.available(self._grid, "send"):
             if site in survivors:
-                messages.append(self._request(protocol.UNMASK, site, number, number))
-                at = SEALED_BYTES * (self.roster.names.index(site) * self.roster.num_rounds + number - 1)
+                messages.append(self._request(protocol.UNMASK, site, round_number, round_number))
+                at = SEALED_BYTES * (self.roster.names.index(site) * self.roster.num_sums + number - 1)
                 sealed = b"".join(self._sealed[sender][at : at + SEALED_BYTES] for sender in self.roster.names)
-                messages[-1].content[protocol.SECURE] = ConfigRecord({"survivors": list(survivors), "sealed": sealed})
+                about: dict[str, Any] = {"sum": number, "survivors": list(survivors), "sealed": sealed}
+                messages[-1].content[protocol.SECURE] = ConfigRecord(about)
         return messages
 
     def _shares(self, site: str, reply: Message, size: int) -> dict[str, bytes]:
@@ -246,8 +335,7 @@ class SecureFedMean(FedMean):
         cluster: str,
         here: Sequence[str],
         scales: Sequence[int],
-        seeds: Mapping[str, bytes],
-        keys: Mapping[str, bytes],
+        of: "_Opened",
     ) -> Numbers:
         """Return the mean change of a cluster's survivors: (n,) float32."""
         members, count = self.clusters[part][cluster], self._sets[part].num_parameters
@@ -255,20 +343,18 @@ class SecureFedMean(FedMean):
         total = np.zeros(count + CHECKS, np.uint16)
         for site in here:
             total += unpack(self._masked[site][part], count + CHECKS, group)
-        bound = self._context(number, part, cluster, scales, digest_of(self._start(part, cluster)))
-        total = unmasked(total, self.roster, members, seeds, keys, number, bound) & np.uint16(group.modulus - 1)
+        which = training_sum(number)
+        bound = self._context(which, part, cluster, scales, digest_of(self._start(part, cluster)))
+        total = unmasked(total, self.roster, members, of.seeds, of.keys, which, bound) & np.uint16(group.modulus - 1)
         if (total[count:] != len(here)).any():
-            self._fail(self._uncancelled(number, f"the {part} cluster {cluster}"))
+            self._fail(self._uncancelled(which, f"the {part} cluster {cluster}"))
         factors = self.roster.factors(members, self.settings.sampling_temperature)
         change = decode(total[:count], scales, self.tensor_set.sizes_of(part), group)
         return change / np.float32(sum(factors[site] for site in here))
 
     def _check_enough(self, number: int, survivors: Sequence[str]) -> None:
-        if len(survivors) < self.roster.threshold:
-            self._fail(
-                f"round {number}: {len(survivors)} of {len(self.roster.names)} sites sent their part of the sum, and "
-                f"{self.roster.threshold} have to open it"
-            )
+        """Skip a round with too few sites, or too few in a cluster, before its sum is opened."""
+        self._check_threshold(training_sum(number), survivors)
         for part, cluster, sites in self.averaged_clusters():
             left = [site for site in sites if site in survivors]
             if 0 < len(left) < (least := self.settings.privacy_min_cluster):
@@ -280,6 +366,11 @@ class SecureFedMean(FedMean):
             except ExchangeError as error:
                 self._fail(f"round {number}: {error}")
 
+    def _check_threshold(self, number: int, survivors: Sequence[str]) -> None:
+        if len(survivors) < (least := max(self.roster.threshold, self.settings.privacy_min_cluster)):
+            sent = f"{len(survivors)} of {len(self.roster.names)} sites sent their part of the sum"
+            self._fail(f"{_name(number)}: {sent}, and {least} have to open it")
+
     def _fail(self, why: str) -> None:
         """Skip the round or end the run, as `below-quorum` says."""
         if self.settings.below_quorum == "go-on":
@@ -288,8 +379,8 @@ class SecureFedMean(FedMean):
 
     def _uncancelled(self, number: int, what: str) -> str:
         return (
-            f"round {number}: the masks of {what} did not cancel, so nothing is known of the sum; a site was sent other tensors, scales or "
-            "keys than the others, or did not send what it should"
+            f"{_name(number)}: the masks of {what} did not cancel, so nothing is known of the sum; a site was sent other tensors, scales "
+            "or keys than the others, or did not send what it should"
         )
 
     # --- Scales ------------------------------------------------------------------------------------------------------------------
@@ -314,13 +405,34 @@ class SecureFedMean(FedMean):
         return context(self.roster, self.run_id, self.attempt, number, part, cluster, exponents, received)
 
 
-def _keys(num_rounds: int, site: str, reply: Message, size: int) -> tuple[bytes, bytes, str, bytes]:
+@dataclass(frozen=True)
+class _Opened:
+    """An opened sum: each survivor's seed, each lost site's private key, and the sums of the counters by name."""
+
+    seeds: Mapping[str, bytes]
+    keys: Mapping[str, bytes]
+    counters: Mapping[str, float]
+
+
+def _name(number: int) -> str:
+    """Return what a sum is of, in words."""
+    if number == SCORES:
+        return "the scores"
+    return f"round {(number - 1) // 2}" if number % 2 else f"the dev loss of round {(number - 2) // 2}"
+
+
+def _check_counters(counters: Numbers, names: Sequence[str]) -> None:
+    if counters.dtype != np.uint64 or counters.shape != (1 + len(names),):
+        raise ExchangeError(f"its counters are {counters.dtype} {counters.shape}; wanted {1 + len(names)} of uint64")
+
+
+def _keys(count: int, site: str, reply: Message, size: int) -> tuple[bytes, bytes, str, bytes]:
     check_records(reply, {protocol.TASK, protocol.SECURE})
     record = reply.content.config_records[protocol.SECURE]
     signer, signature = record.get("signer", ""), record.get("signature", b"")
     if not isinstance(signer, str) or not isinstance(signature, bytes):
         raise ExchangeError("signer and signature are not text and bytes")
-    return _bytes(reply, "channel", KEY_BYTES), _bytes(reply, "keys", KEY_BYTES * num_rounds), signer, signature
+    return _bytes(reply, "channel", KEY_BYTES), _bytes(reply, "keys", KEY_BYTES * count), signer, signature
 
 
 def _sealed(length: int, site: str, reply: Message, size: int) -> bytes:

@@ -108,6 +108,39 @@ def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_p
         assert (own["bleu"], own["base_bleu"]) == (known["bleu"], known["base_bleu"])
 
 
+def test_deployed_sites_sum_securely_as_simulated_ones_and_show_no_figure_of_their_own(config, sites, tmp_path):
+    config = {**config, "method": "adapter-fed", "privacy.sum": "secure"}
+    deployed = deploy(config, sites, tmp_path)
+    simulated, _ = run({**config, "federation": federation(tmp_path, corpora=True)}, tmp_path / "simulated")
+    assert checkpoint_bytes(deployed) == checkpoint_bytes(simulated)
+    scores = deployed.read("scores.json")
+    assert scores["sites"] == simulated.read("scores.json")["sites"]
+    assert [*scores["sites"]] == ["all sites"]
+    shown, _ = run({**config, "privacy.scores": "sites", "federation": federation(tmp_path, corpora=True)}, tmp_path / "shown")
+    assert scores["macro_chrf"] == pytest.approx(shown.read("scores.json")["macro_chrf"], abs=1e-5)
+    for folder, name in zip(sites, SITES, strict=True):
+        assert (folder / "state" / "runs" / deployed.read("run.json")["id"] / name / f"scores-{name}.json").is_file()
+
+
+def test_sites_take_part_in_two_runs_at_once_and_neither_sees_the_other(config, sites, tmp_path, monkeypatch):
+    """All of the second run comes between two messages of the first one's round 1."""
+    several = [{**config, "method": "adapter-fed", "seed": 1}, {**config, "method": "model-fed", "seed": 2}]
+    alone = [deploy(each, sites, tmp_path, f"alone-{at}") for at, each in enumerate(several)]
+    between = []
+
+    def interrupted(live, message, answer=Machines._run):
+        if not between and message.metadata.message_type == "train" and message.content["task"]["site"] == "court":
+            between.append("begun")
+            between.append(deploy(several[1], sites, tmp_path, "together-1"))
+        return answer(live, message)
+
+    monkeypatch.setattr(Machines, "_run", interrupted)
+    together = [deploy(several[0], sites, tmp_path, "together-0"), between[1]]
+    for one, other in zip(alone, together, strict=True):
+        assert checkpoint_bytes(one) == checkpoint_bytes(other)
+        assert one.read("scores.json")["sites"] == other.read("scores.json")["sites"]
+
+
 def test_a_deployed_site_keeps_the_translations_of_its_simulation_in_its_own_state(config, sites, tmp_path):
     config = {**config, "method": "adapter-families", "keep-translations": 2}
     deployed = deploy(config, sites, tmp_path)

@@ -9,8 +9,8 @@ import pytest
 from clients.secure_sum import SecureSite, Trust
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.protocol import Task
-from fedlingua.privacy.fixed_point import CHECKS, Group
-from fedlingua.privacy.roster import Roster
+from fedlingua.privacy.fixed_point import CHECKS, TRAINING, Group
+from fedlingua.privacy.roster import Roster, num_sums
 from fedlingua.privacy.secrets import SEALED_BYTES
 from tests.hostile.secure_table import NAMES, OPENINGS, PARTS, ROSTERS, ROUNDS, SCALES, Federation, begun, signed
 
@@ -25,7 +25,7 @@ def test_an_honest_server_is_answered(honest: Federation) -> None:
     group = Group.of(5)
     assert {name: len(array) for name, array in sent.items()} == {
         **{part: group.num_bytes(9 + CHECKS) for part in PARTS},
-        "counters": 6,
+        "counters": 1 + len(TRAINING),
     }
     assert len(honest.site("b", 1).shares_of(honest.request("b", 1, ("a", "b", "c", "e")))["shares"]) == 5 * 32
 
@@ -59,7 +59,9 @@ def test_another_attempt_has_other_secrets(honest: Federation) -> None:
 
 def test_a_round_is_opened_for_one_list_of_survivors_in_all_attempts(honest: Federation) -> None:
     honest.site("a", 1).shares_of(honest.request("a", 1, NAMES))
-    with pytest.raises(ExchangeError, match="asked to open round 1 for a, b, c, d, but it was opened for a, b, c, d, e"):
+    with pytest.raises(
+        ExchangeError, match="asked to open the updates of round 1 for a, b, c, d, but it was opened for a, b, c, d, e"
+    ):
         honest.site("a", 1).shares_of(honest.request("a", 1, NAMES[:4]))
     again = Federation(honest.folder, attempt=2).begin()
     with pytest.raises(ExchangeError, match="but it was opened for a, b, c, d, e"):
@@ -79,8 +81,8 @@ def test_a_cluster_with_too_few_survivors_is_not_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "scales", "said"),
     [
-        (0, SCALES, "asked for masks of round 0; the roster has keys for 1 to 3"),
-        (4, SCALES, "asked for masks of round 4"),
+        (0, SCALES, "asked for masks of round 0; sites train in rounds from 1 on"),
+        (4, SCALES, "asked about sum 9; the roster has keys for 1 to 8"),
         (1, {"encoder": [0], "decoder": [0, 0]}, "the scales of the encoder are .*; wanted 2 whole numbers"),
         (1, {**SCALES, "decoder": [0, 61]}, "the scales of the decoder"),
         (1, {**SCALES, "decoder": [0, 0.5]}, "the scales of the decoder"),
@@ -97,13 +99,13 @@ def test_nothing_is_answered_before_a_roster(tmp_path: Path) -> None:
     with pytest.raises(ExchangeError, match="no roster came before in attempt 1"):
         federation.train("a")
     with pytest.raises(ExchangeError, match="no roster came before in attempt 1"):
-        federation.site("a", 1).shares_of({"survivors": ["a"], "sealed": b""})
+        federation.site("a", 1).shares_of({"sum": 3, "survivors": ["a"], "sealed": b""})
 
 
 def test_a_roster_that_the_owner_approved_and_all_sites_signed_is_accepted(tmp_path: Path) -> None:
     sites, roster, _ = signed(tmp_path)
     assert Roster.of(roster.record()) == roster
-    assert len(sites["a"].shares(roster.record())["sealed"]) == SEALED_BYTES * 5 * ROUNDS
+    assert len(sites["a"].shares(roster.record())["sealed"]) == SEALED_BYTES * 5 * num_sums(ROUNDS)
 
 
 def test_signatures_of_another_attempt_are_refused(tmp_path: Path) -> None:

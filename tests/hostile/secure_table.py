@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.keys import make_key
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.privacy.roster import Roster, members_hash
+from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES
 from tests.hostile.attacks import Attack, Outcome
 
@@ -25,6 +26,8 @@ ROUNDS = 3
 PARTS: tuple[Part, ...] = ("encoder", "decoder")
 CHOSEN = TensorSet("adapters", tuple(TensorSpec(f"{part}.{at}", (3, at + 1), part, at) for part in PARTS for at in range(2)))
 SUMS = {"steps": 4, "num_examples": 30, "num_tokens": 500, "nll_sum": 1000.0, "seconds": 1.0}
+DEV = {"num_examples": 5, "num_tokens": 60, "nll_sum": 90.0}
+START = {spec.name: np.zeros(spec.shape, np.float32) for spec in CHOSEN.specs}
 SCALES = {"encoder": [0, -1], "decoder": [-2, 0]}
 
 
@@ -46,13 +49,19 @@ class Federation:
         return self
 
     def request(self, holder: str, number: int, survivors: tuple[str, ...]) -> dict[str, Any]:
-        at = SEALED_BYTES * (NAMES.index(holder) * ROUNDS + number - 1)
-        return {"survivors": list(survivors), "sealed": b"".join(self.sealed[name][at : at + SEALED_BYTES] for name in NAMES)}
+        return self.opening(holder, training_sum(number), survivors)
 
-    def train(self, name: str, number: int = 1, scales: Mapping[str, Any] = SCALES) -> dict[str, np.ndarray]:
-        start = {spec.name: np.zeros(spec.shape, np.float32) for spec in CHOSEN.specs}
+    def opening(self, holder: str, number: int, survivors: tuple[str, ...] = NAMES) -> dict[str, Any]:
+        """A request to open any sum, by its number."""
+        at = SEALED_BYTES * (NAMES.index(holder) * num_sums(ROUNDS) + number - 1)
+        sealed = b"".join(self.sealed[name][at : at + SEALED_BYTES] for name in NAMES)
+        return {"sum": number, "survivors": list(survivors), "sealed": sealed}
+
+    def train(
+        self, name: str, number: int = 1, scales: Mapping[str, Any] = SCALES, dev: Mapping[str, float] = MappingProxyType({})
+    ) -> dict[str, np.ndarray]:
         update = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs}
-        return self.site(name, number).masked(update, start, CHOSEN, SUMS, scales, seed=7, size=30)
+        return self.site(name, number).masked(update, START, CHOSEN, SUMS, dev, scales, seed=7, size=30)
 
 
 def begun(folder: Path) -> Federation:
@@ -131,7 +140,12 @@ OPENINGS: dict[str, tuple[Any, str]] = {
     "a sum over itself": (_opens(survivors=("a",)), "asked to open a sum over 1 of 5 sites; wanted 4"),
     "nobody": (_opens(survivors=()), "a sum over nobody"),
     "fewer than the threshold": (_opens(survivors=("a", "b", "c")), "asked to open a sum over 3 of 5 sites; wanted 4"),
-    "shares of another round": (_opens(number=2), "the share of a for round 1 is not sealed for this site"),
+    "another round's sum": (_opens(number=2), "asked to open sum 5 in round 1, which is of another round"),
+    "shares of another round": (
+        _opens(lambda r, f: {**r, "sealed": f.request("a", 2, NAMES)["sealed"]}),
+        "the share of a for sum 3 is not sealed for this site",
+    ),
+    "a sum without keys": (_opens(lambda r, f: {**r, "sum": 9}), "asked about sum 9; the roster has keys for 1 to 8"),
     "shares for another site": (_opens(holder="b"), "is not sealed for this site"),
     "shares of two sites exchanged": (
         lambda f: f.site("a", 1).shares_of(
@@ -144,7 +158,7 @@ OPENINGS: dict[str, tuple[Any, str]] = {
         _opens(lambda r, f: {**r, "sealed": bytes([r["sealed"][0] ^ 1]) + r["sealed"][1:]}),
         "is not sealed",
     ),
-    "no survivors at all": (_opens(lambda r, f: {"sealed": r["sealed"]}), "has its survivors and sealed shares"),
+    "no survivors at all": (_opens(lambda r, f: {"sealed": r["sealed"]}), "has its number, its survivors and sealed"),
 }
 
 
@@ -167,6 +181,25 @@ def _opened_again(federation: Federation, attempt: int) -> None:
     federation.site("a", 1).shares_of(federation.request("a", 1, NAMES))
     again = federation if attempt == 1 else Federation(federation.folder, attempt).begin()
     again.site("a", 1).shares_of(again.request("a", 1, NAMES[:4]))
+
+
+def _dev_loss_over_others(federation: Federation) -> None:
+    """The dev loss of the same tensors, first among a round's counters, then by itself and over one site fewer."""
+    federation.train("a", 2, dev=DEV)
+    federation.site("a", 2).shares_of(federation.request("a", 2, NAMES))
+    federation.site("a", 1).dev_loss(DEV, START, CHOSEN)
+    federation.site("a", 1).shares_of(federation.opening("a", dev_loss_sum(1), NAMES[:4]))
+
+
+def _scores_over_others(federation: Federation) -> None:
+    federation.site("a", 3).shares_of(federation.opening("a", SCORES))
+    federation.site("a", 3).shares_of(federation.opening("a", SCORES, NAMES[:4]))
+
+
+def _dev_loss_of_other_tensors(federation: Federation) -> None:
+    """Another dev loss under the same masks."""
+    federation.site("a", 1).dev_loss(DEV, START, CHOSEN)
+    federation.site("a", 1).dev_loss({**DEV, "nll_sum": 80.0}, {name: array + 1 for name, array in START.items()}, CHOSEN)
 
 
 def _signed_lie(folder: Path, change: Callable[[Roster, set[str]], Roster]) -> None:
@@ -229,10 +262,22 @@ def attacks() -> list[Attack]:
         add(f"roster: {name}", said, partial(_signed_lie, change=change))
     for name, (ask, said) in OPENINGS.items():
         add(f"opening: {name}", said, lambda folder, ask=ask: ask(begun(folder)))
-    again = "was opened for a, b, c, d, e; two sums of one round"
+    again = "was opened for a, b, c, d, e; two such sums give away"
     add("opening: one site fewer than before", again, lambda folder: _opened_again(begun(folder), 1))
     add("opening: one site fewer, in another attempt", again, lambda folder: _opened_again(begun(folder), 2))
-    add("masks: of a round without keys", "asked for masks of round 4", lambda folder: begun(folder).train("a", 4))
+    add(
+        "opening: the dev loss of the same tensors, one site fewer",
+        "asked to open the dev loss of these tensors for a, b, c, d, but it was opened for a, b, c, d, e",
+        lambda folder: _dev_loss_over_others(begun(folder)),
+    )
+    add("opening: the scores, one site fewer", "was opened for a, b, c, d, e", lambda folder: _scores_over_others(begun(folder)))
+    add("masks: of a round without keys", "asked about sum 9", lambda folder: begun(folder).train("a", 4))
+    add("masks: of training in round 0", "sites train in rounds from 1 on", lambda folder: begun(folder).train("a", 0))
+    add(
+        "masks: of two dev losses",
+        "asked about sum 4 again, now of other numbers",
+        lambda folder: _dev_loss_of_other_tensors(begun(folder)),
+    )
     far = {**SCALES, "decoder": [0, 61]}
     add("masks: a scale of 2^61", "the scales of the decoder", lambda folder: begun(folder).train("a", 1, far))
     add(

@@ -17,6 +17,7 @@ MASKED = (
     " as whole numbers under masks, of which the server learns the sum over a cluster alone; under masks over all sites also sums of loss, "
     "tokens, sentences, steps, and how many numbers were cut"
 )
+ADDED_UP = "; all of this as numbers under masks, of which the server learns the sum over all sites alone"
 
 
 def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
@@ -98,6 +99,9 @@ def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
         sent[protocol.TRAIN] = sent[protocol.TRAIN].replace("; sums of loss, tokens, sentences, steps, seconds", MASKED)
     else:
         del sent[protocol.KEYS], sent[protocol.SHARES], sent[protocol.UNMASK]
+    if settings.sums_scores:
+        for kind in (protocol.EVALUATE, protocol.FINISH):
+            sent[kind] += ADDED_UP
     if settings.trains_privately:
         sent[protocol.TRAIN] = sent[protocol.TRAIN].replace("sums of loss, tokens, sentences, steps", "sums of steps")
     sent[update] = sent[update].replace("the tensors that travel", _update(settings, outline))
@@ -116,8 +120,11 @@ def server_sees(settings: Settings) -> tuple[str, str]:
         seen = f"its update of every round, as sent; its sizes, losses and scores; {read}"
         return f"the server sees of this site: {seen}", hidden
     least = settings.privacy_min_cluster
-    seen = f"that it takes part; its loss on dev and its scores; of its update only the sum with those of {least - 1} or more other sites"
-    return f"the server sees of this site: {seen}", f"{hidden}, this site's own update, the loss of its training"
+    also, not_own = (
+        ("its loss on dev and its scores; ", "") if not settings.sums_scores else ("", ", its loss on dev, its scores")
+    )
+    seen = f"that it takes part; {also}of its update only the sum with those of {least - 1} or more other sites"
+    return f"the server sees of this site: {seen}", f"{hidden}, this site's own update, the loss of its training{not_own}"
 
 
 def _update(settings: Settings, outline: Outline | None) -> str:

@@ -100,10 +100,10 @@ SENT_BY_A_SITE = {
     LEAKS: "once a run, the same: how many pairs of dev and of test have a sentence that another site trains on",
     TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds; if the "
     "request asks for the dev loss of an earlier round, also what evaluate sends",
-    KEYS: "once an attempt, privacy.sum = secure alone: public keys, one for each round",
-    SHARES: "once an attempt, the same: shares of every round's secrets, each sealed for the site that holds it",
-    UNMASK: "each round, the same: this site's shares: for each site that sent its update, of the seed of that site's own mask; for "
-    "every other site, of its private key of the round",
+    KEYS: "once an attempt, privacy.sum = secure alone: public keys, one for each sum",
+    SHARES: "once an attempt, the same: shares of every sum's secrets, each sealed for the site that holds it",
+    UNMASK: "for each sum, the same: this site's shares: for each site that sent its part, of the seed of that site's own mask; for "
+    "every other site, of its private key of the sum",
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
     SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
     EVALUATE: "after rounds whose dev loss is asked for separately: sums of loss, tokens, sentences, seconds on the dev text",

@@ -132,22 +132,22 @@ def next_exponents(mean: Numbers, sizes: Sequence[int], before: Sequence[int], m
 
 COUNTERS_PART = "counters"
 """Name of the array of counters in a reply; its masks cancel in the sum over all sites of the run."""
-COUNTERS = ("sites", "steps", "num_examples", "num_tokens", "nll_sum", "cut")
-"""The counters in order: 1 for the site itself, the sums of its training, and how many numbers were clipped to their scale."""
+SITES = "sites"
+"""Name of the first of any counters: 1 for the site itself, so that the sum tells whether all masks cancelled."""
+DEV_LOSS = ("dev_examples", "dev_tokens", "dev_nll", "dev_weighted")
+"""Counters of a dev loss: its sums, and the loss a token times the examples. They are 0 if a round's training measures none."""
+TRAINING = ("steps", "num_examples", "num_tokens", "nll_sum", "cut", *DEV_LOSS)
+"""Counters of a round: the sums of its training, how many numbers were clipped to their scale, and the dev loss of the round before."""
 CHECKS = 4
 """Number of ones appended to a part's levels; they sum to the number of sites only if all masks cancelled."""
-_LOSS = COUNTERS.index("nll_sum")
-_FRACTION = 2.0**20
+_FRACTION = 1 << 20
 
 
-def counted(sums: Mapping[str, Any]) -> Numbers:
-    """Return a site's counters, (6,) uint64, the loss with 20 fractional bits. Sums that private training does not report are 0."""
-    values = [1, *(float(sums.get(name, 0)) for name in COUNTERS[1:])]
-    values[_LOSS] *= _FRACTION
-    return np.array([round(value) for value in values], np.uint64)
+def counted(sums: Mapping[str, Any], names: Sequence[str]) -> Numbers:
+    """Return a site's counters, (1 + n,) uint64 with 20 fractional bits: 1 for the site, then those named; 0 for a missing sum."""
+    return np.array([round(value * _FRACTION) for value in (1, *(sums.get(name, 0) for name in names))], np.uint64)
 
 
-def totals(counters: Numbers) -> dict[str, float]:
+def totals(counters: Numbers, names: Sequence[str]) -> dict[str, float]:
     """Decode unmasked counters into sums by name."""
-    values = dict(zip(COUNTERS, (float(value) for value in counters), strict=True))
-    return {**values, "nll_sum": values["nll_sum"] / _FRACTION}
+    return {name: int(value) / _FRACTION for name, value in zip((SITES, *names), counters, strict=True)}

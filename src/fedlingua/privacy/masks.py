@@ -21,26 +21,27 @@ from fedlingua.privacy.secrets import Secrets, agreed, derived
 
 
 def context(
-    roster: Roster, run: str, attempt: int, round_number: int, part: str, cluster: str, exponents: Sequence[int], received: str
+    roster: Roster, run: str, attempt: int, number: int, part: str, cluster: str, exponents: Sequence[int], received: str
 ) -> bytes:
     """Return the hash to which a part's masks are bound, so that the masks of sites with different inputs do not cancel.
 
     Args:
+        number: The number of the sum.
         received: The hash of the tensors from which the round's training started.
     """
-    about = [roster.hash.hex(), run, attempt, round_number, part, cluster, list(exponents), received]
+    about = [roster.hash.hex(), run, attempt, number, part, cluster, list(exponents), received]
     return hashlib.sha256(json.dumps(about).encode()).digest()
 
 
 def masked(
-    levels: Numbers, secrets: Secrets, roster: Roster, site: str, members: Collection[str], round_number: int, bound: bytes
+    levels: Numbers, secrets: Secrets, roster: Roster, site: str, members: Collection[str], number: int, bound: bytes
 ) -> Numbers:
     """Add a site's masks to its levels, (n,) unsigned. members: The sites of its cluster. bound: The hash that `context` returns."""
-    result = levels + _stream(own_seed(secrets.own_seed(round_number), bound), levels)
-    private = secrets.private_key(round_number)
+    result = levels + _stream(own_seed(secrets.own_seed(number), bound), levels)
+    private = secrets.private_key(number)
     for other in members:
         if other != site:
-            result = _add_pair(result, private, roster, site, other, round_number, bound)
+            result = _add_pair(result, private, roster, site, other, number, bound)
     return result
 
 
@@ -50,7 +51,7 @@ def unmasked(
     members: Collection[str],
     seeds: Mapping[str, bytes],
     keys: Mapping[str, bytes],
-    round_number: int,
+    number: int,
     bound: bytes,
 ) -> Numbers:
     """Remove all masks from the sum over a cluster's surviving sites.
@@ -59,7 +60,7 @@ def unmasked(
         total: (n,), the sum of the survivors' masked numbers.
         members: The sites of the cluster.
         seeds: Survivor -> the seed of its self mask.
-        keys: Lost site -> its private key of the round.
+        keys: Lost site -> its private key of the sum.
     """
     result = total.copy()
     for site in members:
@@ -68,7 +69,7 @@ def unmasked(
     for gone in members:
         for site in members if gone in keys else ():
             if site in seeds:  # the opposite of the mask that this survivor added
-                result = _add_pair(result, keys[gone], roster, gone, site, round_number, bound)
+                result = _add_pair(result, keys[gone], roster, gone, site, number, bound)
     return result
 
 
@@ -77,11 +78,9 @@ def own_seed(seed: bytes, bound: bytes) -> bytes:
     return derived(seed, "own mask", bound)
 
 
-def _add_pair(
-    numbers: Numbers, private: bytes, roster: Roster, site: str, other: str, round_number: int, bound: bytes
-) -> Numbers:
+def _add_pair(numbers: Numbers, private: bytes, roster: Roster, site: str, other: str, number: int, bound: bytes) -> Numbers:
     """Add to `site`'s numbers its pair mask with `other`, whose own pair mask has the opposite sign."""
-    secret = agreed(X25519PrivateKey.from_private_bytes(private), roster.public_key(other, round_number))
+    secret = agreed(X25519PrivateKey.from_private_bytes(private), roster.public_key(other, number))
     mask = _stream(derived(secret, "pair mask", bound), numbers)
     return numbers + mask if roster.names.index(site) < roster.names.index(other) else numbers - mask
 

@@ -16,6 +16,24 @@ KEY_BYTES = 32
 MOST_SHARE = 0.5
 """The largest weight of a site among three or more: a sum that is mostly one site's change would tell it."""
 
+SCORES = 1
+"""The number of the sum of all sites' scores."""
+
+
+def num_sums(num_rounds: int) -> int:
+    """Return the number of a run's sums: the scores, and for each round its updates and its dev loss, which is also that of round 0."""
+    return 2 * num_rounds + 2
+
+
+def training_sum(round_number: int) -> int:
+    """Return the number of the sum of a round's updates; odd, and above SCORES."""
+    return 2 * round_number + 1
+
+
+def dev_loss_sum(round_number: int) -> int:
+    """Return the number of the sum of the dev losses after a round, if they are measured without training; even."""
+    return 2 * round_number + 2
+
 
 @dataclass(frozen=True)
 class Roster:
@@ -24,7 +42,7 @@ class Roster:
     Args:
         names: The sites.
         channels: Each site's public key for sealing shares.
-        keys: Each site's public keys for masks, 32 bytes per round, end to end.
+        keys: Each site's public keys for masks, 32 bytes per sum, end to end.
         clusters: Part -> cluster -> sites; a part without tensors has none.
         signers: Each site's public node key, one line of OpenSSH; empty in a simulation.
         signatures: Each site's signature of `signed_message` by its node key; empty in a simulation.
@@ -41,11 +59,11 @@ class Roster:
 
     @property
     def threshold(self) -> int:
-        """The fewest sites that can open a round's sum: more than two thirds, so that it cannot be opened for two lists of sites."""
+        """The fewest sites that can open a sum: more than two thirds, so that it cannot be opened for two lists of sites."""
         return 2 * len(self.names) // 3 + 1
 
     @property
-    def num_rounds(self) -> int:
+    def num_sums(self) -> int:
         return len(self.keys[0]) // KEY_BYTES
 
     @cached_property
@@ -53,9 +71,9 @@ class Roster:
         """SHA-256 over the whole roster."""
         return hashlib.sha256(json.dumps(self.record(), sort_keys=True, default=bytes.hex).encode()).digest()
 
-    def public_key(self, site: str, round_number: int) -> bytes:
-        """Return a site's public key for the masks of a round, counted from 1."""
-        return self.keys[self.names.index(site)][KEY_BYTES * (round_number - 1) : KEY_BYTES * round_number]
+    def public_key(self, site: str, number: int) -> bytes:
+        """Return a site's public key for the masks of a sum."""
+        return self.keys[self.names.index(site)][KEY_BYTES * (number - 1) : KEY_BYTES * number]
 
     def clusters_of(self, site: str) -> dict[str, tuple[str, tuple[str, ...]]]:
         """Return part -> (cluster of the site's part, the sites of that cluster)."""
@@ -136,7 +154,7 @@ class Roster:
         if not well_formed:
             raise ExchangeError(
                 "the roster of the secure sum is not one: wanted two sites or more, each once, with a key for shares and one for each "
-                "round, and in one cluster of every part; with the sizes of all or of none"
+                "sum, and in one cluster of every part; with the sizes of all or of none"
             )
         each = range(len(names))
         return cls(

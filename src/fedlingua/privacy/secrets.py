@@ -14,7 +14,7 @@ from fedlingua.privacy.roster import Roster
 
 SECRET_BYTES = 32
 SEALED_BYTES = 2 * SECRET_BYTES + 16
-"""Size of a round's sealed share: a share of the self mask's seed, a share of the private key, and the 16-byte authentication tag."""
+"""Size of a sum's sealed share: a share of the self mask's seed, a share of the private key, and the 16-byte authentication tag."""
 _HALF = 16
 """Bytes that pycryptodome's Shamir can share at a time."""
 
@@ -37,7 +37,7 @@ def agreed(private: X25519PrivateKey, public: bytes) -> bytes:
 
 
 class Secrets:
-    """A site's secrets: a key pair for sealed shares, and for each round a key pair for masks and the seed of its self mask.
+    """A site's secrets: a key pair for sealed shares, and for each sum a key pair for masks and the seed of its self mask.
 
     Args:
         master: 32 bytes from the system's random generator, from which all secrets are derived.
@@ -47,29 +47,30 @@ class Secrets:
         self._master = master
         self.channel = X25519PrivateKey.from_private_bytes(derived(master, "channel"))
 
-    def private_key(self, round_number: int) -> bytes:
-        return derived(self._master, f"key {round_number}")
+    def private_key(self, number: int) -> bytes:
+        """Return the private key for the masks of a sum."""
+        return derived(self._master, f"key {number}")
 
-    def own_seed(self, round_number: int) -> bytes:
-        """Return the seed of a round's self mask."""
-        return derived(self._master, f"own {round_number}")
+    def own_seed(self, number: int) -> bytes:
+        """Return the seed of the self mask in a sum."""
+        return derived(self._master, f"own {number}")
 
-    def public_keys(self, num_rounds: int) -> bytes:
-        """Return the public keys of all rounds, 32 bytes each."""
-        return b"".join(public_of(self.private_key(number)) for number in range(1, num_rounds + 1))
+    def public_keys(self, num_sums: int) -> bytes:
+        """Return the public keys of all sums, 32 bytes each."""
+        return b"".join(public_of(self.private_key(number)) for number in range(1, num_sums + 1))
 
     def sealed_shares(self, roster: Roster, site: str) -> bytes:
-        """Split both secrets of each round among all sites, including this one, and seal each share for its holder.
+        """Split both secrets of each sum among all sites, including this one, and seal each share for its holder.
 
         Returns:
-            (sites, rounds) sealed shares of 80 bytes each, end to end.
+            (sites, sums) sealed shares of 80 bytes each, end to end.
         """
         sealed: list[list[bytes]] = [[] for _ in roster.names]
         sealers = [
             ChaCha20Poly1305(_channel_key(self.channel, channel, roster, site, holder))
             for holder, channel in zip(roster.names, roster.channels, strict=True)
         ]
-        for number in range(1, roster.num_rounds + 1):
+        for number in range(1, roster.num_sums + 1):
             shares = zip(
                 _split(self.own_seed(number), roster), _split(self.private_key(number), roster), sealers, sealed, strict=True
             )
@@ -77,19 +78,19 @@ class Secrets:
                 held.append(sealer.encrypt(number.to_bytes(12), own + key, None))
         return b"".join(map(b"".join, sealed))
 
-    def open_share(self, sealed: bytes, roster: Roster, site: str, sender: str, round_number: int) -> tuple[bytes, bytes]:
-        """Return this site's shares of a sender's seed and private key for a round.
+    def open_share(self, sealed: bytes, roster: Roster, site: str, sender: str, number: int) -> tuple[bytes, bytes]:
+        """Return this site's shares of a sender's seed and private key for a sum.
 
         Raises:
-            ExchangeError: The share was sealed for another sender, holder, round or roster, or was modified.
+            ExchangeError: The share was sealed for another sender, holder, sum or roster, or was modified.
         """
         channel = roster.channels[roster.names.index(sender)]
         opener = ChaCha20Poly1305(_channel_key(self.channel, channel, roster, sender, site))
         try:
-            both = opener.decrypt(round_number.to_bytes(12), sealed, None)
+            both = opener.decrypt(number.to_bytes(12), sealed, None)
         except (InvalidTag, ValueError) as error:
             raise ExchangeError(
-                f"the share of {sender} for round {round_number} is not sealed for this site under this roster"
+                f"the share of {sender} for sum {number} is not sealed for this site under this roster"
             ) from error
         return both[:SECRET_BYTES], both[SECRET_BYTES:]
 

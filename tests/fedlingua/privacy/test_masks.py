@@ -29,7 +29,7 @@ class World:
         self.sealed = {name: self.secrets[name].sealed_shares(self.roster, name) for name in self.names}
 
     def share(self, owner: str, holder: str, number: int) -> tuple[bytes, bytes]:
-        at = SEALED_BYTES * (self.names.index(holder) * self.roster.num_rounds + number - 1)
+        at = SEALED_BYTES * (self.names.index(holder) * self.roster.num_sums + number - 1)
         sealed = self.sealed[owner][at : at + SEALED_BYTES]
         return self.secrets[holder].open_share(sealed, self.roster, holder, owner, number)
 
@@ -151,7 +151,7 @@ def test_fewer_shares_than_the_threshold_make_no_secret() -> None:
 
 def test_a_share_opens_for_its_holder_round_and_sender_alone() -> None:
     world = World(4)
-    at = SEALED_BYTES * world.roster.num_rounds
+    at = SEALED_BYTES * world.roster.num_sums
     sealed = world.sealed["site-0"][at : at + SEALED_BYTES]  # for site-1, round 1
     holder = world.secrets["site-1"]
     assert len(holder.open_share(sealed, world.roster, "site-1", "site-0", 1)[0]) == 32
@@ -176,9 +176,8 @@ def test_a_key_that_everybody_shares_is_refused() -> None:
 
 
 def test_counters_add_up_to_totals() -> None:
-    one = counted({"steps": 3, "num_examples": 40, "num_tokens": 700, "nll_sum": 1234.5678, "cut": 2})
-    two = counted({"steps": 5, "num_examples": 60, "num_tokens": 900, "nll_sum": 0.25, "cut": 0})
-    summed = totals(one + two)
-    assert summed == pytest.approx(
-        {"sites": 2, "steps": 8, "num_examples": 100, "num_tokens": 1600, "nll_sum": 1234.8178, "cut": 2}, abs=2e-6
-    )
+    names = ("steps", "num_tokens", "nll_sum", "cut")
+    one = counted({"steps": 3, "num_tokens": 2**40 + 1, "nll_sum": 1234.5678, "cut": 2}, names)
+    two = counted({"steps": 5, "num_tokens": 900, "nll_sum": 0.25}, names)
+    wanted = {"sites": 2, "steps": 8, "num_tokens": 2**40 + 901, "nll_sum": 1234.8178, "cut": 2}
+    assert totals(one + two, names) == pytest.approx(wanted, rel=1e-15, abs=2e-6)

@@ -20,7 +20,7 @@ def test_it_comes_back_from_its_record_with_the_same_hash() -> None:
     again = Roster.of(ROSTER.record())
     assert again == ROSTER
     assert again.hash == ROSTER.hash
-    assert (again.num_rounds, again.threshold) == (2, 3)
+    assert (again.num_sums, again.threshold) == (2, 3)
     assert again.public_key("b", 2) == b"5" * 32
     assert again.clusters_of("c") == {"encoder": ("two", ("c",)), "decoder": ("all", ("a", "b", "c"))}
 

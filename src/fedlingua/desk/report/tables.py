@@ -8,6 +8,7 @@ from rich.text import Text
 
 from fedlingua.common import units
 from fedlingua.desk.cli.output import plain_table
+from fedlingua.desk.json_values import integers
 from fedlingua.desk.report.read import Change, Choice, RunFolder, Score, change, choice, read_run
 from fedlingua.desk.templates import markdown_table
 from fedlingua.settings.metrics import BLEU, METRICS
@@ -63,10 +64,11 @@ def choice_rows(folder: RunFolder) -> tuple[list[list[str]], list[list[str]]]:
 def better_off(folder: RunFolder) -> str:
     """Say how many sites gain over the better of base and the model trained alone; "" if sites did not choose."""
     gains = [line.choice.over_better[0] for line in folder.scores if line.choice and line.choice.over_better]
+    counts = integers(folder.summary.get("choices"))  # if the server learned the scores of all sites together
+    better, worse = counts.get("gained", sum(gain > 0 for gain in gains)), counts.get("lost", sum(gain < 0 for gain in gains))
     if not gains:
         return ""
-    worse = sum(gain < 0 for gain in gains)
-    of = f"{sum(gain > 0 for gain in gains)} of {len(gains)} sites are better off"
+    of = f"{better} of {counts.get('of', len(gains))} sites are better off"
     return f"{of}, {worse} worse" if worse else of
 
 
@@ -79,7 +81,9 @@ def verdict(folder: RunFolder) -> str:
     gain = metric.gain(macro.after, mean.alone) if chosen and mean else macro.gain
     if not gains or gain is None:
         return ""
-    count = f"{sum(each > 0 for each in gains)} of {len(gains)} sites gain, {metric.gained(gain / metric.scale)}"
+    counts = integers(folder.summary.get("choices"))
+    better, of = counts.get("gained_over_alone", sum(each > 0 for each in gains)), counts.get("of", len(gains))
+    count = f"{better} of {of} sites gain, {metric.gained(gain / metric.scale)}"
     return f"Joined: {count} alone" if chosen else f"{count} the base"
 
 

@@ -9,6 +9,7 @@ from fedlingua.common.languages import nearest, parse_direction
 from fedlingua.corpora.read import read_lines
 from fedlingua.desk.completed import check_completed
 from fedlingua.evaluation.text_metrics import Translated
+from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.runs.folder import RunFolder, no_scores, run_about
 
 HEADER = ["source", "reference", "base", "hypothesis"]
@@ -39,6 +40,11 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
             f"{run_dir}: this run pre-trains an encoder, which translates nothing; its perplexities are in scores.json"
         )
     known = scores["sites"]
+    if ALL_SITES in known:
+        raise RunError(
+            f"{run_dir}: this run has scores of {ALL_SITES} together (privacy.scores = 'sum'), and none of a site; at a deployed site: "
+            "`fedlingua site translate`; for a simulation that shows sites, give privacy.scores = 'sites'"
+        )
     for name in sites:
         if name not in known:
             raise RunError(f"{run_dir}: no site {name!r} has scores here{nearest(name, known)}; there are {', '.join(known)}")
