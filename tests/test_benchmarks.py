@@ -5,6 +5,8 @@ import gzip
 import importlib
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -354,3 +356,25 @@ def test_a_federation_of_many_sites_and_its_figures_by_hand(monkeypatch: pytest.
         {"sites": 1000, "drawn": 32, "server_mib": 700.0, "seconds_a_site": {"train": 0.25}},
     ]
     assert many.ratios(runs)[1] == {"sites": 1000, "drawn": 32, "train_a_site": 1.25, "memory_over_wanted": 1.0}
+
+
+def test_what_grows_over_many_rounds_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    many = benchmark("many_rounds", monkeypatch)
+    looks = [
+        {"round": 200, "server_mib": 500.0, "all_mib": 2000.0, "open_files": 320, "files": 30},
+        {"round": 1998, "server_mib": 550.0, "all_mib": 2010.0, "open_files": 322, "files": 29},
+    ]
+    assert many.grown(looks) == {"server_mib": 1.1, "all_mib": 1.005, "open_files": 2, "files": -1}
+    watcher = many.Looks(tmp_path, tmp_path / "run", 20)
+    assert watcher.number() == 0
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "rounds.jsonl").write_text("{}\n" * 4)
+    assert watcher.number() == 3
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    held = many.look(tmp_path, tmp_path / "run")
+    assert held["files"] == 1
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        more = many.look(tmp_path, tmp_path / "run")
+        process.communicate(b"\n")
+    assert more["open_files"] >= held["open_files"] + 3
+    assert more["all_mib"] > held["all_mib"]
