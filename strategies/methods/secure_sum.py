@@ -15,16 +15,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import ExchangeError, RunError
-from fedlingua.evaluation.totals import score_counters, totals_of
+from fedlingua.evaluation.totals import Totals, score_counters, totals_of
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Flat, Joined, Numbers, join
@@ -48,10 +48,10 @@ from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, nu
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
-from strategies.checks.contents import Scores, Training, most_steps, parse_dev_loss
+from strategies.checks.contents import MEASURES, Scores, Training, most_steps, parse_dev_loss
 from strategies.checks.norms import NO_CHANGE
 from strategies.checks.outliers import learning_rates
-from strategies.checks.reply import check_records
+from strategies.checks.reply import MOST_LOSS, check_loss, check_records
 from strategies.methods.fed_mean import FedMean
 from strategies.rounds.flower_records import arrays_of, site_of
 from strategies.rounds.phases import RoundSkippedError, ask_every_site
@@ -133,7 +133,6 @@ class SecureFedMean(FedMean):
 
     def _of_the_same(self, number: int, requests: Iterable[Message]) -> list[Message]:
         """Return the requests to the sites over which a sum was opened before the run was resumed; all if it was not."""
-        self._masked.clear()
         messages = list(requests)
         before = self._at_most_once.get(str(number))
         if before is None:
@@ -173,6 +172,7 @@ class SecureFedMean(FedMean):
             self.progress.pending = None
         opened_sum = self._open(training_sum(number), number, survivors, TRAINING)
         summed = opened_sum.counters
+        self._check_training(number, summed, survivors)
         if self.settings.sums_scores and pending is not None:
             self._measured_together(pending, replies, summed)
         means: dict[str, dict[str, Flat]] = {site: {} for site in survivors}
@@ -233,6 +233,13 @@ class SecureFedMean(FedMean):
     def _measured_together(self, number: int, replies: Sequence[Reply[Any]], summed: Mapping[str, float]) -> None:
         """Record a dev loss that is known of all sites together; each of them gets the mean of the sums."""
         examples, tokens, nll_sum, weighted = (summed[name] / len(replies) for name in DEV_LOSS)
+        known = sum(int(self.registry.about[reply.site]["dev"]) for reply in replies)
+        if round(summed["dev_examples"]) != known:
+            self._fail(
+                f"the dev loss of round {number} is over {examples * len(replies):.0f} sentences; the sites have {known} of dev"
+            )
+        self._check_loss(f"the dev loss of round {number}", nll_sum, tokens)
+        self._check_loss(f"the dev loss of round {number}", weighted, examples)
         if self.settings.best_by != "tokens":  # the mean over sentences, as if every site had this loss
             nll_sum = weighted / examples * tokens
         sums = {"nll_sum": nll_sum, "num_tokens": tokens, "num_examples": examples, "seconds": 0.0}
@@ -256,9 +263,11 @@ class SecureFedMean(FedMean):
                 before = f"opened before over {', '.join(survivors)}, and {', '.join(missing)} sent none"
                 raise RunError(f"the sum of the scores was {before}; resume with them")
             try:
-                self.totals = totals_of(self.settings.task, self._open(SCORES, self.progress.round, survivors, names).counters)
+                found = totals_of(self.settings.task, self._open(SCORES, self.progress.round, survivors, names).counters)
+                self._check_scores(found, survivors)
             except RoundSkippedError as skipped:
                 raise RunError(str(skipped)) from skipped
+            self.totals = found
         else:
             super().collect_scores(replies)
 
@@ -382,6 +391,33 @@ class SecureFedMean(FedMean):
             f"{_name(number)}: the masks of {what} did not cancel, so nothing is known of the sum; a site was sent other tensors, scales "
             "or keys than the others, or did not send what it should"
         )
+
+    # --- What a sum can be, since a single site's part cannot be checked -------------------------------------------------------------
+
+    def _check_training(self, number: int, summed: Mapping[str, float], survivors: Sequence[str]) -> None:
+        most = sum(most_steps(self.settings, self.registry.about[site]) for site in survivors)
+        if not len(survivors) <= summed["steps"] <= most:
+            self._fail(f"round {number}: {summed['steps']:.0f} steps at all sites; wanted {len(survivors)} to {most}")
+        if not self.settings.trains_privately:
+            self._check_loss(f"round {number}, training", summed["nll_sum"], summed["num_tokens"])
+
+    def _check_loss(self, what: str, nll_sum: float, size: float) -> None:
+        try:
+            check_loss(nll_sum, size, MOST_LOSS * math.log(self.registry.vocabulary))
+        except (ExchangeError, ZeroDivisionError) as error:
+            self._fail(f"{what}, summed over all sites: {error}")
+
+    def _check_scores(self, found: Totals, survivors: Sequence[str]) -> None:
+        measure, scores = MEASURES[self.settings.task], found.scores
+        most = sum(int(self.registry.about[site][self.settings.score_split]) for site in survivors)
+        try:
+            for sums in (scores.result, scores.base, scores.alone, scores.federated):
+                if sums is not None:
+                    measure.check_sums(
+                        MetricRecord(cast(Any, sums.record())), most, MOST_LOSS * math.log(self.registry.vocabulary)
+                    )
+        except ExchangeError as error:
+            self._fail(f"the scores, summed over all sites: {error}")
 
     # --- Scales ------------------------------------------------------------------------------------------------------------------
 

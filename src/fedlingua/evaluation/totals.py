@@ -69,7 +69,7 @@ def score_counters(task: str) -> tuple[str, ...]:
 
 
 def counted_scores(task: str, texts: Mapping[str, Scores]) -> dict[str, float]:
-    """Return a site's numbers by name; those that are 0 may be missing. texts: text -> its scores."""
+    """Return a site's numbers by name. texts: text -> its scores."""
     form, numbers = _FORMS[task], dict.fromkeys(score_counters(task), 0.0)
     for scores in texts.values():
         for name, value in [each for model in MODELS for each in _of_model(model, getattr(scores, model), form)]:

@@ -9,7 +9,9 @@ from flwr.app import ConfigRecord, Error, Message
 from safetensors.numpy import load
 
 from fedlingua.common.errors import ConfigError, ExchangeError, RunError
+from fedlingua.evaluation.totals import score_counters
 from fedlingua.exchange import protocol
+from fedlingua.privacy.fixed_point import SITES, TRAINING
 from fedlingua.settings.checks import UNSOUND, settings_from
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
@@ -233,6 +235,51 @@ def _other_share(content: Any) -> None:
 def test_a_wrong_sum_is_never_taken(tamper: Any, said: str, secure: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RunError, match=said):
         run(secure, tmp_path / "run", tamper=tamper)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "factor", "said"),
+    [
+        ("train", "steps", 1000, "round 1: .* steps at all sites; wanted 4 to"),
+        ("train", "nll_sum", 1e6, "round 1, training, summed over all sites: nll_sum / num_tokens"),
+        ("train", "dev_examples", 2, "the dev loss of round 0 is over .* sentences; the sites have"),
+        ("train", "dev_nll", 1e6, "the dev loss of round 0, summed over all sites: nll_sum / num_tokens"),
+        ("evaluate.finish", "result.sentences", 9, "the scores, summed over all sites: scores of .* sentences"),
+        ("evaluate.finish", "base.bleu.2", 1e6, "the scores, summed over all sites: scores hold BLEU counts"),
+    ],
+)
+def test_a_sum_that_cannot_be_true_is_refused(
+    kind: str, name: str, factor: float, said: str, secure: dict[str, Any], tmp_path: Path
+) -> None:
+    """A site adds to a counter what no sites can have; under its masks nobody sees it."""
+    from flwr.app import Array
+
+    names = (SITES, *(TRAINING if kind == "train" else score_counters("translation")))
+
+    def lie(content: Any) -> None:
+        counters = content[protocol.ARRAYS]["counters"].numpy().copy()
+        counters[names.index(name)] += np.uint64(int(factor * 1000) << 20)
+        content[protocol.ARRAYS]["counters"] = Array(counters)
+
+    with pytest.raises(RunError, match=said):
+        run(secure, tmp_path / "run", tamper=_tampered(lie, kind))
+
+
+def test_a_site_whose_reply_was_bad_is_asked_again_and_the_sum_is_that_of_all(
+    secure: dict[str, Any], whole: Any, tmp_path: Path
+) -> None:
+    from flwr.app import MetricRecord
+
+    bad = []
+
+    def once(content: Any) -> None:
+        if not bad:
+            bad.append(content)
+            content[protocol.METRICS] = MetricRecord({"nll_sum": 1.0})
+
+    folder, _ = run({**secure, "quorum": 1.0}, tmp_path / "run", tamper=_tampered(once))
+    assert "an unknown 'metrics'" in str(rounds(folder)[1]["failures"])
+    assert checkpoint_bytes(folder) == checkpoint_bytes(whole[0])
 
 
 def test_a_reply_in_the_clear_is_refused(secure: dict[str, Any], tmp_path: Path) -> None:
