@@ -90,6 +90,7 @@ def main() -> None:
             "method": "adapter-fed",
             "rounds": given.rounds,
             "evaluate-every": 10,
+            "learning-rate": 1e-5,
             "run-dir": str(folder / "run"),
         }
         looks = Looks(folder / "home", folder / "run", given.rounds)

@@ -20,8 +20,8 @@ from fedlingua.personalization.choice import ALONE, BASE, CANDIDATES, FEDERATION
 from fedlingua.selection.meta_gradient import PROJECTED
 from strategies.checks.norms import Change
 
-LEAST_LOSS = 1e-6
-"""Lowest possible mean loss in nats a token: at every token less than a last digit of a probability of 1 in float32."""
+LEAST_LOSS = 1e-9
+"""Lowest credible mean loss in nats a token: below it, float32 would have rounded the probability of nearly all tokens to 1."""
 MOST_LOSS = 4.0
 """Highest possible loss as a multiple of ln(vocabulary), the loss of a model that guesses uniformly."""
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")

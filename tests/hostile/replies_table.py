@@ -335,7 +335,7 @@ TRAIN: dict[str, tuple[Any, str]] = {
     "a loss of 0": (metrics("nll_sum", 0.0), "0 nats a token"),
     "a loss of 1e-300": (metrics("nll_sum", 1e-300), "nats a token"),
     "a loss of 1e308": (metrics("nll_sum", 1e308), "nats a token"),
-    "a loss of 30 nats a token": (loss_of(30.0), "wanted 1e-06 to 2"),
+    "a loss of 30 nats a token": (loss_of(30.0), "wanted 1e-09 to 2"),
     "a loss of NaN": (metrics("nll_sum", math.nan), "finite"),
     "a loss of infinity": (metrics("nll_sum", math.inf), "finite"),
     "a loss below 0": (metrics("nll_sum", -1.0), "0 or more"),
@@ -422,9 +422,9 @@ TRAIN["JSON 100,000 deep"] = (
 
 EVALUATE: dict[str, tuple[Any, str]] = {
     "a dev loss of 0": (metrics("nll_sum", 0.0), "0 nats a token"),
-    "a dev loss of 1e-9": (loss_of(1e-9), "nats a token"),
+    "a dev loss of 1e-10": (loss_of(1e-10), "nats a token"),
     "a dev loss of 1e308": (metrics("nll_sum", 1e308), "nats a token"),
-    "a dev loss of 30 nats a token": (loss_of(30.0), "wanted 1e-06 to 2"),
+    "a dev loss of 30 nats a token": (loss_of(30.0), "wanted 1e-09 to 2"),
     "a dev loss of NaN": (metrics("nll_sum", math.nan), "finite"),
     "a dev loss of infinity": (metrics("nll_sum", math.inf), "finite"),
     "a dev loss below 0": (metrics("nll_sum", -3.0), "0 or more"),
