@@ -100,7 +100,8 @@ class SiteStrategy(Rounds):
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
             most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers, self.projected)
             replies = self.phases.exchange(grid, ask, self.update_phase, self.parsed, most_bytes)
-            self.measured_before(replies)
+            if self.progress.pending is not None and not self.settings.sums_scores:  # else `checked` opens their sum
+                self.measured(self.progress.pending, [(reply.message, reply.site, reply.parsed.dev or {}) for reply in replies])
             state = self.aggregated(number, replies, self.checked(number, replies))
             state = self.given(number, state) if self.travels else state
         if self.is_measured_now(number):
@@ -217,11 +218,6 @@ class SiteStrategy(Rounds):
         of = number if self.progress.pending is None else self.progress.pending
         self.measured(of, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
         return replies
-
-    def measured_before(self, replies: Sequence[Reply[Training]]) -> None:
-        """Record the dev losses of an earlier round if they came with this round's replies."""
-        if self.progress.pending is not None:
-            self.measured(self.progress.pending, [(reply.message, reply.site, reply.parsed.dev or {}) for reply in replies])
 
     def measured(self, number: int, replies: Sequence[tuple[Message, str, Sums]]) -> None:
         """Record the sites' dev losses after a round, and pass them to `aggregate_evaluate`."""

@@ -211,11 +211,6 @@ class SecureFedMean(FedMean):
 
     # --- Dev losses and scores ---------------------------------------------------------------------------------------------------
 
-    def measured_before(self, replies: Sequence[Reply[Training]]) -> None:
-        """Do nothing under `privacy.scores = "sum"`: the dev loss is among the counters, which `checked` opens."""
-        if not self.settings.sums_scores:
-            super().measured_before(replies)
-
     def evaluate(self, state: State, number: int, grid: Grid) -> Any:
         """Measure the dev loss under a state by separate messages, as a sum over all sites if `privacy.scores` says so."""
         if not self.settings.sums_scores:
@@ -263,11 +258,11 @@ class SecureFedMean(FedMean):
                 before = f"opened before over {', '.join(survivors)}, and {', '.join(missing)} sent none"
                 raise RunError(f"the sum of the scores was {before}; resume with them")
             try:
-                found = totals_of(self.settings.task, self._open(SCORES, self.progress.round, survivors, names).counters)
-                self._check_scores(found, survivors)
+                of_all = totals_of(self.settings.task, self._open(SCORES, self.progress.round, survivors, names).counters)
+                self._check_scores(of_all, survivors)
             except RoundSkippedError as skipped:
                 raise RunError(str(skipped)) from skipped
-            self.totals = found
+            self.totals = of_all
         else:
             super().collect_scores(replies)
 
@@ -407,8 +402,8 @@ class SecureFedMean(FedMean):
         except (ExchangeError, ZeroDivisionError) as error:
             self._fail(f"{what}, summed over all sites: {error}")
 
-    def _check_scores(self, found: Totals, survivors: Sequence[str]) -> None:
-        measure, scores = MEASURES[self.settings.task], found.scores
+    def _check_scores(self, of_all: Totals, survivors: Sequence[str]) -> None:
+        measure, scores = MEASURES[self.settings.task], of_all.scores
         most = sum(int(self.registry.about[site][self.settings.score_split]) for site in survivors)
         try:
             for sums in (scores.result, scores.base, scores.alone, scores.federated):
