@@ -31,7 +31,7 @@ from fedlingua.privacy.fixed_point import (
     pack,
 )
 from fedlingua.privacy.masks import context, masked
-from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, signed_message, training_sum
+from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, signed_message, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, Secrets
 
 
@@ -166,7 +166,7 @@ class SecureSite:
         roster, counters = self._roster_for(number), counted(sums, names)
         said = counters.tobytes().hex()
         if written_once(self.folder / f"counters-{self.task.attempt}-{number}", said) != said:
-            raise ExchangeError(f"asked about sum {number} again, now of other numbers; masks are used once")
+            raise ExchangeError(f"asked about {sum_name(number)} again, now of other numbers; masks are used once")
         bound = self._context(roster, number, COUNTERS_PART, "", (), "")
         return {COUNTERS_PART: masked(counters, self._secrets(), roster, self.site, roster.names, number, bound)}
 
@@ -193,7 +193,7 @@ class SecureSite:
             )
         is_of_updates = number == training_sum(self.task.round)
         if not is_of_updates and number not in (SCORES, dev_loss_sum(self.task.round)):
-            raise ExchangeError(f"asked to open sum {number} in round {self.task.round}, which is of another round")
+            raise ExchangeError(f"asked in round {self.task.round} to open {sum_name(number)}")
         for part, named in roster.clusters.items() if is_of_updates else ():
             for cluster, sites in named.items():
                 left = [site for site in sites if site in survivors]
@@ -209,8 +209,7 @@ class SecureSite:
             both = sealed[SEALED_BYTES * at : SEALED_BYTES * (at + 1)]
             seed, key = secrets.open_share(both, roster, self.site, sender, number)
             opened += seed if sender in survivors else key
-        what = f"the updates of round {self.task.round}" if is_of_updates else f"sum {number}"
-        enter(self.folder / "opened" / f"{number:04d}.json", what, survivors)
+        enter(self.folder / "opened" / f"{number:04d}.json", sum_name(number), survivors)
         if (measured := self._measured_in(number)).is_file():
             digest = measured.read_text(encoding="utf-8")
             enter(self.folder / "measured" / f"{digest}.json", "the dev loss of these tensors", survivors)

@@ -44,7 +44,7 @@ from fedlingua.privacy.fixed_point import (
     unpack,
 )
 from fedlingua.privacy.masks import context, unmasked
-from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, num_sums, training_sum
+from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, num_sums, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
@@ -140,7 +140,7 @@ class SecureFedMean(FedMean):
         here = {site_of(message) for message in messages}
         if missing := [site for site in before if site not in here]:
             whom = f"opened before over {', '.join(before)}, and {', '.join(missing)} cannot be asked"
-            self._fail(f"the sum of {_name(number)} was {whom}; resume with them")
+            self._fail(f"the sum of {sum_name(number)} was {whom}; resume with them")
         return [message for message in messages if site_of(message) in before]
 
     def parsed(self, site: str, reply: Message, size: int) -> Training:
@@ -292,7 +292,7 @@ class SecureFedMean(FedMean):
         try:
             seeds, keys = self._secrets(number, survivors, shares)
         except ExchangeError as error:
-            self._fail(f"{_name(number)}: {error}")
+            self._fail(f"{sum_name(number)}: {error}")
         counters = sum((self._masked[site][COUNTERS_PART] for site in survivors), np.zeros(1 + len(names), np.uint64))
         bound = self._context(number, COUNTERS_PART, "", (), "")
         summed = totals(unmasked(counters, self.roster, self.roster.names, seeds, keys, number, bound), names)
@@ -373,7 +373,7 @@ class SecureFedMean(FedMean):
     def _check_threshold(self, number: int, survivors: Sequence[str]) -> None:
         if len(survivors) < (least := max(self.roster.threshold, self.settings.privacy_min_cluster)):
             sent = f"{len(survivors)} of {len(self.roster.names)} sites sent their part of the sum"
-            self._fail(f"{_name(number)}: {sent}, and {least} have to open it")
+            self._fail(f"{sum_name(number)}: {sent}, and {least} have to open it")
 
     def _fail(self, why: str) -> None:
         """Skip the round or end the run, as `below-quorum` says."""
@@ -383,7 +383,7 @@ class SecureFedMean(FedMean):
 
     def _uncancelled(self, number: int, what: str) -> str:
         return (
-            f"{_name(number)}: the masks of {what} did not cancel, so nothing is known of the sum; a site was sent other tensors, scales "
+            f"{sum_name(number)}: the masks of {what} did not cancel, so nothing is known of the sum; a site was sent other tensors, scales "
             "or keys than the others, or did not send what it should"
         )
 
@@ -443,13 +443,6 @@ class _Opened:
     seeds: Mapping[str, bytes]
     keys: Mapping[str, bytes]
     counters: Mapping[str, float]
-
-
-def _name(number: int) -> str:
-    """Return what a sum is of, in words."""
-    if number == SCORES:
-        return "the scores"
-    return f"round {(number - 1) // 2}" if number % 2 else f"the dev loss of round {(number - 2) // 2}"
 
 
 def _check_counters(counters: Numbers, names: Sequence[str]) -> None:

@@ -59,9 +59,7 @@ def test_another_attempt_has_other_secrets(honest: Federation) -> None:
 
 def test_a_round_is_opened_for_one_list_of_survivors_in_all_attempts(honest: Federation) -> None:
     honest.site("a", 1).shares_of(honest.request("a", 1, NAMES))
-    with pytest.raises(
-        ExchangeError, match="asked to open the updates of round 1 for a, b, c, d, but it was opened for a, b, c, d, e"
-    ):
+    with pytest.raises(ExchangeError, match="asked to open round 1 for a, b, c, d, but it was opened for a, b, c, d, e"):
         honest.site("a", 1).shares_of(honest.request("a", 1, NAMES[:4]))
     again = Federation(honest.folder, attempt=2).begin()
     with pytest.raises(ExchangeError, match="but it was opened for a, b, c, d, e"):

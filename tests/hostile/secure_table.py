@@ -140,7 +140,7 @@ OPENINGS: dict[str, tuple[Any, str]] = {
     "a sum over itself": (_opens(survivors=("a",)), "asked to open a sum over 1 of 5 sites; wanted 4"),
     "nobody": (_opens(survivors=()), "a sum over nobody"),
     "fewer than the threshold": (_opens(survivors=("a", "b", "c")), "asked to open a sum over 3 of 5 sites; wanted 4"),
-    "another round's sum": (_opens(number=2), "asked to open sum 5 in round 1, which is of another round"),
+    "another round's sum": (_opens(number=2), "asked in round 1 to open round 2"),
     "shares of another round": (
         _opens(lambda r, f: {**r, "sealed": f.request("a", 2, NAMES)["sealed"]}),
         "the share of a for sum 3 is not sealed for this site",
@@ -275,7 +275,7 @@ def attacks() -> list[Attack]:
     add("masks: of training in round 0", "sites train in rounds from 1 on", lambda folder: begun(folder).train("a", 0))
     add(
         "masks: of two dev losses",
-        "asked about sum 4 again, now of other numbers",
+        "asked about the dev loss of round 1 again, now of other numbers",
         lambda folder: _dev_loss_of_other_tensors(begun(folder)),
     )
     far = {**SCALES, "decoder": [0, 61]}

@@ -35,6 +35,13 @@ def dev_loss_sum(round_number: int) -> int:
     return 2 * round_number + 2
 
 
+def sum_name(number: int) -> str:
+    """Return what a sum is of, in words."""
+    if number == SCORES:
+        return "the scores"
+    return f"round {(number - 1) // 2}" if number % 2 else f"the dev loss of round {(number - 2) // 2}"
+
+
 @dataclass(frozen=True)
 class Roster:
     """The sites of a secure sum in federation order.
