@@ -383,8 +383,8 @@ class SecureFedMean(FedMean):
 
     def _uncancelled(self, number: int, what: str) -> str:
         return (
-            f"{sum_name(number)}: the masks of {what} did not cancel, so nothing is known of the sum; a site was sent other tensors, scales "
-            "or keys than the others, or did not send what it should"
+            f"{sum_name(number)}: the masks of {what} did not cancel, so nothing is known of the sum; a site was sent other tensors, "
+            "scales or keys than the others, or did not send what it should"
         )
 
     # --- What a sum can be, since a single site's part cannot be checked -------------------------------------------------------------
