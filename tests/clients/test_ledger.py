@@ -9,10 +9,11 @@ from fedlingua.common.errors import ExchangeError
 
 
 def test_a_round_is_opened_for_one_list_of_survivors_however_often(tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
     for _ in range(2):
-        enter(tmp_path / "opened", 3, ["a", "b", "c"])
-    enter(tmp_path / "opened", 4, ["a", "b"])
+        enter(opened / "0003.json", "round 1", ["a", "b", "c"])
+    enter(opened / "0005.json", "round 2", ["a", "b"])
     for others in (["a", "b"], ["a", "b", "c", "d"], ["b", "a", "c"]):
-        with pytest.raises(ExchangeError, match=r"asked to open round 3 for .* but it was opened for a, b, c; two sums"):
-            enter(tmp_path / "opened", 3, others)
-    assert sorted(file.name for file in (tmp_path / "opened").iterdir()) == ["0003.json", "0004.json"]
+        with pytest.raises(ExchangeError, match=r"asked to open round 1 for .* but it was opened for a, b, c; two such"):
+            enter(opened / "0003.json", "round 1", others)
+    assert sorted(file.name for file in opened.iterdir()) == ["0003.json", "0005.json"]
