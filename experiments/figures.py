@@ -2,7 +2,8 @@
 
     .venv/bin/python -m experiments.figures [FOLDER]
 
-Writes joining.svg and bytes.svg to FOLDER (docs/images). Needs Debian's chromium and chromium-driver, in which plotly makes the pictures.
+Writes joining.svg, bytes.svg and rules.svg to FOLDER (docs/images). Needs Debian's chromium and chromium-driver, in which plotly makes the
+pictures.
 """
 
 import gzip
@@ -19,6 +20,7 @@ import plotly.graph_objects as go
 
 from experiments.verify import RESULTS, ROOT, Json, Result
 from fedlingua.desk.report.canvas import BEFORE, PALETTE, UP, WORSE, dotted, frame, marks
+from fedlingua.desk.report.pareto import pareto_front
 from fedlingua.desk.report.publish import LIBRARY, PAGES
 
 WIDTH = 840
@@ -44,6 +46,17 @@ CODED = {
 """Suite -> the row that sends float32, the suite's name in bytes.svg, and where its codes stand beside their dots."""
 CROWDED = {("phrasebook/codes_half", "sign"): "middle right"}
 """Suite and code -> where that code stands instead."""
+RULES = {
+    "pmfl+5e-4": ("everything", "top center"),
+    "pmfl+4bit": ("everything at four bits", "top center"),
+    "pmfl+sign": ("as signs", "top center"),
+    "pmfl+4bit-top0.1": ("a tenth at four bits", "bottom center"),
+    "theta+0.1": ("above a fixed threshold", "middle left"),
+    "metasend-l+own+0.3": ("MetaSend, learned threshold", "bottom left"),
+    "apf+2+0.3": ("apf", "middle left"),
+    "top-k+0.5": ("the half that changed most", "middle left"),
+}
+"""Row of metasend/bytes_phrasebook -> its name in rules.svg, and where it stands beside its dot."""
 
 
 class Gain(NamedTuple):
@@ -59,6 +72,14 @@ class Coded(NamedTuple):
     code: str
     share: float
     change: float
+
+
+class Spent(NamedTuple):
+    """A row of a suite. mb: all bytes of a site in the run, up and down, in MB; bleu: macro BLEU; both means over seeds."""
+
+    row: str
+    mb: float
+    bleu: float
 
 
 def gains(scores: Sequence[Json]) -> list[Gain]:
@@ -84,6 +105,12 @@ def coded(suite: Result, reference: Result, row: str) -> list[Coded]:
         code = config["send.code"] + ("" if down == "same" else f", down {down}")
         found.append(Coded(code, sent / whole, federated(runs) - bleu))
     return found
+
+
+def spent(suite: Result) -> list[Spent]:
+    """Return the rows of a suite, as means over seeds."""
+    sent = {row: [runs["total_bytes"]["up"] + runs["total_bytes"]["down"] for runs in of] for row, of in suite.rows.items()}
+    return [Spent(row, fmean(sent[row]) / 1e6, federated(of)) for row, of in suite.rows.items()]
 
 
 def joining() -> go.Figure:
@@ -123,6 +150,30 @@ def coding() -> go.Figure:
     return figure
 
 
+def ruling() -> go.Figure:
+    """Draw the BLEU of MetaSend and of other rules against all bytes of a run, with the Pareto front; alone as a line."""
+    figure, rows = go.Figure(), spent(Result(RESULTS / "metasend/bytes_phrasebook"))
+    found = [each for each in rows if each.row in RULES]
+    front = [found[place] for place in pareto_front([(-each.mb, each.bleu) for each in found])]
+    for color, shown, label in (
+        (UP, sorted(front, key=lambda each: each.mb), "Pareto front"),
+        (BEFORE, [each for each in found if each not in front], "beaten by another"),
+    ):
+        names, places = [RULES[each.row][0] for each in shown], [RULES[each.row][1] for each in shown]
+        line: Json = {"line": {"dash": "dash", "shape": "hv"}} if color is UP else {}
+        mode = "lines+markers+text" if line else "markers+text"
+        style: Json = {"mode": mode, **line, "text": names, "textposition": places, "color": color, "size": 10}
+        marks(figure, [each.mb for each in shown], [each.bleu for each in shown], label, "%{text}", **style)
+    frame(figure, height=400, x_title="MB of a site in the whole run, up and down", y_title="macro BLEU on dev")
+    figure.update_xaxes(type="log", tickvals=[5, 10, 30, 100, 300], range=[0.6, 2.8])
+    alone = next(each for each in rows if each.row == "local-only+5e-4")
+    dotted(figure, y=alone.bleu)
+    figure.add_annotation(
+        x=1.05, y=alone.bleu, text=f"alone, {alone.mb:.1f} MB", showarrow=False, xanchor="left", yanchor="bottom"
+    )
+    return figure
+
+
 def svg(figure: go.Figure) -> str:
     """Return a figure as SVG on a white ground, as Chromium draws it."""
     from selenium import webdriver
@@ -150,8 +201,8 @@ def svg(figure: go.Figure) -> str:
 
 
 def main(folder: Path) -> None:
-    """Write both figures."""
-    for name, figure in {"joining": joining(), "bytes": coding()}.items():
+    """Write all figures."""
+    for name, figure in {"joining": joining(), "bytes": coding(), "rules": ruling()}.items():
         (folder / f"{name}.svg").write_text(svg(figure) + "\n", encoding="utf-8")
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from experiments.figures import Coded, Gain, coded, gains
+from experiments.figures import Coded, Gain, Spent, coded, gains, spent
 from experiments.verify import Result
 
 
@@ -43,3 +43,16 @@ def test_codes_are_compared_with_float32_in_all_rounds(tmp_path: Path) -> None:
         },
     )
     assert coded(half, whole, "fed") == [Coded("4bit", 0.1, 1.0), Coded("sign", 0.05, -2.0)]
+
+
+def test_what_a_rule_spends_is_all_bytes_of_a_run_over_seeds(tmp_path: Path) -> None:
+    rules = {
+        "base": ("none", [scores(10, 0, 0, 0)]),
+        "fed": ("none", [scores(30, 10**6, 3 * 10**6, 0), scores(34, 2 * 10**6, 2 * 10**6, 0)]),
+        "alone": ("none", [scores(20, 10**5, 0, 0)]),
+    }
+    assert spent(suite(tmp_path / "rules", rules)) == [
+        Spent("base", 0.0, 10.0),
+        Spent("fed", 4.0, 32.0),
+        Spent("alone", 0.1, 20.0),
+    ]
