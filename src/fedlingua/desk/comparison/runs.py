@@ -11,6 +11,7 @@ from fedlingua.desk.completed import check_completed
 from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import Translated
+from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.runs.folder import RunFolder, no_scores, run_about
 from fedlingua.settings.config import MAY_CHANGE
 from fedlingua.settings.experiment import config_of_run
@@ -143,7 +144,8 @@ def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
     sites = common_sites([first, second])
     if not sites:
         of_first, of_second = (", ".join(run.scores["sites"]) for run in (first, second))
-        raise RunError(f"{both} have no site in common: {of_first}; {of_second}")
+        shown = "; privacy.scores = 'sites' shows those of a secure sum" if ALL_SITES in (of_first, of_second) else ""
+        raise RunError(f"{both} have no site in common: {of_first}; {of_second}{shown}")
     for site in sites:
         if reason := _differs(first, second, site):
             raise RunError(f"{both} were scored on different text at site {site}: {reason}; compare runs of one federation file")
