@@ -108,11 +108,11 @@ def test_runs_of_other_test_text_are_refused_with_site_and_reason(tmp_path, runs
     with pytest.raises(RunError, match="different text at site a: direction"):
         read_runs([runs[0], changed(runs[1], "a", direction="de-es")])
     alone = [make_run(tmp_path / f"one-{site}", "adapter-fed", {site: 0}) for site in ("a", "b")]
-    with pytest.raises(RunError, match="have no site in common: a; b$"):
+    with pytest.raises(RunError, match=r"have no site in common: a; b$"):
         read_runs(alone)
     scores = json.loads((alone[0] / "scores.json").read_text())
     (alone[0] / "scores.json").write_text(json.dumps({**scores, "sites": {"all sites": scores["sites"]["a"]}}))
-    with pytest.raises(RunError, match="in common: all sites; b; privacy.scores = 'sites' shows those of a secure sum"):
+    with pytest.raises(RunError, match=r"in common: all sites; b; privacy.scores = 'sites' shows those of a secure sum"):
         read_runs(alone)
 
 
