@@ -138,14 +138,14 @@ class SecureSite:
             arrays[part], cuts = pack(hidden & np.uint16(group.modulus - 1), group), cuts + cut
         counters = {**sums, "cut": cuts}
         if dev:
-            self._measured(number, received, chosen)
+            self._record_measured(number, received, chosen)
             counters |= _dev_counters(dev)
         return {**arrays, **self._counters(number, counters, TRAINING)}
 
     def dev_loss(self, sums: Mapping[str, float], received: NamedTensors, chosen: TensorSet) -> dict[str, Numbers]:
         """Return the sums of the dev loss of `received` as a reply's only array, masked; raises as `masked` does."""
         number = dev_loss_sum(self.task.round)
-        self._measured(number, received, chosen)
+        self._record_measured(number, received, chosen)
         return self._counters(number, _dev_counters(sums), DEV_LOSS)
 
     def scores(self, kind: str, texts: Mapping[str, Scores]) -> dict[str, Numbers]:
@@ -156,7 +156,7 @@ class SecureSite:
         """
         return self._counters(SCORES, counted_scores(kind, texts), score_counters(kind))
 
-    def _measured(self, number: int, received: NamedTensors, chosen: TensorSet) -> None:
+    def _record_measured(self, number: int, received: NamedTensors, chosen: TensorSet) -> None:
         """Record which tensors' dev loss is in a sum; no tensors: those of the published backbone."""
         digests = digests_of(received, chosen).values() if received else ["base"]
         written_once(self._measured_in(number), "-".join(digests))

@@ -251,20 +251,20 @@ class SecureFedMean(FedMean):
         Raises:
             RunError: Too few sites for a sum; a resumed run asks them again.
         """
-        if self.settings.sums_scores:
-            here, names = [reply.site for reply in replies], score_counters(self.settings.task)
-            survivors = self._at_most_once.get(str(SCORES), here)  # opened before the run was resumed
-            if missing := [site for site in survivors if site not in here]:
-                before = f"opened before over {', '.join(survivors)}, and {', '.join(missing)} sent none"
-                raise RunError(f"the sum of the scores was {before}; resume with them")
-            try:
-                of_all = totals_of(self.settings.task, self._open(SCORES, self.progress.round, survivors, names).counters)
-                self._check_scores(of_all, survivors)
-            except RoundSkippedError as skipped:
-                raise RunError(str(skipped)) from skipped
-            self.totals = of_all
-        else:
+        if not self.settings.sums_scores:
             super().collect_scores(replies)
+            return
+        here, names = [reply.site for reply in replies], score_counters(self.settings.task)
+        survivors = self._at_most_once.get(str(SCORES), here)  # opened before the run was resumed
+        if missing := [site for site in survivors if site not in here]:
+            before = f"opened before over {', '.join(survivors)}, and {', '.join(missing)} sent none"
+            raise RunError(f"the sum of the scores was {before}; resume with them")
+        try:
+            of_all = totals_of(self.settings.task, self._open(SCORES, self.progress.round, survivors, names).counters)
+            self._check_scores(of_all, survivors)
+        except RoundSkippedError as skipped:
+            raise RunError(str(skipped)) from skipped
+        self.totals = of_all
 
     def _counters_of(self, names: Sequence[str], site: str, reply: Message, size: int) -> dict[str, Scores]:
         """Store a reply's masked counters, besides which it has nothing to parse."""
