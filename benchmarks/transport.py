@@ -51,7 +51,7 @@ WANTED = 0.02
 """How far the messages on the wire, framed and encrypted, may be from the count, as a share of it."""
 IDLE_S = 60.0
 TRIES = 4
-"""Of a run: on a machine that others keep busy, Flower may take a server that gets no turn for a dead one."""
+"""Of a run that is broken off: on a machine that others keep busy, Flower may take a server that gets no turn for a dead one."""
 RUNS: dict[str, dict[str, Any]] = {
     "adapter-families": {"method": "adapter-families"},
     "adapter-families, 4bit": {"method": "adapter-families", "send.code": "4bit"},
@@ -62,6 +62,17 @@ RUNS: dict[str, dict[str, Any]] = {
 SHORT = {"beam": 1, "max-decode-tokens": 8, "max-tokens": 64, "meta.batches": 4, "adapter.dim": 512}
 """What the sites do with their text is not measured."""
 SENTENCES = 60
+LIMITS = {
+    "settings": "within-limits",
+    "tensor-sets": [],
+    "max-adapter-dim": SHORT["adapter.dim"],
+    "min-train": 1,
+    "min-dev": 1,
+    "min-test": 1,
+    "min-steps": 1,
+    "min-batch": 1,
+}
+"""Of a site, as loose as its little text needs."""
 SIZE = ModelSize(d_model=256, encoder_layers=3, decoder_layers=3, heads=4, ffn_dim=1024, vocab_size=2000, max_positions=128)
 RESULT = Path(f"{KEPT}:transport")
 COUNTED = {UP: "uplink_bytes", DOWN: "downlink_bytes"}
@@ -141,8 +152,7 @@ def set_up(folder: Path, fleet: int, ports: Mapping[str, int]) -> int:
         known = ("--name", site, "--direction", direction, "--server", f"127.0.0.1:{ports[site]}")
         fedlingua(folder, "site", "init", "--to", site, *known, *text)
         with (folder / site / "site.toml").open("a", encoding="utf-8") as file:
-            allowed = {"limits": {"max-adapter-dim": SHORT["adapter.dim"], "settings": "within-limits"}}
-            file.write(tomli_w.dumps({**allowed, "backbones": {str(folder / "backbone"): str(folder / "backbone")}}))
+            file.write(tomli_w.dumps({"limits": LIMITS, "backbones": {str(folder / "backbone"): str(folder / "backbone")}}))
         approve(read_site_file(folder / site / "site.toml").approvals, bundle_hash(bundle))
     fedlingua(folder, "server", "add", "server", *(f"{site}/{site}.join.toml" for site in SITES))
     return len(bundle)
@@ -166,12 +176,15 @@ def idle(forwarders: Mapping[str, Forwarder]) -> dict[str, float]:
 def one_run(
     folder: Path, name: str, keys: Mapping[str, Any], rounds: int, forwarders: Mapping[str, Forwarder], wire: Wire
 ) -> dict[str, Any]:
-    """What a run counted and what passed meanwhile; of one that fails, the next try from its start."""
+    """What a run counted and what passed meanwhile; of one that is broken off, the next try from its start."""
     for number in range(1, TRIES):
         try:
             return whole_run(folder, f"{name}-{number}", keys, rounds, forwarders, wire)
         except subprocess.CalledProcessError:
-            say(f"the run failed; try {number + 1} of {TRIES}")
+            run = json.loads((folder / f"{name}-{number}" / "run.json").read_text(encoding="utf-8"))
+            if run["status"] == "failed":
+                raise SystemExit(f"the run failed: {run['reason']}") from None
+            say(f"the run was broken off; try {number + 1} of {TRIES}")
             time.sleep(60)  # until the sites are done with it
     return whole_run(folder, f"{name}-{TRIES}", keys, rounds, forwarders, wire)
 
