@@ -103,15 +103,17 @@ class SecureSite:
         asked: Mapping[str, Any],
         seed: int,
         size: int,
+        measured: NamedTensors | None = None,
     ) -> dict[str, Numbers]:
         """Return the update and its sums as a reply's arrays of masked integers.
 
         Args:
             sums: The sums of training.
-            dev: The sums of the dev loss of `received`; empty: it was not measured, or is sent apart.
+            dev: The sums of the dev loss of `measured`; empty: it was not measured, or is sent apart.
             asked: Part -> the exponents of its tensors' scales.
             seed: The run's seed, which determines the random rounding.
             size: The site's training sentences.
+            measured: No tensors: the published backbone; None: `received`.
 
         Raises:
             ExchangeError: No roster was accepted, the roster has no keys for the round or another size, the scales are invalid, or other
@@ -138,14 +140,14 @@ class SecureSite:
             arrays[part], cuts = pack(hidden & np.uint16(group.modulus - 1), group), cuts + cut
         counters = {**sums, "cut": cuts}
         if dev:
-            self._record_measured(number, received, chosen)
+            self._record_measured(number, received if measured is None else measured, chosen)
             counters |= _dev_counters(dev)
         return {**arrays, **self._counters(number, counters, TRAINING)}
 
-    def dev_loss(self, sums: Mapping[str, float], received: NamedTensors, chosen: TensorSet) -> dict[str, Numbers]:
-        """Return the sums of the dev loss of `received` as a reply's only array, masked; raises as `masked` does."""
+    def dev_loss(self, sums: Mapping[str, float], measured: NamedTensors, chosen: TensorSet) -> dict[str, Numbers]:
+        """Return the sums of the dev loss of `measured` as a reply's only array, masked; arguments and errors as in `masked`."""
         number = dev_loss_sum(self.task.round)
-        self._record_measured(number, received, chosen)
+        self._record_measured(number, measured, chosen)
         return self._counters(number, _dev_counters(sums), DEV_LOSS)
 
     def scores(self, kind: str, texts: Mapping[str, Scores]) -> dict[str, Numbers]:

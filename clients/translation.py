@@ -144,7 +144,7 @@ class TranslationClient(SiteClient):
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, each in scored.items():
             file = "translations.tsv" if name == self.site else f"translations-{name}.tsv"
-            (self.folder / file).write_text(each.table(base[name], hypotheses[name]), encoding="utf-8")
+            replace_text(self.folder / file, each.table(base[name], hypotheses[name]))
         texts = {name: each.translated(hypotheses[name]) for name, each in scored.items()}
         before = {f"base.{name}": each.translated(base[name]) for name, each in scored.items()}
         more = self._measured(texts | before)

@@ -114,7 +114,8 @@ class SiteStrategy(Rounds):
         """Make a request for each available site: its clusters' part of `arrays`, and `config` if any."""
         self.sent, packed, messages = state_of(arrays, self.state), Packed(), []
         for site in self.phases.available(grid, "train"):
-            self.starts.pop(site, None)
+            if site not in self.phases.good:  # else it was asked in an earlier round, and its update is here already
+                self.starts.pop(site, None)
             messages.append(self._request(self.train_message, site, server_round, server_round - 1))
             messages[-1].content[protocol.ARRAYS] = pack(self.model_for(self.sent, site), self.tensor_set, packed)
             if config:
@@ -150,7 +151,7 @@ class SiteStrategy(Rounds):
                 updates[site] = self._scaled(updates[site], verdict.factors)
             self.phases.record.fail(failure, self.update_phase)
         if self.settings.aggregation == "norm-clip":
-            norms = {site: parsed[site].change.norm for site in updates}
+            norms = {site: length(parsed[site].change, judged.get(site)) for site in updates}
             for site, factor in norm_clip(norms, self.settings.clip_update_norm).items():
                 updates[site] = self._scaled(updates[site], np.full(len(self.tensor_set.specs), factor))
         if 2 * len(updates) < len(parsed):
@@ -316,3 +317,10 @@ class SiteStrategy(Rounds):
 
     def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
         return Evaluation(parse_evaluation(reply, self._expected(site)))
+
+
+def length(change: Change, verdict: Verdict | None) -> float:
+    """Return the L2 norm of an update's change, as it is after a verdict has scaled it."""
+    if verdict is None or verdict.factors is None:
+        return change.norm
+    return math.sqrt(float((np.square(verdict.factors, dtype=np.float64) * change.squares).sum()))

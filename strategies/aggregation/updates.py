@@ -6,8 +6,10 @@ because aggregation reads the files block by block.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -178,14 +180,29 @@ class UpdateFiles:
         """
         if not isinstance(tensors, Joined) or 4 * tensors.chosen.num_parameters < self.large:
             return tensors
-        path = self.directory / f"{site}.f32"
+        with self._file(site, "f32", 4 * tensors.chosen.num_parameters) as path:
+            parts = _write(path, tensors.parts)
+        return Joined(parts, tensors.chosen)
+
+    def keep(self, site: str, part: str, numbers: Numbers) -> Callable[[], Numbers]:
+        """Return what gives a copy of an array of any type, which waits in a file if it is large; raises as `store` does."""
+        if numbers.nbytes < self.large:
+            return numbers.copy
+        with self._file(site, f"{part}.npy", numbers.nbytes) as path:
+            np.save(path, numbers)
+        return partial(np.load, path)
+
+    @contextmanager
+    def _file(self, site: str, ending: str, size: int) -> Iterator[Path]:
+        """Give the path of a file to write, in a folder that is there."""
+        path = self.directory / f"{site}.{ending}"
         try:
             self.directory.mkdir(exist_ok=True)
-            return Joined(_write(path, tensors.parts), tensors.chosen)
+            yield path
         except OSError as error:
             raise RunError(
-                f"{path}: the update of site {site} cannot be kept until the round is aggregated ({error}); wanted "
-                f"{4 * tensors.chosen.num_parameters} bytes for each site; make room there and resume"
+                f"{path}: the update of site {site} cannot be kept until the round is aggregated ({error}); wanted {size} bytes for "
+                "each site; make room there and resume"
             ) from error
 
     def clear(self) -> None:

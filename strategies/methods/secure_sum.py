@@ -12,7 +12,7 @@ counters under masks of their own, over all sites. So are, under `privacy.scores
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -85,7 +85,8 @@ class SecureFedMean(FedMean):
                     f"{least} (privacy.min-cluster); give cluster.least = {least}, or method = 'adapter-fed'"
                 )
         self._at_most_once: dict[str, list[str]] = self.folder.read(OPENED) or {}
-        self._masked: dict[str, dict[str, Numbers]] = {}
+        self._masked: dict[str, dict[str, Callable[[], Numbers]]] = {}
+        """Site -> part -> what gives its masked numbers."""
 
     @property
     def evaluates_with_training(self) -> bool:
@@ -139,8 +140,7 @@ class SecureFedMean(FedMean):
             return messages
         here = {site_of(message) for message in messages}
         if missing := [site for site in before if site not in here]:
-            whom = f"opened before over {', '.join(before)}, and {', '.join(missing)} cannot be asked"
-            self._fail(f"the sum of {sum_name(number)} was {whom}; resume with them")
+            self._fail_without(number, before, f"{', '.join(missing)} cannot be asked")
         return [message for message in messages if site_of(message) in before]
 
     def parsed(self, site: str, reply: Message, size: int) -> Training:
@@ -155,7 +155,7 @@ class SecureFedMean(FedMean):
             unpack(arrays[part], self._sets[part].num_parameters + CHECKS, Group.of(len(members)))
         _check_counters(arrays[COUNTERS_PART], TRAINING)
         dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if sends_dev else None
-        self._masked[site] = {name: array.copy() for name, array in arrays.items()}
+        self._masked[site] = {name: self.update_files.keep(site, name, array) for name, array in arrays.items()}
         self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
         return Training(Update(site, Joined({}, NOTHING), int(expected.about["train"])), {}, NO_CHANGE, "", dev=dev)
 
@@ -255,10 +255,8 @@ class SecureFedMean(FedMean):
             super().collect_scores(replies)
             return
         here, names = [reply.site for reply in replies], score_counters(self.settings.task)
-        survivors = self._at_most_once.get(str(SCORES), here)  # opened before the run was resumed
-        if missing := [site for site in survivors if site not in here]:
-            before = f"opened before over {', '.join(survivors)}, and {', '.join(missing)} sent none"
-            raise RunError(f"the sum of the scores was {before}; resume with them")
+        before = self._at_most_once.get(str(SCORES), here)  # opened before the run was resumed
+        survivors = [site for site in here if site in before]
         try:
             of_all = totals_of(self.settings.task, self._open(SCORES, self.progress.round, survivors, names).counters)
             self._check_scores(of_all, survivors)
@@ -273,7 +271,7 @@ class SecureFedMean(FedMean):
         if set(arrays) != {COUNTERS_PART}:
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {COUNTERS_PART}")
         _check_counters(arrays[COUNTERS_PART], names)
-        self._masked[site] = {COUNTERS_PART: arrays[COUNTERS_PART].copy()}
+        self._masked[site] = {COUNTERS_PART: self.update_files.keep(site, COUNTERS_PART, arrays[COUNTERS_PART])}
         return {}
 
     # --- Opening a sum -----------------------------------------------------------------------------------------------------------
@@ -282,10 +280,13 @@ class SecureFedMean(FedMean):
         """Have the sites open a sum, and return its counters.
 
         Raises:
-            RunError, RoundSkippedError: Too few sites, too few shares, or masks that did not cancel.
+            RunError, RoundSkippedError: Too few sites, other sites than before the run was resumed, too few shares, or masks that did
+                not cancel.
         """
         self._check_threshold(number, survivors)
-        self._at_most_once[str(number)] = list(survivors)
+        before = self._at_most_once.setdefault(str(number), list(survivors))
+        if missing := [site for site in before if site not in survivors]:
+            self._fail_without(number, before, f"{', '.join(missing)} sent none")
         self.folder.write(OPENED, self._at_most_once)
         ask = partial(self._unmask_requests, number, round_number, survivors)
         shares = {each.site: each.parsed for each in self.phases.exchange(self._grid, ask, "send", self._shares)}
@@ -293,7 +294,7 @@ class SecureFedMean(FedMean):
             seeds, keys = self._secrets(number, survivors, shares)
         except ExchangeError as error:
             self._fail(f"{sum_name(number)}: {error}")
-        counters = sum((self._masked[site][COUNTERS_PART] for site in survivors), np.zeros(1 + len(names), np.uint64))
+        counters = sum((self._masked[site][COUNTERS_PART]() for site in survivors), np.zeros(1 + len(names), np.uint64))
         bound = self._context(number, COUNTERS_PART, "", (), "")
         summed = totals(unmasked(counters, self.roster, self.roster.names, seeds, keys, number, bound), names)
         if summed[SITES] != len(survivors):
@@ -346,7 +347,7 @@ class SecureFedMean(FedMean):
         group = Group.of(len(members))
         total = np.zeros(count + CHECKS, np.uint16)
         for site in here:
-            total += unpack(self._masked[site][part], count + CHECKS, group)
+            total += unpack(self._masked[site][part](), count + CHECKS, group)
         which = training_sum(number)
         bound = self._context(which, part, cluster, scales, digest_of(self._start(part, cluster)))
         total = unmasked(total, self.roster, members, of.seeds, of.keys, which, bound) & np.uint16(group.modulus - 1)
@@ -380,6 +381,10 @@ class SecureFedMean(FedMean):
         if self.settings.below_quorum == "go-on":
             raise RoundSkippedError(why)
         raise RunError(why)
+
+    def _fail_without(self, number: int, before: Sequence[str], who: str) -> None:
+        """Fail as long as a site is missing from those over which a sum was opened: they open it for the same sites only."""
+        self._fail(f"the sum of {sum_name(number)} was opened before over {', '.join(before)}, and {who}; resume with them")
 
     def _uncancelled(self, number: int, what: str) -> str:
         return (

@@ -85,6 +85,8 @@ class Rounds(Strategy):
         """`sent`: the state that the current round's requests carry, like `current_arrays` of Flower's FedAdam."""
         self.starts: dict[str, State] = {}
         """Site -> the state of an earlier round that it trains from, under `async.buffer`."""
+        self._best: tuple[int, dict[int, int]] = 0, {}
+        """How many rounds are measured, and by these: round -> the best one up to it."""
         self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
         self.scores: dict[str, Scores] = {}
         self.totals: Totals | None = None
@@ -265,6 +267,7 @@ class Rounds(Strategy):
             self.state = State(tensors, newest.number, memory, newest.values["strategy"], residuals)
             self.phases.progress = Progress.of(newest.number, newest.values["progress"])
             self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
+        self._best = 0, {}
         self.folder.cut_rounds(self.progress.round)
         self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
 
@@ -304,9 +307,13 @@ class Rounds(Strategy):
 
     def _best_up_to(self, site: str, last: int) -> int:
         """Return the round that the site would use if the run ended with round `last`."""
-        if self.one_best_round:
-            return self.progress.best_up_to(last, self.settings.best_by)
-        return self.progress.own_best(site, last, self.settings.best_by)
+        if not self.one_best_round:
+            return self.progress.own_best(site, last, self.settings.best_by)
+        if self._best[0] != (measured := len(self.progress.dev_losses)) or self.settings.best_by == "last":
+            self._best = measured, {}
+        if last not in self._best[1]:  # it is asked for each site, and costs a look at every site and round
+            self._best[1][last] = self.progress.best_up_to(last, self.settings.best_by)
+        return self._best[1][last]
 
     # --- Requests --------------------------------------------------------------------------------------------------------------
 

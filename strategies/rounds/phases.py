@@ -52,6 +52,7 @@ class Phases:
     Attributes:
         training: Under `async.buffer`, message -> the site that trains on it while rounds go on.
         asked: Site -> its last request, and when it was sent, by the monotonic clock.
+        good: Site -> its good reply, of the phase that is going on.
     """
 
     def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, progress: Progress, holdings: Holdings) -> None:
@@ -59,11 +60,12 @@ class Phases:
         self.progress, self.holdings = progress, holdings
         self.begin_round(0, 0)
         self._refused: set[str] = set()
-        """Sites whose last reply was bad."""
+        """Sites whose last reply in this phase was bad."""
         self._unanswered: dict[str, _Unanswered] = {}
         self._pauses: dict[str, float] = {}
         self.training: dict[str, Asked] = {}
         self.asked: dict[str, tuple[Task, float]] = {}
+        self.good: dict[str, Reply[Any]] = {}
         self._last_reply: float | None = None
 
     def begin_round(self, number: int, num_rounds: int, drawn: Collection[str] | None = None) -> None:
@@ -154,6 +156,8 @@ class Phases:
             RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`; there the last phase needs only one.
         """
         good: dict[str, Reply[T]] = {}
+        self.good = good
+        self._refused.clear()
         wanted, quorum = self.wanted(phase), self.quorum(phase)
         sites: Collection[str] = wanted
         asks_again = True
@@ -197,7 +201,8 @@ class Phases:
         number, sites = self.record.number, list(messages)
         good: dict[str, Reply[T]] = {}
         failures: list[Failure] = []
-        self._refused.clear()
+        self._refused -= set(sites)
+        refused_before = len(self._refused)
         outstanding = self.training if self._is_buffered(phase) else None
         awaited = len(sites) + len(outstanding or ())
         self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=awaited)
@@ -217,8 +222,9 @@ class Phases:
         def is_over(waiting: int) -> bool:
             if self._is_buffered(phase):
                 return len(good) >= needed
-            # Sites that reported a failure may be asked again, so they still count as possible good replies.
-            hopeful = sum(failure.kind in _MAY_BE_ASKED_AGAIN for failure in failures) if asks_again else 0
+            # Sites whose replies were bad may be asked again, so they still count as possible good replies. One that reports an
+            # error may be, too, but is not hoped for: what broke there mostly stays broken, and the others would work for nothing.
+            hopeful = refused_before + sum(failure.kind in _MAY_BE_ASKED_AGAIN for failure in failures) if asks_again else 0
             return len(good) + waiting + hopeful < needed
 
         for site, reply in replies_to(grid, messages, deadline_s, lambda _: most_bytes, on_sent, is_over, outstanding):
@@ -352,7 +358,7 @@ def ask_every_site(
                     parsed[site] = parse(site, reply, message_bytes(reply))
             except Exception as error:  # a reply with arbitrary content may fail anywhere
                 failures.append(bad_reply(site, error))
-        failures = in_order(failures, ask)
+        failures = in_order([failure for failure in failures if failure.kind != "duplicate"], ask)
         ask = [failure.site for failure in failures if failure.kind in ("refused", "unreadable", "failed")]
         if len(ask) < len(failures) or not ask:
             break

@@ -47,6 +47,8 @@ class Registry:
     nodes: dict[str, int] = field(default_factory=dict)
     about: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
+    complete: bool = False
+    """Whether all sites that will be here at the start are registered, so that their sizes can be compared."""
     _left_out: dict[str, Mapping[Split, int]] = field(default_factory=dict)
     """Site -> pairs of its dev and test text that the run leaves out because another site trains on them."""
     _asked: dict[int, str] = field(default_factory=dict)
@@ -93,9 +95,11 @@ class Registry:
     def refresh(self, grid: Grid, deadline_s: float) -> tuple[set[str], list[Failure]]:
         """Ask new nodes and read the answers so far, without waiting; return (sites whose node is connected, refusals)."""
         connected = set(grid.get_node_ids())
-        for node in set(self._asked) - connected:
-            # It may return with other text or another backbone, so it is asked again.
-            del self._asked[node]
+        if gone := set(self._asked) - connected:
+            # A node may return with other text or another backbone, so it is asked again; so are those of which no site is taken: one may
+            # have come back under a new id, and been refused while the old one still seemed to be there.
+            idle = {node for node, number in self._asked.items() if not number} - set(self.nodes.values())
+            self._asked = {node: number for node, number in self._asked.items() if node not in gone | idle}
         new = sorted(connected - set(self._asked))
         if new:
             about: dict[str, Any] = {"message_type": protocol.DESCRIBE, "group_id": "0", "ttl": max(deadline_s, 60.0)}
@@ -108,11 +112,12 @@ class Registry:
             for reply in pull_one(grid, number, MOST_BYTES) if number else []:
                 self._asked[node] = ""
                 failures += self._enter(reply, node, grid)
-        failures += self._drop_giants()
+        if self.complete or len(self.sites) == len(self.expected):
+            failures += self.drop_giants()
         # A node that was gone answers for its sites again once it has described them anew.
         return {site for site, node in self.nodes.items() if self._asked.get(node) == ""}, failures
 
-    def _drop_giants(self) -> list[Failure]:
+    def drop_giants(self) -> list[Failure]:
         """Of three or more sites, remove those with over `MOST_TIMES` the median of sentences, unless the federation file bounds them."""
         known = self.federation.rules.sizes, self.federation.rules.limits
         giants = {}
@@ -228,17 +233,16 @@ def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: fl
     ends = time.monotonic() + deadline_s
     folder.event("phase", phase="describe", round=0, rounds=0, sites=len(registry.expected))
     while time.monotonic() < ends:
-        new = registry.refresh(grid, deadline_s)[1]
-        faults += new
-        for fault in new:
-            folder.event("failure", phase="describe", round=0, site=fault.site, kind=fault.kind, reason=fault.reason)
+        faults += _told(registry.refresh(grid, deadline_s)[1], folder)
         # A refused site will not answer better later, so only sites that have not answered are waited for.
-        lost = {fault.site for fault in faults if fault.kind != "foreign"}
+        lost = {fault.site for fault in faults if fault.kind != "foreign"} - set(registry.sites)
         if len(registry.sites) + len(lost) >= len(registry.expected) or len(registry.expected) - len(lost) < needed:
             if not registry.waits_for_answers:
                 break
             ends = min(ends, time.monotonic() + LAST_WORDS_S)
         time.sleep(POLL_S)
+    registry.complete = True
+    faults += _told(registry.drop_giants(), folder)
     keyless = {name for name, sites in registry.members.items() if not all(site.public_key for site in sites)}
     doubtful = [fault for fault in faults if fault.kind == "foreign" and fault.site in keyless]
     if len(registry.sites) >= needed and not doubtful:
@@ -250,6 +254,13 @@ def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: fl
         f"{len(registry.sites)} of {len(registry.expected)} sites are here and quorum = {quorum:g}; "
         f"missing: {', '.join(absent) or 'none'} ({said or silence})"
     )
+
+
+def _told(faults: list[Failure], folder: RunFolder) -> list[Failure]:
+    """Return the faults, after they are in the run's events."""
+    for fault in faults:
+        folder.event("failure", phase="describe", round=0, site=fault.site, kind=fault.kind, reason=fault.reason)
+    return faults
 
 
 def sites_json(registry: Registry) -> dict[str, Any]:

@@ -19,6 +19,9 @@ from strategies.aggregation import robust
 from strategies.aggregation.cores import BLOCK
 from strategies.aggregation.robust import ROBUST, krum, krum_order, median, multi_krum, norm_clip, squared_distances, trimmed_mean
 from strategies.aggregation.updates import Scaled, Update, scaled
+from strategies.checks.norms import Change
+from strategies.checks.outliers import Verdict
+from strategies.strategy import length
 
 SET = TensorSet("set", (TensorSpec("a", (3, 50), "encoder", 0), TensorSpec("b", (BLOCK + 7,), "encoder", 1)))
 
@@ -155,3 +158,9 @@ def test_a_rule_that_compares_all_numbers_is_refused_with_a_selection(run_config
         settings_from({**config, "method": "adapter-local"})
     settings_from({**config, "server.optimizer": "adam"})
     settings_from({**config, "aggregation": "norm-clip", "send.rule": "top-k"})
+
+
+def test_an_update_that_was_scaled_down_already_is_clipped_by_the_norm_that_it_has_then() -> None:
+    change = Change(np.array([64.0, 36.0]), *[np.ones(2)] * 3)
+    assert length(change, None) == 10.0
+    assert length(change, Verdict("too long", np.array([0.5, 0.0]))) == 4.0

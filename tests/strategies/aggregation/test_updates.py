@@ -2,6 +2,7 @@
 
 import tracemalloc
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,3 +106,15 @@ def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
     few, many = peak(3), peak(12)
     assert few < 2 * 4 * LENGTH
     assert many < 1.5 * few  # four times as many sites; which blocks are read at the same time differs from run to run
+
+
+@pytest.mark.parametrize("large", [0, 10**6])
+def test_what_is_kept_comes_back_as_a_copy_of_its_type(large: int, tmp_path: Path) -> None:
+    files, numbers = UpdateFiles(tmp_path, 3, large=large), np.arange(5, dtype=np.uint8)
+    given = files.keep("north", "encoder", numbers)
+    assert (tmp_path / ".updates" / "north.encoder.npy").is_file() == (large == 0)
+    numbers += 1 if large == 0 else 0
+    again = given()
+    again += 7
+    assert given().tolist() == [0, 1, 2, 3, 4]
+    assert given().dtype == np.uint8

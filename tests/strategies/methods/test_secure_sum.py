@@ -379,3 +379,30 @@ def test_a_plain_run_answers_nothing_about_secure_sums(four_sites: dict[str, Any
 
     with pytest.raises(ExchangeError, match=r"privacy.sum = 'plain' in this run"):
         _secure(Task("one", "run", 1, 1), PlainNode())  # type: ignore[arg-type]
+
+
+def test_a_sum_that_was_opened_is_not_opened_without_one_of_its_sites(secure: dict[str, Any], tmp_path: Path) -> None:
+    """The sites refuse another list for ever, so the server must not take one for the list that they know."""
+
+    def killed(request: Message, reply: Message) -> Message:
+        opens = request.metadata.message_type == "train.unmask" and request.content[protocol.TASK]["round"] == 2
+        return Message(Error(1, "killed"), reply_to=request) if opens else reply
+
+    with pytest.raises(RunError):
+        run(secure, tmp_path / "run", tamper=killed)
+    resumed = {**secure, "run-dir": str(tmp_path / "run"), "resume": True}
+    with pytest.raises(
+        RunError, match=r"opened before over hospital, court, school, bank, and court sent none; resume with them"
+    ):
+        run_on(InProcessGrid(resumed, 2, tamper=failing("court", "train", 2)), resumed)
+    folder = run_on(InProcessGrid(resumed, 2), resumed)
+    assert [line["secure_sum"]["sites"] for line in rounds(folder)[1:]] == [4, 4]
+
+
+def test_a_dev_loss_of_the_published_backbone_is_known_as_one_whatever_comes_with_it(
+    secure: dict[str, Any], tmp_path: Path
+) -> None:
+    """Round 0 is measured with the first training; else tensors of the server's choice would give it a second name."""
+    folder, _ = run({**secure, "rounds": 1}, tmp_path / "run")
+    (opened,) = [file.stem for file in folder.directory.glob("sites/court/**/measured/*.json") if len(file.stem) < 9]
+    assert opened == "base"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Error, Message
 from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ConfigError
@@ -193,3 +193,24 @@ def test_a_buffer_that_no_round_can_fill_is_refused(changes, words, four_sites):
     clusters: Any = {part: {"all": SITES} for part in ("encoder", "decoder")}
     with pytest.raises(ConfigError, match=words):
         check_enough(settings_from({**four_sites, "method": "adapter-fed", **changes}), clusters)
+
+
+def test_a_late_change_keeps_its_age_where_another_site_is_asked_again_in_that_round(config, tmp_path):
+    """The requests of a round are made anew for sites that have lost their tensors, when the late change is here already."""
+    config = {**config, "run-dir": str(tmp_path / "run")}
+    forgot = []
+
+    def tamper(asked: Message, reply: Message) -> Message:
+        task = asked.content.config_records.get(protocol.TASK, {})
+        if (
+            asked.metadata.message_type == protocol.TRAIN
+            and task["round"] == 3
+            and task["site"] in {"bank", "school"} - {*forgot}
+        ):
+            forgot.append(task["site"])
+            return Message(Error(protocol.NOT_HELD, "NotHeldError: I forget"), reply_to=asked)
+        return reply
+
+    folder = run_on(Unequal(dict(config), 4, tamper=tamper), dict(config))
+    assert len(forgot) == 2
+    assert rounds(folder)[3]["sites"][SLOW]["staleness"] == AGE

@@ -156,3 +156,23 @@ def test_a_site_that_never_holds_anything_has_failed(config, tmp_path):
     assert [failure["kind"] for failure in failures] == ["not held"]
     asked = [message for message in live.sent if message.metadata.message_type == protocol.TRAIN]
     assert sum(message.content[protocol.TASK]["site"] == "court" for message in asked) == 2
+
+
+def test_a_bad_reply_is_asked_for_again_though_another_site_has_lost_its_tensors(config, tmp_path):
+    """With all sites wanted, neither can be spared."""
+    spoilt = []
+
+    def tamper(asked, reply):
+        task = asked.content.config_records.get(protocol.TASK, {})
+        if asked.metadata.message_type == protocol.TRAIN and task["round"] == 2 and task["site"] not in spoilt:
+            spoilt.append(task["site"])
+            if task["site"] == "court":
+                return Message(Error(protocol.NOT_HELD, "NotHeldError: I forget"), reply_to=asked)
+            if task["site"] == "bank":
+                del reply.content[protocol.METRICS]
+        return reply
+
+    folder, _ = run({**config, "quorum": 1.0}, tmp_path / "run", tamper=tamper)
+    whole, _ = run({**config, "quorum": 1.0}, tmp_path / "whole")
+    assert checkpoint_bytes(folder) == checkpoint_bytes(whole)
+    assert [failure["site"] for failure in rounds(folder)[2]["failures"]] == ["bank"]
