@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 from clients.guard import log, rules_of
 from clients.node import Node, is_deployed, node_of, site_file_of
 from fedlingua.common.errors import ConfigError, ExchangeError, FedlinguaError, without_words
+from fedlingua.common.files import written_once
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
@@ -25,7 +26,7 @@ from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange import protocol
-from fedlingua.exchange.held import NotHeldError
+from fedlingua.exchange.held import NotHeldError, digest_of
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task, Threshold
 from fedlingua.exchange.records import from_record, opened, pack, to_record
@@ -198,11 +199,15 @@ def leaks(message: Message, node: Node) -> RecordDict:
     task, key = _compared(message.content.config_records, node)
     leaking = from_record(message.content.array_records[protocol.ARRAYS])[protocol.LEAKING]
     texts = node.texts(task.site, rules_of(message.content.config_records))
+    folder = node.directory(task.site, task.run)
+    said = digest_of(leaking)
+    if node.guard and written_once(folder / "leaks.hash", said) != said:
+        raise ExchangeError("asked about other leaks than before in this run, and the difference may be a single sentence")
     without = {name: without_leaks(text, leaking, key) for name, text in texts.items()}
     _check_text(node, without)
     counts = left_out(texts.values(), without.values())
     if node.settings.overlap == "remove":
-        save_leaks(node.directory(task.site, task.run), leaking, key)
+        save_leaks(folder, leaking, key)
     return _reply(task, {str(split): count for split, count in counts.items()})
 
 
@@ -284,7 +289,8 @@ def train(message: Message, node: Node) -> RecordDict:
         asked = message.content.config_records[protocol.SECURE]
         size = sum(len(text.splits["train"]) for text in client.texts.values())
         dev = dev if settings.sums_scores else {}
-        masked = _secure(task, node).masked(update, received, chosen, sums, dev, asked, settings.seed, size)
+        measured = received if task.measure else {}  # round 0 is the published backbone, whatever came
+        masked = _secure(task, node).masked(update, received, chosen, sums, dev, asked, settings.seed, size, measured)
         reply[protocol.ARRAYS] = to_record(masked)
         return reply
     if settings.selected_by != "all":
@@ -332,7 +338,8 @@ def evaluate(message: Message, node: Node) -> RecordDict:
     received = client.received.receive(message.content)
     if client.settings.sums_scores:
         sums = client.measure(received, task)
-        return _summed(task, _secure(task, node).dev_loss(sums, received, client.trainable.tensor_set))
+        measured = received if task.round else {}
+        return _summed(task, _secure(task, node).dev_loss(sums, measured, client.trainable.tensor_set))
     reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
         from clients.selection import SiteSelection

@@ -30,7 +30,23 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.exchange.held import identity
-from fedlingua.exchange.protocol import DESCRIBE, DIGESTS, EVALUATE, FINISH, LEAKS, RULES, SECURE, TASK, UNMASK, Task
+from fedlingua.exchange.protocol import (
+    CONFIG,
+    DESCRIBE,
+    DIGESTS,
+    EVALUATE,
+    FINISH,
+    KEYS,
+    LEAKS,
+    PROXIMAL_MU,
+    RULES,
+    SECURE,
+    SHARES,
+    SIGNATURE,
+    TASK,
+    UNMASK,
+    Task,
+)
 from fedlingua.exchange.records import message_bytes
 from fedlingua.privacy.roster import SCORES, dev_loss_sum, training_sum
 from fedlingua.settings.config import Settings
@@ -45,6 +61,10 @@ AGAIN_S = 10.0
 
 Answer = tuple[RecordDict, dict[str, Any]]
 """The content of a reply, and its fields in the audit log besides its bytes."""
+
+
+ONCE = {SIGNATURE, DIGESTS, LEAKS, KEYS, SHARES}
+"""Requests that come once in an attempt, before its first round: the difference of two replies could be about a single sentence."""
 
 
 class Guard:
@@ -74,6 +94,8 @@ class Guard:
         if kind != DESCRIBE:
             task = Task.of(message.content.config_records.get(TASK, ConfigRecord()))
             self._check_task(task, kind)
+            if CONFIG in message.content.config_records:
+                self._check_pull(task.with_config(message.content.config_records[CONFIG]).proximal_mu)
             measure = task.measure
             if kind == UNMASK:  # a round may open two sums, and the run's end another
                 number = message.content.config_records.get(SECURE, ConfigRecord()).get("sum")
@@ -108,11 +130,20 @@ class Guard:
         self.file.run_directory(task.run, task.site)  # raises for a run id that could lead out of the state
         if kind not in (answered := sends(self.asked, None)):
             raise ExchangeError(f"asked for {kind!r}; a run with these settings has {', '.join(answered)}")
+        if kind in ONCE and task.round:
+            raise ExchangeError(f"asked for {kind!r} in round {task.round}; it is asked for before the first one only")
         if not 0 <= task.round <= self.asked.rounds:
             raise ExchangeError(f"asked about round {task.round}; the run has {self.asked.rounds}")
         most = self.file.limits.max_attempts
         if not 1 <= task.attempt <= most:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
+
+    def _check_pull(self, pull: float) -> None:
+        """Refuse a pull towards the received tensors that is not the run's: under a huge one an update is its first step alone."""
+        if pull != self.asked.pull and not self.asked.strategy:
+            raise ExchangeError(f"asked for {PROXIMAL_MU} = {pull:g}; the run has pull = {self.asked.pull:g}")
+        if pull > (most := self.file.limits.max_pull):
+            raise beyond(f"{PROXIMAL_MU} = {pull:g}", "max_pull", f"{most:g} at most")
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
         """Raise ExchangeError if a text is too small for a reply; count its sentences for the log. texts: The texts as used by the run."""
@@ -216,6 +247,7 @@ def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note:
     outcome = {"sentences": {}, "tensors": 0, **note, "bytes": 0 if refused else message_bytes(reply), "refused": refused}
     who = {"server": file.address, "key": key, "flower_run": str(flower_run)}
     what = message.metadata.message_type + (f", measure round {task['measure']!s}" if "measure" in task else "")
+    what += "".join(f", {key} {value!s}" for key, value in message.content.config_records.get(CONFIG, ConfigRecord()).items())
     audit.append(file.state, {**who, **asked, "asked": what[:MOST_WORDS], **outcome})
 
 

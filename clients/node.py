@@ -135,15 +135,8 @@ class DeployedNode:
         return [site.name for site in self._file.sites]
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
-        if rules.split.mixed:
-            raise ExchangeError(
-                "mixed = true mixes all sites' text, which only a simulation can; a deployed site's text stays with it"
-            )
+        self._file.check_rules(rules)
         mine = [hosted for hosted in self._file.sites if hosted.name == site]
-        if rules.split.mode == "components" and not all(hosted.direction.is_one_language for hosted in mine):
-            raise ExchangeError(
-                "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
-            )
         files = [path for hosted in mine if hosted.corpus for path in hosted.corpus.paths() if isinstance(path, Path)]
         what = mine, rules, [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in files if path.is_file()]
         if _READ.get(site, (None,))[0] != what:

@@ -190,6 +190,15 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
         {"optimizer": "sgd", "learning_rate": 1.0, "batch_size": 170},
     ),
     "SGD as Adam with a large epsilon": ("[limits] max-optimizer-epsilon", {"optimizer_epsilon": 1e6}),
+    "SGD as Adam, by gradients clipped to next to nothing": ("[limits] min-clip-norm", {"clip_norm": 1e-9}),
+    "SGD as Adam, by a tiny scale of LoRA": ("[limits] min-lora-alpha", {"tensor_set": "lora", "lora_alpha": 1e-6}),
+    "SGD as Adam, by adapters of next to nothing": ("[limits] min-adapter-init-std", {"adapter_init_std": 1e-9}),
+    "sentences cut to four tokens": ("[limits] min-max-tokens", {"max_tokens": 4}),
+    "a pull that leaves of an update its first step": ("[limits] max-pull", {"pull": 1e6}),
+    "a client of the server's choice, where limits alone decide": (
+        "[limits] settings",
+        {"limits": 'settings = "within-limits"', "client": "os:getcwd"},
+    ),
     "epochs 1e9": ("[limits] max-local-epochs", {"local_epochs": 10**9}),
     "rounds 1e9": ("[limits] max-rounds", {"rounds": 10**9}),
     "beam 1e6": ("[limits] max-beam", {"beam": 10**6}),
@@ -326,7 +335,7 @@ OTHER: dict[str, dict[str, Any]] = {
 
 def asked(why: str, kind: str, number: int, folder: Path, **how: Any) -> Outcome:
     """One message of an approved run that cannot be."""
-    site, config = Site(folder), settings()
+    site, config = Site(folder), settings(**how.pop("changes", {}))
     site.approve(config)
     return site.refused(site.ask(kind, config, number, **how), why)
 
@@ -337,6 +346,16 @@ ASKED: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "round -1": ("asked about round -1", protocol.EVALUATE, -1, {}),
     "attempt 1000": ("[limits] max-attempts", protocol.TRAIN, 1, {"attempt": 1000}),
     "attempt 0": ("[limits] max-attempts", protocol.TRAIN, 1, {"attempt": 0}),
+    "a pull that the run has not": (
+        "asked for proximal-mu = 1e+30; the run has pull = 0",
+        protocol.TRAIN,
+        1,
+        {"more": {protocol.CONFIG: ConfigRecord({protocol.PROXIMAL_MU: 1e30})}},
+    ),
+    "a signature in a round": ("before the first one only", protocol.SIGNATURE, 1, {"changes": GRADIENTS}),
+    "digests in a round": ("before the first one only", protocol.DIGESTS, 1, {"changes": {"overlap": "remove"}}),
+    "leaks in a round": ("before the first one only", protocol.LEAKS, 2, {"changes": {"overlap": "remove"}}),
+    "keys of secure sums in a round": ("before the first one only", protocol.KEYS, 1, {"changes": {"privacy.sum": "secure"}}),
     "an unknown site": ("this node hosts hospital", protocol.TRAIN, 1, {"site": "court"}),
     "a site's name that leads elsewhere": ("this node hosts hospital", protocol.TRAIN, 1, {"site": "../hospital"}),
     "a run's name that leads elsewhere": ("ConfigError", protocol.TRAIN, 1, {"run": "../../etc"}),
@@ -484,6 +503,20 @@ def everything_leaks(folder: Path) -> Outcome:
     return site.refused(site.ask(protocol.LEAKS, config, arrays=leaking), "[limits] min-dev")
 
 
+def one_leak_more(folder: Path) -> Outcome:
+    """In another attempt one sentence more is said to leak: the difference of two dev losses would be that sentence's."""
+    make_overlap_key(folder / "overlap.key")
+    site, config = Site(folder, 'overlap-key = "overlap.key"'), settings(overlap="remove")
+    site.approve(config)
+    digests = site.ask(protocol.DIGESTS, config)
+    if digests.has_error():
+        return Outcome(False, str(digests.error.reason))
+    found = np.sort(digests.content.array_records[protocol.ARRAYS][protocol.digests_name("dev", "de")].numpy())
+    lists = [to_record({protocol.LEAKING: found[:number]}) for number in (0, 1)]
+    site.ask(protocol.LEAKS, config, arrays=lists[0])
+    return site.refused(site.ask(protocol.LEAKS, config, arrays=lists[1], attempt=2, flower_run=1), "other leaks than before")
+
+
 def _attacks() -> dict[str, Callable[[Path], Outcome]]:
     plays: dict[str, Callable[[Path], Outcome]] = {}
     plays |= {name: partial(beyond, why, **how) for name, (why, how) in BEYOND.items()}
@@ -495,6 +528,7 @@ def _attacks() -> dict[str, Callable[[Path], Outcome]]:
     plays["a key that there is not"] = unknown_key
     plays["an update that was never probed"] = sent_before_probed
     plays["all dev sentences said to leak"] = everything_leaks
+    plays["a leak more in another attempt"] = one_leak_more
     return plays
 
 

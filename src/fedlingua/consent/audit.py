@@ -5,6 +5,7 @@ number of lines and the hash of the last. Changed, removed or cut-off lines are 
 head are rewritten too; comparison with a hash noted elsewhere, as `fedlingua site log` prints it, detects that as well.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -36,15 +37,21 @@ def append(state: Path, entry: Mapping[str, Any]) -> None:
             head = _after(head, line)
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"line": head["lines"] + 1, "time": now, **entry, "before": head["hash"]}).encode()
-        log.write(line + b"\n")
+        if log.write(line + b"\n") != len(line) + 1:
+            log.truncate(head["size"])
+            raise OSError(errno.ENOSPC, f"no room for a line of {len(line) + 1} bytes", str(state / LOG))
         os.fsync(log)
         replace_text(state / HEAD, json.dumps(_after(head, line)))
 
 
 def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
     """Check the chain of hashes up to the head; return the lines before the first broken one, and the fault or ""."""
+    try:  # before the log itself, which may grow meanwhile
+        head = read_head(state)
+    except (ValueError, KeyError, TypeError) as error:
+        return [], f"{HEAD} cannot be read ({error})"
     written = (state / LOG).read_bytes() if (state / LOG).is_file() else b""
-    head, lines, hashes = read_head(state), list[dict[str, Any]](), [FIRST]
+    lines, hashes = list[dict[str, Any]](), [FIRST]
     for number, raw in enumerate(written.removesuffix(b"\n").split(b"\n") if written else (), start=1):
         try:
             line = dict(json.loads(raw))
@@ -66,7 +73,10 @@ def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
 def read_head(state: Path) -> dict[str, Any]:
     """Return the log's head. lines: number of lines; size: their bytes; hash: that of the last line without its line feed."""
     file = state / HEAD
-    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {"lines": 0, "size": 0, "hash": FIRST}
+    if not file.is_file():
+        return {"lines": 0, "size": 0, "hash": FIRST}
+    head = json.loads(file.read_text(encoding="utf-8"))
+    return {"lines": int(head["lines"]), "size": int(head["size"]), "hash": str(head["hash"])}
 
 
 def _after(head: Mapping[str, Any], line: bytes) -> dict[str, Any]:

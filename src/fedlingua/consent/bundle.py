@@ -25,7 +25,11 @@ def approved(file: Path) -> set[str]:
     if not file.is_file():
         return set()
     hashes = set()
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text ({error}); wanted hashes of bundles, one a line") from error
+    for number, line in enumerate(text.split("\n"), start=1):
         word = line.split("#")[0].strip()
         if word and not _HASH.fullmatch(word):
             raise ConfigError(f"{file}, line {number}: {word!r} is not the hash of a bundle; wanted 64 hexadecimal digits")
@@ -46,7 +50,7 @@ def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
     if bundle in approved(file):
         return False
     head = "# What this site runs, by sha256: bundles, and runs under them.\n"
-    before = file.read_text(encoding="utf-8") if file.is_file() else head
+    before = file.read_text(encoding="utf-8-sig") if file.is_file() else head
     before += "" if before.endswith("\n") else "\n"  # an editor may leave the last line without its end
     replace_text(file, f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d} {note}\n")
     return True
@@ -62,10 +66,13 @@ def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
     try:
         if bundle in approved(approvals):
             return
-    except (ConfigError, OSError, UnicodeDecodeError) as error:  # its message names a path; the one raised here leaves the site
+    except (ConfigError, OSError) as error:  # its message names a path; the one raised here leaves the site
         raise DeploymentError("this site's list of approved bundles cannot be read, so nothing runs there") from error
-    refused.mkdir(parents=True, exist_ok=True)
-    (refused / f"{bundle}.fab").write_bytes(content)
+    try:
+        refused.mkdir(parents=True, exist_ok=True)
+        (refused / f"{bundle}.fab").write_bytes(content)
+    except OSError as error:
+        raise DeploymentError(f"this site has not approved the bundle {bundle}, and cannot store it to be read") from error
     # A server may offer any number of bundles; they must not fill the site's disk.
     for old in sorted(refused.glob("*.fab"), key=lambda file: file.stat().st_mtime_ns)[:-KEPT]:
         old.unlink(missing_ok=True)

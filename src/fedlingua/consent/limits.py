@@ -10,6 +10,7 @@ single step (Adam's first step has the gradient's signs), steps on few sentences
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from statistics import median
@@ -34,7 +35,8 @@ class SiteLimits:
     limits allow. comet-models: those that COMET may load. min-train, -dev, -test: fewest sentences of a text behind any reply.
     min-steps, min-batch: fewest optimiser steps behind an update, and examples a step (median). max-minutes: time for a
     message, after which it is stopped. min-cluster: fewest sites in a secure sum. max-attempts: of one run. max-runs: runs that
-    the site answers, each attempt counted.
+    the site answers, each attempt counted. Where min-KEY names an option, that option may also be 0, which turns it off: smaller
+    values than these make a step of Adam as good as a gradient, or an example a few tokens of a sentence.
 
     keep-choose, keep-passes, keep-minutes: whether the site chooses the model that it keeps if the run has that choice, and the
     most that it spends on it. A run that asks for more is not refused: the site does what its file allows.
@@ -52,6 +54,11 @@ class SiteLimits:
     min_steps: int = 3
     min_batch: int = 8
     min_cluster: int = 3
+    min_clip_norm: float = 0.01
+    min_lora_alpha: float = 1.0
+    min_adapter_init_std: float = 0.001
+    min_max_tokens: int = 16
+    max_pull: float = 10.0
     max_optimizer_epsilon: float = 1e-6
     max_rounds: int = 200
     max_local_epochs: int = 20
@@ -76,6 +83,10 @@ class SiteLimits:
     max_runs: int = 200
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise ConfigError(f"[limits] {_hyphens(field.name)} = {value}; wanted a finite number, 0 or more")
         for name, key in _OF_CHOICES.items():
             choices = choices_of(key)
             if unknown := set(getattr(self, name)) - set(choices):
@@ -94,12 +105,19 @@ class SiteLimits:
         if settings.companions and self.optimizers and "sgd" not in self.optimizers:
             asked_for = f"{' and '.join(settings.companions)} beside every tensor, which is as good as a gradient"
             raise beyond(asked_for, "optimizers", f"{', '.join(self.optimizers)}; with sgd among them it may be")
+        if self.settings == "within-limits" and settings.client:
+            raise beyond(
+                f"client = {settings.client!r}", "settings", "a client class of its own only in a run that it has approved"
+            )
         if "comet" in settings.more_metrics and settings.comet_model not in self.comet_models:
             raise beyond(f"comet-model = {settings.comet_model!r}", "comet_models", ", ".join(self.comet_models) or "none")
         for key, option in OPTIONS.items():
             name = f"max_{option.attribute.removeprefix('max_')}"
             if hasattr(self, name) and (value := getattr(settings, option.attribute)) > (most := getattr(self, name)):
                 raise beyond(f"{key} = {value:g}", name, f"{most:g} at most")
+            name = f"min_{option.attribute}"
+            if hasattr(self, name) and 0 < (value := getattr(settings, option.attribute)) < (least := getattr(self, name)):
+                raise beyond(f"{key} = {value:g}", name, f"{least:g} and more")
 
     def bounded(self, settings: Settings) -> Settings:
         """Return the settings, with those of the last phase reduced to this site's limits."""
@@ -114,7 +132,10 @@ class SiteLimits:
         )
 
     def check_text(self, texts: Mapping[str, Mapping[Split, Sized]], settings: Settings) -> None:
-        """Raise ExchangeError for a reply based on too few sentences. texts: text -> split -> sentences, as they are used."""
+        """Raise ExchangeError for a reply on too few sentences, or for an update as `check_update` does if its steps can be foreseen.
+
+        texts: text -> split -> sentences, as they are used.
+        """
         for name, splits in texts.items():
             train, dev, test = len(splits["train"]), len(splits["dev"]), len(splits["test"])
             used = {"train": [train], "dev": [dev, max(1, round(settings.evaluate_share * dev))], "test": [test]}
@@ -127,6 +148,10 @@ class SiteLimits:
             for split, numbers in used.items():
                 if min(numbers) < (least := getattr(self, f"min_{split}")):
                     raise beyond(f"answers on {min(numbers)} sentences of {name}'s {split}", f"min_{split}", f"{least} and more")
+        # Steps by tokens, or over blocks of text, are known only when they are made.
+        foreseen = settings.task == "translation" and not settings.tokens_per_batch
+        if foreseen and settings.how.trains and settings.how.travels and not settings.trains_privately:
+            self.check_update(_planned_steps([len(splits["train"]) for splits in texts.values()], settings))
 
     def check_update(self, steps: Sequence[int]) -> None:
         """Raise ExchangeError for an update that is little more than a gradient. steps: examples of each optimiser step."""
@@ -134,6 +159,15 @@ class SiteLimits:
             raise beyond(f"an update of {len(steps)} optimiser steps", "min_steps", f"{self.min_steps} and more")
         if median(steps) < self.min_batch:
             raise beyond(f"optimiser steps on {median(steps):g} examples", "min_batch", f"{self.min_batch} and more")
+
+
+def _planned_steps(sizes: Sequence[int], settings: Settings) -> list[int]:
+    """Return the examples of each optimizer step of a round, by its batches of sentences. sizes: sentences of each text."""
+    least, share, window = settings.sample_least, settings.sample_share, settings.batch_size * settings.accumulation
+    drawn = sum(num_samples(size, least, share) for size in sizes) if settings.draws else sum(sizes)
+    whole, rest = divmod(drawn, window)
+    steps = [window] * whole + [rest] * (rest > 0 and (whole == 0 or not settings.whole_steps))
+    return steps * settings.local_epochs
 
 
 def _hyphens(name: str) -> str:

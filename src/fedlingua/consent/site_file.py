@@ -67,6 +67,17 @@ class SiteFile:
         """Path of the list of approved bundles and of the run settings approved with them."""
         return self.path.parent / "approved.txt"
 
+    def check_rules(self, rules: TextRules) -> None:
+        """Refuse rules that need all sites' text in one place, with an ExchangeError."""
+        if rules.split.mixed:
+            raise ExchangeError(
+                "mixed = true mixes all sites' text, which only a simulation can; a deployed site's text stays with it"
+            )
+        if rules.split.mode == "components" and not all(site.direction.is_one_language for site in self.sites):
+            raise ExchangeError(
+                "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
+            )
+
     def here(self, settings: Settings) -> Settings:
         """Return a run's settings as they take effect here: with the site's backbone, device and processes, and without the server's paths.
 
@@ -180,7 +191,7 @@ def read_site_file(path: Path) -> SiteFile:
 def check_address(address: Any, where: str) -> None:
     """Raise ConfigError for an address that is not host:port. where: the place of the address."""
     host, _, port = str(address).rpartition(":")
-    if not isinstance(address, str) or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not isinstance(address, str) or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise ConfigError(f"{where} {address!r}; wanted host:port, such as server.example.org:9092")
 
 

@@ -5,9 +5,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedlingua.consent import audit
 from fedlingua.consent.audit import HEAD, LOG, append, read_head, verify
 
 
@@ -99,3 +101,37 @@ def test_a_log_that_cannot_be_written_is_an_error(state: Path) -> None:
     (state / LOG).mkdir()
     with pytest.raises(OSError, match="directory"):
         append(state, {})
+
+
+def test_a_line_that_a_full_disk_cuts_is_an_error_and_leaves_the_log_whole(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (state / LOG).read_bytes()
+
+    class Full:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def __enter__(self) -> "Full":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def write(self, line: bytes) -> int:
+            return int(self.file.write(line[:9]))
+
+    monkeypatch.setattr(audit, "open", lambda *given, **how: Full(open(*given, **how)), raising=False)  # noqa: SIM115 closed by it
+    with pytest.raises(OSError, match="no room for a line"):
+        append(state, {"asked": "evaluate"})
+    monkeypatch.undo()
+    assert (state / LOG).read_bytes() == before
+    append(state, {"asked": "finish"})
+    assert verify(state)[1] == ""
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"lines": 1}'])
+def test_a_head_that_cannot_be_read_is_told(state: Path, content: str) -> None:
+    (state / HEAD).write_text(content)
+    assert verify(state)[1].startswith("audit.head cannot be read")

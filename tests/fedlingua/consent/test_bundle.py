@@ -78,3 +78,22 @@ def test_only_the_newest_refused_bundles_are_kept(tmp_path: Path) -> None:
             check_approved(f"bundle {number}".encode(), tmp_path / "approved.txt", tmp_path / "bundles")
     kept = {file.read_bytes() for file in (tmp_path / "bundles").iterdir()}
     assert kept == {f"bundle {number}".encode() for number in range(3, KEPT + 3)}
+
+
+def test_a_list_from_an_editor_that_marks_utf_8_is_read(tmp_path: Path) -> None:
+    (tmp_path / "approved.txt").write_text(f"{'a' * 64}\n", encoding="utf-8-sig")
+    assert approved(tmp_path / "approved.txt") == {"a" * 64}
+
+
+def test_a_list_that_is_no_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "approved.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"approved.txt is not UTF-8 text .*; wanted hashes of bundles"):
+        approve(tmp_path / "approved.txt", "a" * 64)
+
+
+def test_a_refused_bundle_that_cannot_be_stored_is_refused_without_naming_a_place(tmp_path: Path) -> None:
+    (tmp_path / "bundles").write_text("a file where the folder should be")
+    with pytest.raises(DeploymentError) as refused:
+        check_approved(b"bundle", tmp_path / "approved.txt", tmp_path / "bundles")
+    assert "cannot store it" in str(refused.value)
+    assert str(tmp_path) not in str(refused.value)

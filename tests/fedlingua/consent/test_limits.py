@@ -1,7 +1,9 @@
 """A site's limits: read from its file with their mistakes named, and each refused with key, asked and allowed."""
 
 import dataclasses
+import math
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +130,28 @@ def test_gradients_beside_an_update_need_the_leave_that_sgd_needs(changes: dict[
         SiteLimits().check_settings(asked)
     SiteLimits(optimizers=("adam", "sgd")).check_settings(asked)
     SiteLimits(optimizers=()).check_settings(asked)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, -1.0])
+def test_a_limit_is_a_finite_number(value: float) -> None:
+    with pytest.raises(ConfigError, match=r"\[limits\] max-minutes = .*; wanted a finite number, 0 or more"):
+        SiteLimits(max_minutes=value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "train", "fault"),
+    [
+        ({"batch-size": 128, "accumulation": 8}, 556, "1 optimiser steps"),
+        ({"batch-size": 16, "whole-steps": True}, 47, "2 optimiser steps"),
+        ({"batch-size": 16, "whole-steps": False}, 47, ""),
+        ({"batch-size": 4}, 100, "steps on 4 examples"),
+        ({"batch-size": 16, "local-epochs": 2, "whole-steps": True}, 47, ""),
+        ({"batch-size": 16, "sample.share": 0.5, "whole-steps": False}, 64, "2 optimiser steps"),
+    ],
+)
+def test_an_update_of_too_few_steps_is_foreseen(changes: dict[str, Any], train: int, fault: str) -> None:
+    limits = SiteLimits(min_train=1, min_dev=1, min_test=1)
+    settings = settings_from({**default_run_config(), "method": "adapter-fed", **changes})
+    text = {"north": {"train": range(train), "dev": range(9), "test": range(9)}}
+    with pytest.raises(ExchangeError, match=fault) if fault else nullcontext():
+        limits.check_text(text, settings)

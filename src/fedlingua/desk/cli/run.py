@@ -72,8 +72,9 @@ def run(
         raise BadParameter("give an experiment file, or --resume with a run folder")
     if resume is not None and (seed is not None or to is not None):
         raise BadParameter("--resume keeps the run's seed and folder; leave --seed and --to out")
-    if server and ray_address:
-        raise BadParameter("--server runs across sites, and --ray-address is for simulations; leave one out")
+    simulated = {"--ray-address": ray_address, "--nodes": nodes, "--profile": profile != "simulation"}
+    if server and (given := [option for option, value in simulated.items() if value]):
+        raise BadParameter(f"--server runs across sites, and {' and '.join(given)} is for simulations; leave one out")
     at = read_server_file(server) if server else None
     if resume is not None:
         folder = RunFolder(resume.resolve())
@@ -177,7 +178,7 @@ def check_experiment(
         given["federation"] = str(server.federation)
         if "below-quorum" not in {**given, **flat_keys(read_toml(experiment))}:
             given["below-quorum"] = "wait"  # a site that is away for a while does not end the run
-    settings = _at_home_anywhere(read_experiment(experiment, given))
+    settings = _at_home_anywhere(read_experiment(experiment, given), server is not None)
     if server and settings.how.pooled:
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
@@ -203,13 +204,22 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
     if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
         raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
     before = stored_settings(run, content).flat()
-    return _at_home_anywhere(settings_from({**before, **given, "resume": True, "run-dir": str(folder.directory)}))
+    return _at_home_anywhere(settings_from({**before, **given, "resume": True, "run-dir": str(folder.directory)}), False)
 
 
-def _at_home_anywhere(settings: Settings) -> Settings:
-    """Return the settings with absolute paths to data and COMET's checkpoint: server and sites work in other directories."""
+def _at_home_anywhere(settings: Settings, deployed: bool) -> Settings:
+    """Return the settings with absolute paths to data and COMET's checkpoint: server and sites work in other directories.
+
+    Raises:
+        ConfigError: A deployed run's checkpoint has a relative path, which each machine would make another one of.
+    """
     from fedlingua.evaluation.comet.scores import is_checkpoint
 
+    if deployed and is_checkpoint(settings.comet_model) and not Path(settings.comet_model).is_absolute():
+        raise ConfigError(
+            f"comet-model = {settings.comet_model!r} is a relative path, which sites approve as it stands; give the absolute path "
+            "that the checkpoint has at every site"
+        )
     data, model = (path and str(Path(path).expanduser().resolve()) for path in (settings.data_dir, settings.comet_model))
     of_comet = model if is_checkpoint(settings.comet_model) else settings.comet_model
     return dataclasses.replace(settings, data_dir=data, comet_model=of_comet)

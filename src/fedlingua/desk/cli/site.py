@@ -95,8 +95,8 @@ def site_init(
         translates = not parse_written(direction).is_one_language
         wanted = "a file with two columns, source and target" if translates else "a file with a document a line"
         corpus["tsv" if translates else "lines"] = prompt(f"Corpus: {wanted}")
-    if authority is None and not insecure:
-        raise BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine")
+    if (authority is None) != insecure:
+        raise BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine; not both")
     asked = {**corpus, "sentences": sentences, "deidentify-with": deidentify_with}
     given = {key: value for key, value in asked.items() if value is not None}
     site, join_file = init_site(to, name, direction, given, server, None if insecure else authority)
@@ -162,6 +162,8 @@ def site_approve(
     """Approve a bundle and, with --experiment, its settings, which are shown in words first."""
     if experiment and not federation:
         raise BadParameter("--experiment needs --federation, the server's file, which says how text is split")
+    if not experiment and (federation or set_):
+        raise BadParameter("--federation and --set belong to a run's settings; give its --experiment, too")
     site = _site(file)
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
     if experiment and federation:
@@ -174,9 +176,15 @@ def site_approve(
         sent = sends(settings, outline_of(site.here(settings)))
         for words in [*in_words(settings, rules), *sent.values(), *server_sees(settings)]:
             say(f"  - {words}")
-        if settings.sums_securely:
+        keyless = [each.name for each in read.sites if not each.public_key]
+        if settings.sums_securely and not (keyless and site.insecure):
             from fedlingua.privacy.roster import members_hash
 
+            if keyless:
+                raise ConfigError(
+                    f"{federation}: secure sums need the node key of every site; {', '.join(keyless)} has no public-key there: "
+                    "ask the server's operator for the file with all of them"
+                )
             for each in read.sites:
                 key = key_fingerprint(each.public_key)
                 say(f"  - secure sums with {each.name}, key {key}; compare it with what its owner says")
@@ -206,9 +214,10 @@ def site_log(
             say(f"run {of}", style="bold")
             run = of
         say(f"{line['line']:>5}  {str(line.get('time', ''))[:19].replace('T', ' ')}  {one_line(_in_words(line))}")
-    answer = {"lines": lines[-last:], "number": len(lines), "last": read_head(state)["hash"], "broken": broken or None}
+    answer: dict[str, Any] = {"lines": lines[-last:], "number": len(lines), "last": None, "broken": broken or None}
     if broken:
         raise DeploymentError(f"the audit log in {state}: {broken}", answer=answer)
+    answer["last"] = read_head(state)["hash"]
     say(f"{len(lines)} lines, whole; hash of the last, to be noted elsewhere: {answer['last']}")
     return answer
 
@@ -262,7 +271,7 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     node = Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True)
     running = "this site is already running here; end the other `fedlingua site start` first"
     with RunFolder(site.state).held(running), worker_of(environment, site.home, site.idle_minutes) as worker:
-        write_programs(programs, Path(worker.environment[SOCKET]) if worker else None)
+        write_programs(programs, Path(worker.environment[SOCKET]) if worker else None, environment["PATH"])
         with node as supernode:
             say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
             while not supernode.stopped.wait(1.0):

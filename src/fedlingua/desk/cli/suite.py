@@ -87,13 +87,20 @@ def suite(
             computed_in(precision, device, console().print)
         carry_out(planned, jobs, nodes, place)
         write_result(result, wanted, planned, time.monotonic() - started)
+    checked = None
     if result.is_relative_to(RESULTS):  # it will be committed, so it is verified by the rules for committed results
         command = [sys.executable, "-m", "experiments.verify", result.relative_to(RESULTS).as_posix()]
         checked = subprocess.run(command, cwd=APP_DIR, capture_output=True, text=True, check=False)
-        say(f"verified: {checked.stdout.strip() or checked.stderr.strip()}")
+        said = checked.stdout.strip() or checked.stderr.strip()
+        say(
+            f"verified: {said}" if not checked.returncode else f"not verified: {said}",
+            style="bold red" if checked.returncode else "",
+        )
     page = write_suite_report(result, runs.resolve() / wanted.name)
     _show_result(result)
     say(f"report: {page}")
+    if checked and checked.returncode:
+        raise RunError(f"{result}: the results break the rules or claims of experiments.verify, as told above")
     if failed := [run.title for run in planned if standing(run) != "completed"]:
         raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command retries them")
     return {**_answer(result), "report": page}

@@ -82,6 +82,8 @@ def check_site(
         yield run_check("overlap key", lambda: _overlap_key(site))
     if settings.trains_privately:
         yield run_check("privacy", lambda: _privacy(site, settings))
+    if settings.how.clustering == "gradients" and settings.signature_form == "raw":
+        yield run_check("signature", lambda: _raw_signature(site))
     yield run_check("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
         yield run_check("knowledge", lambda: _knowledge(texts, settings, built[0], measure))
@@ -117,6 +119,7 @@ def _corpora(
         account = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
         texts.append(f"{name} ({text.direction}): {account}; {sizes}")
         try:
+            site.check_rules(rules)
             site.limits.check_text({name: text.splits}, settings)
         except ExchangeError as error:
             raise DeploymentError(f"{texts[-1]}; {error}") from error
@@ -127,6 +130,15 @@ def _corpora(
     words.append("" if federation else "split without the server's rules: give --federation, its file")
     account = "; ".join(filter(None, [*texts, *words]))
     return Remark(account) if any(words) else account
+
+
+def _raw_signature(site: SiteFile) -> str:
+    if not site.raw_gradients:
+        raise DeploymentError(
+            "the run asks for a raw gradient as signature, which this site does not send: ask for signature.form = 'private', or allow it "
+            "in the site's file: [node] raw-gradients = true"
+        )
+    return "a raw gradient, from which text can be read; the site's file allows it"
 
 
 def _privacy(site: SiteFile, settings: Settings) -> str:

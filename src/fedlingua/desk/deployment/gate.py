@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -23,6 +24,10 @@ APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
 """Environment variables: the site's list of approved bundles, and the folder for refused ones."""
 PULLED = {"message": "message_pb2", "context": "message_pb2", "run": "run_pb2", "fab": "fab_pb2"}
 """What Flower's function returns, in order -> the module with its protobuf."""
+
+
+MOST_WORDS = 100
+"""Most characters of a message's type in the log."""
 
 
 class AnsweredError(SystemExit):
@@ -50,30 +55,41 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
     flower: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
+    codes = importlib.import_module("flwr.common.constant").ErrorCode
+    its_own = (codes.CLIENT_APP_RAISED_EXCEPTION, codes.LOAD_CLIENT_APP_EXCEPTION)
     # An AttributeError ends the process here, before anything is pulled.
     install: Callable[..., Any] = cache(flower.install_from_fab)
     pull: Callable[..., Any] = flower.pull_task_input
     approvals, refused = Path(os.environ[APPROVALS]), Path(os.environ[REFUSED])
-    announced: list[str] = []
+    push: Callable[..., Any] = flower.push_message
+    pulled: list[Any] = []
 
     def pull_and_remember(*arguments: Any) -> Any:
-        pulled = take(pull, *arguments) if take else pull(*arguments)
-        announced[:] = [pulled[3].hash_str]
-        return pulled
+        pulled[:] = taken = take(pull, *arguments) if take else pull(*arguments)
+        return taken
 
     def install_approved(content: bytes, *arguments: Any, **options: Any) -> Any:
-        try:
-            check_approved(content, approvals, refused)
-        except DeploymentError as error:
-            audit.append(refused.parent, {"asked": "bundle", "bundle": bundle_hash(content), "refused": str(error)})
-            raise
-        name = bundle_hash(content)
-        if announced != [name]:  # Flower would load a bundle by the announced name, not the one that it unpacks
-            raise DeploymentError(f"the bundle {name} came under the hash {', '.join(announced)}; it is not run")
+        name, announced = bundle_hash(content), pulled[3].hash_str
+        check_approved(content, approvals, refused)
+        if announced != name:  # Flower would load a bundle by the announced name, not the one that it unpacks
+            raise DeploymentError(f"the bundle {name} came under the hash {announced}; it is not run")
         os.environ[BUNDLE] = name
         return install(content, *arguments, **options)
 
-    flower.pull_task_input, flower.install_from_fab = pull_and_remember, install_approved
+    def push_logged(client: Any, reply: Any, context: Any) -> Any:
+        """Push a reply; write errors that are Flower's own to the log first, since the app has not seen their messages."""
+        if reply.has_error() and reply.error.code in its_own:
+            reason = str(reply.error.reason)
+            if not reason.startswith(f"<class '{DeploymentError.__module__}.{DeploymentError.__name__}'>"):
+                reason = (
+                    f"{reason.partition(':<')[0]}; the site's log has the rest"  # what follows could quote text or name a file
+                )
+            reply.error = type(reply.error)(reply.error.code, reason)
+            asked = {"asked": str(pulled[0].metadata.message_type)[:MOST_WORDS], "bundle": bundle_hash(pulled[3].content)}
+            audit.append(refused.parent, {**asked, "refused": reason[: 10 * MOST_WORDS]})
+        return push(client, reply, context)
+
+    flower.pull_task_input, flower.install_from_fab, flower.push_message = pull_and_remember, install_approved, push_logged
     if take:
         _make_repeatable(flower)
     # Let the bundle import its own fedlingua: this process has so far loaded the site's installation, which may be another version.
@@ -120,13 +136,18 @@ def _make_repeatable(flower: Any) -> None:
     flower.start_parent_process_monitor = cache(flower.start_parent_process_monitor)
 
 
-def write_programs(folder: Path, worker: Path | None = None) -> None:
+def write_programs(folder: Path, worker: Path | None = None, path: str = "") -> None:
     """Put the gate into `folder` under the name that Flower starts; the folder goes first on the SuperNode's PATH.
 
         worker: The socket of the worker process that carries out messages; None: every message starts a program of its own.
+        path: The SuperNode's PATH; "": the folder alone.
 
     A SuperLink may name other kinds of task, whose programs would unpack a bundle without a check; each is replaced by one that refuses.
+
+    Raises:
+        DeploymentError: A program would not be found in the folder.
     """
+    path = path or str(folder)
     from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,6 +162,12 @@ def write_programs(folder: Path, worker: Path | None = None) -> None:
         aside.write_text(gate if name == CLIENT_APP else refuse, encoding="utf-8")
         aside.chmod(0o755)
         os.replace(aside, folder / name)
+    for name in (*TASK_TYPE_TO_COMMAND.values(), CLIENT_APP):
+        if shutil.which(name, path=path) != str(folder / name):
+            raise DeploymentError(
+                f"{folder}: a SuperNode would not start {name} from there, so bundles would run unchecked; the folder must allow programs "
+                "to be executed, and its path have no colon: give another [node] home"
+            )
 
 
 if __name__ == "__main__":

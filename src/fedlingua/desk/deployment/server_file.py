@@ -70,8 +70,8 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
     make_private_folder(directory, "--to")
     if not insecure:
         # The server calls its own control API at the address on which it listens.
-        listens_on = control.rpartition(":")[0]
-        make_certificates(directory / "certificates", [*hosts, *([] if listens_on in ("0.0.0.0", "[::]") else [listens_on])])
+        listens_on = control.rpartition(":")[0].strip("[]")
+        make_certificates(directory / "certificates", [*hosts, *([] if listens_on in ("0.0.0.0", "::") else [listens_on])])
     quoted = tomli_w.dumps({"name": name}).removeprefix("name = ").rstrip("\n")
     (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=quoted), encoding="utf-8")
     content = {"federation": "federation.toml", "hosts": list(hosts), "fleet": fleet, "control": control, "insecure": insecure}
@@ -114,6 +114,8 @@ def add_site(server: ServerFile, join_file: Path) -> str:
             f"{join_file}: wanted [[site]] with name, direction or language, and public-key, as `fedlingua site init` writes it"
         )
     for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict):
+            raise ConfigError(f"{join_file}, site {number}: got {entry!r}; wanted a table [[site]]")
         refuse_unknown(entry, {"name", "direction", "language", "public-key"}, join_file.name)
         site = read_site(entry, number, join_file.name, Path())
         if site.public_key:

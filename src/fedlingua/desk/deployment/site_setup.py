@@ -30,7 +30,7 @@ def init_site(
     table, with paths relative to the current folder.
 
     Raises:
-        ConfigError: a name, direction, address or corpus is invalid, or the folder already belongs to a site.
+        ConfigError: a name, direction, address or corpus is invalid, or the folder already belongs to a site or holds a key.
     """
     file = directory / FILE
     if file.exists():
@@ -38,6 +38,9 @@ def init_site(
     if authority is not None and not authority.is_file():
         raise ConfigError(f"--authority {authority}: there is no such file; ask the server's operator for its ca.crt")
     check_address(address, "--server")
+    key = directory / "keys" / "site.key"
+    if authority is not None and (old := next((each for each in (key, key.with_suffix(".pub")) if each.exists()), None)):
+        raise ConfigError(f"{old} already exists; give another folder with --to, or move the old key away")
     # Everything is checked before anything is written.
     who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
     check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])
@@ -52,20 +55,18 @@ def init_site(
     text = "\n".join([head, site_table(entry), tomli_w.dumps(tables), limits_text()])
     make_private_folder(directory, "--to")
     aside = directory / f".{FILE}.{os.getpid()}"
-    aside.write_text(text, encoding="utf-8")
+    joins, join_file = dict(who), directory / f"{name}.join.toml"
     try:
+        aside.write_text(text, encoding="utf-8")
         read_site_file(aside)
-    except ConfigError:
-        aside.unlink()
-        raise
-    joins = dict(who)
-    if authority is not None:
-        shutil.copyfile(authority, directory / "ca.crt")
-        joins["public-key"] = make_key(directory / "keys" / "site.key").strip()
-    join_file = directory / f"{name}.join.toml"
-    join_file.write_text(
-        f"# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n{site_table(joins)}",
-        encoding="utf-8",
-    )
-    os.replace(aside, file)
+        if authority is not None:
+            shutil.copyfile(authority, directory / "ca.crt")
+            joins["public-key"] = make_key(key).strip()
+        join_file.write_text(
+            f"# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n{site_table(joins)}",
+            encoding="utf-8",
+        )
+        os.replace(aside, file)
+    finally:
+        aside.unlink(missing_ok=True)
     return read_site_file(file), join_file

@@ -317,6 +317,38 @@ TABLE = [
         "ca.crt of the server",
         USAGE,
     ),
+    Mistake(
+        f"{SITE_INIT} --name h --server x:1 --tsv de-fr.tsv --insecure --authority ca.crt --to st",
+        "Invalid value",
+        "--insecure",
+        "not both",
+        USAGE,
+    ),
+    Mistake(f"{SITE_INIT} --name h --server x:² --tsv de-fr.tsv --insecure --to st", "'x:²'", "--server", "wanted host:port"),
+    Mistake(
+        "run small.toml --data . --server server --nodes 3",
+        "is for simulations",
+        "--server runs across sites, and --nodes",
+        "leave one out",
+        USAGE,
+    ),
+    Mistake(
+        "run small.toml --server server --set metrics=bleu,chrf,comet --set comet-model=x/y.ckpt",
+        "is a relative path",
+        "comet-model = 'x/y.ckpt'",
+        "give the absolute path",
+        has=lambda w: deployed_server(w, 1),
+    ),
+    Mistake(
+        "site approve --site st --federation federation.toml", "a run's settings", "--federation", "give its --experiment", USAGE
+    ),
+    Mistake(
+        "server add server bad.join.toml",
+        "got 'x'",
+        "bad.join.toml, site 1",
+        "wanted a table [[site]]",
+        has=lambda w: (deployed_server(w, 1), file("bad.join.toml", 'site = ["x"]\n')(w))[0],
+    ),
     # What is not installed or not here.
     Mistake("run ja.toml --data .", "packages are not installed", "direction de-ja", "pip install", has=japanese),
     # Columns and keys.

@@ -313,3 +313,20 @@ def test_a_site_that_runs_already_is_not_started_twice(folder: Path, monkeypatch
         started(folder, [], monkeypatch)
     assert not (folder / "flower" / "joined").exists()
     assert started(folder, [], monkeypatch).endswith("site stopped\n")
+
+
+@pytest.mark.parametrize("insecure", [True, False])
+def test_secure_sums_without_keys_are_for_an_insecure_site(
+    insecure: bool, folder: Path, experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There nothing could be compared with what the owners say; with TLS, every site has to have a key."""
+    (tmp_path / "federation.toml").write_text(TWO_SITES)
+    if not insecure:
+        toml = (folder / "site.toml").read_text().replace("insecure = true", "insecure = false")
+        (folder / "site.toml").write_text(toml)
+    files = ["--experiment", str(experiment), "--federation", str(tmp_path / "federation.toml"), "--yes"]
+    made = CliRunner().invoke(app, ["site", "approve", "ab" * 32, "--site", str(folder), *files, "--set", "privacy.sum=secure"])
+    if insecure:
+        assert made.exit_code == 0, made.output
+    else:
+        assert "secure sums need the node key of every site; hospital, court has no public-key" in str(made.exception)

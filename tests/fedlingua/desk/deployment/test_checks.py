@@ -471,3 +471,23 @@ def test_a_site_is_told_what_private_training_will_spend_of_its_budget(site: Sit
     assert not told.good
     assert "from epsilon = 6.65 to 11.2" in str(told)
     assert "privacy" not in findings(site, settings)
+
+
+@pytest.mark.parametrize(
+    ("check", "changes", "rules", "told"),
+    [
+        ("corpora", {"batch_size": 32}, "", "an update of 1 optimiser steps; this site's file allows 3 and more"),
+        ("corpora", {}, 'mode = "components"', "needs all sites' text in one place"),
+        ("signature", {"method": "adapter-gradients", "signature_form": "raw"}, "", "[node] raw-gradients = true"),
+    ],
+)
+def test_what_the_site_would_refuse_in_the_run_is_told_before_it_joins(
+    site: SiteFile, settings: Settings, tmp_path: Path, check: str, changes: dict[str, Any], rules: str, told: str
+) -> None:
+    federation(tmp_path)
+    (tmp_path / "f.toml").write_text(
+        (tmp_path / "f.toml").read_text().replace('mode = "shared-side"', rules or 'mode = "shared-side"')
+    )
+    found = findings(site, dataclasses.replace(settings, **changes), read_federation(tmp_path / "f.toml", Path()))
+    assert told in found[check].text
+    assert not found[check].good

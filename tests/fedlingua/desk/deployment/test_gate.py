@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.app.message.message import make_message
 from flwr.app.metadata import Metadata
 from flwr.supercore.exit import add_exit_handler
@@ -20,6 +20,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.run import Run
 
 from fedlingua.common.errors import DeploymentError
+from fedlingua.consent import audit
 from fedlingua.consent.bundle import approve, bundle_hash
 from fedlingua.desk.deployment import gate
 
@@ -61,7 +62,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any
 
 def taken_over(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], told: str = bundle_hash(GOOD)) -> None:
     """Go through the gate; `then` runs in the place of Flower's program, which has pulled a bundle under the hash `told`."""
-    fab = SimpleNamespace(hash_str=told)
+    fab = SimpleNamespace(hash_str=told, content=GOOD)
     monkeypatch.setattr(flower_runtime, "pull_task_input", lambda client: ("message", "context", "run", fab))
 
     def flower() -> None:
@@ -227,3 +228,43 @@ def test_what_flower_has_pulled_is_the_same_for_another_process() -> None:
     assert again[0].metadata == message.metadata
     assert again[0].content == message.content
     assert again[1:] == (context, run, fab)
+
+
+def test_a_folder_whose_programs_would_not_be_started_is_refused(tmp_path: Path) -> None:
+    """With a colon in its path, the SuperNode would find Flower's own program behind it on the PATH."""
+    for folder, path in ((tmp_path / "ward 3: cardiology", ""), (tmp_path / "fine", str(tmp_path))):
+        with pytest.raises(DeploymentError, match="bundles would run unchecked"):
+            gate.write_programs(folder, path=path)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("Das Kind heisst Anna"), "<class 'ValueError'>; the site's log has the rest"),
+        (
+            DeploymentError("this site has not approved it"),
+            "<class 'fedlingua.common.errors.DeploymentError'>:<'this site has not",
+        ),
+    ],
+)
+def test_what_flower_answers_itself_is_in_the_log_and_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], tmp_path: Path, error: Exception, told: str
+) -> None:
+    """As its program makes of an exception that the app has not caught: of a message's kind that the app does not know."""
+    message = make_message(Metadata(7, "id", 1, 2, "", "", 1.5, 3600.0, "query.foo"), RecordDict())
+    fab, pushed = SimpleNamespace(hash_str=bundle_hash(GOOD), content=GOOD), list[str]()
+    monkeypatch.setattr(flower_runtime, "pull_task_input", lambda client: (message, "context", "run", fab))
+    monkeypatch.setattr(flower_runtime, "push_message", lambda client, reply, context: pushed.append(reply.error.reason))
+
+    def flower() -> None:
+        flower_runtime.pull_task_input("client")
+        reason = f"{type(error)}:<'{error}'>"
+        code = flower_runtime.ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+        flower_runtime.push_message("client", Message(Error(code, reason), reply_to=message), "context")
+
+    monkeypatch.setattr(flower_program, "flwr_clientapp", flower)
+    gate.main()
+    (line,), broken = audit.verify(tmp_path)
+    assert (pushed, broken) == ([line["refused"]], "")
+    assert line["refused"].startswith(told)
+    assert (line["asked"], line["bundle"]) == ("query.foo", bundle_hash(GOOD))

@@ -178,3 +178,8 @@ def test_the_file_that_is_written_says_how_it_was_made(tmp_path: Path) -> None:
     text = made(tmp_path).path.read_text()
     assert text.startswith("# Written by `fedlingua server init`")
     assert tomllib.loads(text)["hosts"] == ["fl.example.org"]
+
+
+def test_a_control_api_at_an_ipv6_address_is_in_the_certificate(tmp_path: Path) -> None:
+    server = init_server(tmp_path / "server", "north", ["fl.example.org"], "0.0.0.0:9092", "[::1]:9093", insecure=False)
+    assert (server.certificates / "server.crt").is_file()

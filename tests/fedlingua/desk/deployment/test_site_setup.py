@@ -124,3 +124,14 @@ def test_a_folder_that_is_a_sites_already_is_left_alone(tmp_path: Path, authorit
     with pytest.raises(ConfigError, match=r"site\.toml already exists"):
         made(tmp_path, authority, name="court")
     assert {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()} == before
+
+
+def test_a_folder_that_holds_a_key_is_refused_before_anything_is_written(tmp_path: Path, authority: Path) -> None:
+    """As when only site.toml was removed: another institution may know the site by that key."""
+    site, _ = made(tmp_path, authority)
+    site.path.unlink()
+    authority.write_text("another certificate")
+    before = {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()}
+    with pytest.raises(ConfigError, match=r"site.key already exists; give another folder with --to, or move the old key away"):
+        made(tmp_path, authority)
+    assert {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()} == before
