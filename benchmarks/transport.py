@@ -54,11 +54,11 @@ TRIES = 4
 """Of a run that is broken off: on a machine that others keep busy, Flower may take a server that gets no turn for a dead one."""
 RUNS: dict[str, dict[str, Any]] = {
     "adapter-families": {"method": "adapter-families"},
-    "adapter-families, 4bit": {"method": "adapter-families", "send.code": "4bit"},
+    "adapter-families, float32": {"method": "adapter-families", "send.code": "none"},
     "adapter-families, metasend-l": {"method": "adapter-families", "send.rule": "metasend-l"},
     "metasend-g": {"method": "metasend-g"},
 }
-"""Name -> what it differs in: adapters, coded, what a learned threshold takes of them, and of the full model."""
+"""Name -> what it differs in: adapters at four bits, uncoded, what a learned threshold takes of them, and of the full model."""
 SHORT = {"beam": 1, "max-decode-tokens": 8, "max-tokens": 64, "meta.batches": 4, "adapter.dim": 512}
 """What the sites do with their text is not measured."""
 SENTENCES = 60

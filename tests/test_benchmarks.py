@@ -317,7 +317,7 @@ def test_what_is_coded_is_what_has_changed_end_to_end(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", ["adapter-families", "adapter-families, 4bit"])
+@pytest.mark.parametrize("run", ["adapter-families", "adapter-families, float32"])
 def test_what_a_deployed_run_counts_is_what_passes_its_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: str) -> None:
     """The benchmark itself ends with an error where they differ by more than 2 %."""
     transport = benchmark("transport", monkeypatch)

@@ -17,8 +17,8 @@ CHOSEN = "each site's own"
 MODELS = ("result", "base", "alone", "federated")
 GAINS = ("gained", "lost", "gained_over_alone")
 """At how many sites the kept model is better or worse than the better of base and alone, and better than alone."""
-MOST = 1e9
-"""Largest score that is added up; a perplexity has no bound of its own."""
+MOST = 1e6
+"""Largest score that is added up, so that sums weighted by size stay far below 2^63; a perplexity has no bound of its own."""
 _PREFIXES = {"result": ("", "{}"), "base": ("base_", "{}"), "alone": ("", "alone_{}"), "federated": ("", "federated_{}")}
 """Model -> what precedes "macro_" in the names of its averages, and what a metric is called after it."""
 

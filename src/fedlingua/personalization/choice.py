@@ -20,7 +20,8 @@ CANDIDATES = (
 )
 """The models that a site chooses among. base: The published backbone. alone: Trained on the site's text alone. own: Trained further
 from "federation" or "last rounds", whichever has the lower dev loss. own+...: Interpolations of own with the model that it started
-from or with alone, by one alpha for all tensors or one per part. last rounds: The mean of the tensors received in the last rounds."""
+from or with alone, by one alpha for all tensors or one per part. last rounds: The mean of the federation's model and of those
+received before it in the last rounds."""
 LEAST_SENTENCES = 30
 """Fewest dev sentences (masked text: sequences) for a choice. Between equally good models a 95 % bootstrap interval should lie above 0
 in 2.5 % of cases; in simulation (test_choice.py) it does in up to 8 % with 5 sentences, 6 % with 10 and 4 % with 30."""
@@ -162,5 +163,5 @@ def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
         for name, each in measured.items()
         if name not in (BASE, ALONE)
     }
-    shown = [name for name in gains if gains[name][first].low > 0 and all(gains[name][other].high > 0 for other in others)]
+    shown = [name for name in gains if gains[name][first].low > 0 and all(gains[name][other].high >= 0 for other in others)]
     return Choice(max(shown, key=lambda name: gains[name][first].value, default=reference), reference, gains)

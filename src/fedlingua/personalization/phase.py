@@ -216,7 +216,7 @@ class _Phase:
             seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
             optimizer = optimizers[rate] if settings.optimizer_state == "kept" else None
             begun = time.monotonic()
-            model.train(how, seed, (number, max(number, settings.rounds)), optimizer)
+            model.train(how, seed, (number, max(number, settings.passes_of_rounds)), optimizer)
             self.training_s += time.monotonic() - begun
 
         return train_until_dev_stops(

@@ -173,9 +173,14 @@ class Settings(Sections):
         return self.sample_share > 0 and not self.sample_least and not self.sample_replacement
 
     @property
+    def passes_of_a_round(self) -> float:
+        """Passes in a round: over all text if rounds draw parts of such a pass, else one, whatever a round's training is."""
+        return self.local_epochs * self.sample_share if self.draws_in_passes else 1.0
+
+    @property
     def passes_of_rounds(self) -> int:
-        """Maximum number of passes in all rounds: passes over all text if rounds draw parts of one, else one pass per round."""
-        return math.ceil(self.rounds * self.local_epochs * self.sample_share) if self.draws_in_passes else self.rounds
+        """Maximum number of passes in all rounds, of which the last counts even if it is not whole."""
+        return math.ceil(self.rounds * self.passes_of_a_round)
 
     @property
     def draws(self) -> bool:

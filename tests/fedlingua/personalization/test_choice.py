@@ -141,3 +141,9 @@ def test_from_so_many_sentences_on_equal_models_seldom_seem_different() -> None:
 
     assert wrongly_sure(5) > 0.06
     assert wrongly_sure(LEAST_SENTENCES) < 0.05
+
+
+def test_a_candidate_with_just_the_same_chrf_is_not_refused() -> None:
+    """An interval of [0, 0] does not lie below 0: both translate alike, or both translate nothing."""
+    dev = {BASE: result(3.0, chrf=2), ALONE: result(2.0, chrf=5), FEDERATION: result(1.0, chrf=5)}
+    assert choose(dev, "both", 0.95).candidate == FEDERATION

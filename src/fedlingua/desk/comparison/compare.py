@@ -113,11 +113,12 @@ def _metric(runs: Sequence[ComparedRun], name: str) -> Metric:
 def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequence[str], samples: int) -> Beside:
     """Compare two runs. A site's bootstrap samples are sacreBLEU's; for the mean over sites, each site is resampled independently."""
     both = (first, second)
-    values = [[float(run.scores["sites"][site][metric.key]) for site in sites] for run in both]
+    values = [[run.values(metric.key)[site] for site in sites] for run in both]
+    before, after = (run.macro(metric.key, sites) for run in both)
     name = next((name for name, known in OF_TEXT.items() if known == metric and name in TEXT_METRICS), "")
     if not name or not all(site in run.texts for run in both for site in sites):
         alone = {site: Difference(*pair) for site, *pair in zip(sites, *values, strict=True)}
-        return Beside(second.name, alone, Difference(*map(fmean, values)), None)
+        return Beside(second.name, alone, Difference(before, after), None)
     measure = TEXT_METRICS[name]
     counts = [[measure.count(run.texts[site]) for site in sites] for run in both]
     of_sites = {
@@ -131,7 +132,6 @@ def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequ
     ]
     whole_first, whole_second = map(np.concatenate, counts)
     pooled = paired(whole_first, whole_second, measure.score, draws(len(whole_first), samples))
-    before, after = map(fmean, values)
     return Beside(second.name, of_sites, difference(before, after, means[0], means[1]), pooled)
 
 
@@ -147,7 +147,7 @@ def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: M
     rows = []
     for method, pairs in of_method.items():
         if len(pairs) > 1:
-            macro = mean_and_sd([fmean(run.values(metric.key).values()) for run, _ in pairs])
+            macro = mean_and_sd([run.macro(metric.key, run.scores["sites"]) for run, _ in pairs])
             worst, spread = (mean_and_sd([getattr(fares, name) for _, fares in pairs]) for name in ("worst", "spread"))
             gains = [fares.gain for _, fares in pairs if fares.gain is not None]
             gain = mean_and_sd(gains) if len(gains) == len(pairs) else None

@@ -1,6 +1,6 @@
 """Read runs for a comparison, and refuse runs that were not scored on the same test text."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -74,6 +74,12 @@ class ComparedRun:
     def values(self, key: str) -> dict[str, float]:
         """Return site -> score, for the sites that have it."""
         return {site: float(entry[key]) for site, entry in self.scores["sites"].items() if key in entry}
+
+    def macro(self, key: str, sites: Collection[str]) -> float:
+        """Return the mean score over `sites`; over all sites if the run knows only their sums, whose score is that of the pooled text."""
+        if ALL_SITES in self.scores["sites"]:
+            return float(self.scores[f"macro_{key}"])
+        return fmean(self.values(key)[site] for site in sites)
 
 
 def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:

@@ -42,7 +42,7 @@ class Mixture:
 def alpha_slope(gradient: Gradients, federated: Tensors, personal: Tensors) -> float:
     """Return dL/dalpha = <grad L(theta_bar), theta_i - theta>, summed in float64; tensors without a gradient contribute 0."""
     return sum(
-        float(np.vdot(gradient[name].astype(np.float64), (personal[name] - array).astype(np.float64)))
+        float((gradient[name].astype(np.float64) * (personal[name] - array)).sum())  # np.vdot depends on the number of threads
         for name, array in federated.items()
         if name in gradient
     )

@@ -5,7 +5,6 @@ from dataclasses import replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import plotly.graph_objects as go
@@ -205,7 +204,7 @@ def _frame_rows(figure: go.Figure, rows: Sequence[str], series: int, x_title: st
 
 def macro_of(comparison: Comparison, run: ComparedRun) -> float:
     """Return the run's mean score over the sites common to all runs, in the displayed unit."""
-    return comparison.metric.scale * fmean(run.values(comparison.metric.key)[site] for site in comparison.scores)
+    return comparison.metric.scale * run.macro(comparison.metric.key, comparison.scores)
 
 
 def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:

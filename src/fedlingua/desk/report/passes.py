@@ -6,8 +6,6 @@ from statistics import mean
 
 import plotly.graph_objects as go
 
-from fedlingua.common.errors import FedlinguaError
-from fedlingua.desk.completed import settings_of
 from fedlingua.desk.json_values import mapping, number, sequence
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import RunFolder, read_object
@@ -36,7 +34,10 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
         least = mean_of_least([ways[place] for ways in curves.values()])
         hover = f"mean of the sites' least so far, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
         canvas.line(figure, least, f"mean, {way}", hover, width=4, color=canvas.INK, dash=WAYS[way], mode="lines")
-    canvas.frame(figure, 400 + 20 * ((len(curves) + 3) // 2), "passes over a site's text", "dev loss, nats a token")
+    settings = folder.settings
+    whole = settings is None or settings.draws_in_passes or (settings.local_epochs == 1 and not settings.draws)
+    unit = "passes over a site's text" if whole else "a round's training"
+    canvas.frame(figure, 400 + 20 * ((len(curves) + 3) // 2), unit, "dev loss, nats a token")
     losses = [loss for ways in curves.values() for curve in ways for loss in curve.values()]
     if max(losses) > 3 * min(losses):
         figure.update_yaxes(type="log", tickvals=_TICKS, ticktext=[f"{tick:g}" for tick in _TICKS])
@@ -45,11 +46,10 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
 
 def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
     """Return site -> (alone, joined). joined: The rounds up to the best one, then further training from that round's model."""
-    try:
-        settings = settings_of(mapping(folder.run.get("config")))
-    except FedlinguaError:  # the run is from a version with other keys
+    settings = folder.settings
+    if settings is None or settings.sums_scores:  # of sums, rounds.jsonl has the mean of all sites for each of them
         return {}
-    a_round, best = settings.passes_of_rounds / settings.rounds if settings.rounds else 0.0, folder.best_round or 0
+    a_round, best = settings.passes_of_a_round, folder.best_round or 0
     curves: dict[str, tuple[Curve, Curve]] = {}
     files = {file.parent.parent.name: file for file in folder.path.glob("sites/*/choice/choice.json")}
     for site in folder.round_sites:

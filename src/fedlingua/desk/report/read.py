@@ -9,11 +9,14 @@ from typing import Any, TypeVar
 from pydantic.dataclasses import dataclass as read_dataclass
 
 from fedlingua.common import units
+from fedlingua.common.errors import FedlinguaError
+from fedlingua.desk.completed import settings_of
 from fedlingua.desk.json_values import by_round, integers, json_object, mapping, number, objects, sequence, text, whole
 from fedlingua.desk.report import signatures
 from fedlingua.desk.report.signatures import SiteSignatures
 from fedlingua.desk.report.values import Amount, Integers, Number, Numbers, Share, Text, Texts, Whole, read_as
 from fedlingua.runs.folder import run_about
+from fedlingua.settings.config import Settings
 from fedlingua.settings.metrics import METRICS, Metric, metrics_of
 
 Clusters = dict[str, dict[str, list[str]]]
@@ -179,6 +182,14 @@ class RunFolder:
     @property
     def metrics(self) -> tuple[Metric, Metric]:
         return METRICS.get(text(mapping(self.run.get("config")).get("task")), metrics_of(self.summary))
+
+    @property
+    def settings(self) -> Settings | None:
+        """The run's settings; None if it is from a version with other keys."""
+        try:
+            return settings_of(mapping(self.run.get("config")))
+        except FedlinguaError:
+            return None
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from fedlingua.common import units
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.convergence import perplexity
 from fedlingua.desk.report.read import RunFolder, Score
+from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.metrics import PERPLEXITY
 
 T = TypeVar("T")
@@ -68,11 +69,13 @@ def _add_joints(figure: go.Figure, scores: list[Score], worse: bool) -> None:
 def loss_plot(folder: RunFolder) -> go.Figure:
     """Plot dev loss above train loss, a line per site, with the mean and the best round; for masked text, plot perplexity.
 
-    The lines skip rounds without a measurement.
+    The lines skip rounds without a measurement. If the server learned sums alone, one line stands for all sites.
     """
     sites = {
         site: [(each.number, each.sites[site]) for each in folder.rounds if site in each.sites] for site in folder.round_sites
     }
+    if folder.settings and folder.settings.sums_scores:  # each site's losses are the mean of all
+        sites = {ALL_SITES: next(iter(sites.values()), [])}
     known = {site: [each.dev_loss for _, each in rounds if each.dev_loss is not None] for site, rounds in sites.items()}
     chosen_sites, which = at_the_ends(list(sites), lambda site: known[site][-1] if known[site] else None, "last dev loss")
     trained = any(each.train_loss is not None for rounds in sites.values() for _, each in rounds)

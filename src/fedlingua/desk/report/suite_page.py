@@ -192,7 +192,7 @@ def saving_points(result: SuiteTable) -> list[Point]:
     points = []
     for line in filter(_is_drawn, result.lines):
         share = line.saving("number_saving")
-        if share is None and line.costs.get("uplink_bytes"):
+        if share is None and line.costs.get("exchanged_parameters"):
             share = 0.0  # the row exchanges whole updates
         if share is not None:
             points.append(_point(line, 100 * share))

@@ -81,7 +81,7 @@ def verdict(folder: RunFolder) -> str:
     gain = metric.gain(macro.after, mean.alone) if chosen and mean else macro.gain
     if not gains or gain is None:
         return ""
-    counts = integers(folder.summary.get("choices"))
+    counts = integers(folder.summary.get("choices")) if chosen else {}
     better, of = counts.get("gained_over_alone", sum(each > 0 for each in gains)), counts.get("of", len(gains))
     count = f"{better} of {of} sites gain, {metric.gained(gain / metric.scale)}"
     return f"Joined: {count} alone" if chosen else f"{count} the base"
@@ -90,8 +90,9 @@ def verdict(folder: RunFolder) -> str:
 def averages(folder: RunFolder) -> list[Score]:
     """Return the run's averages, without lines that have no number."""
     first, second = folder.metrics
-    micro, of_second = change(first, folder.summary, "micro_"), Change(second)
-    if first is BLEU:  # for masked text the weights are masked pieces, which a line does not contain
+    micro, of_second = (change(each, folder.summary, "micro_") for each in folder.metrics)
+    # For masked text the weights are masked pieces, which a line does not contain; sums of all sites' scores bring their own means.
+    if first is BLEU and micro.before is None:
         sizes = [line.sentences for line in folder.scores]
         micro = Change(first, _weighted([line.first.before for line in folder.scores], sizes), micro.after)
         both = ([line.second.before for line in folder.scores], [line.second.after for line in folder.scores])

@@ -138,3 +138,16 @@ def test_a_kept_run_is_compared_as_its_folder_is(runs: list[Path], tmp_path: Pat
     assert [run.texts for run in kept] == [{}, {}]
     with pytest.raises(RunError, match="adapter-nobody-1"):
         read_runs([tmp_path / "result" / "adapter-nobody-1"])
+
+
+def test_of_summed_scores_the_mean_is_the_one_that_sites_made(tmp_path: Path) -> None:
+    """The only line has the score of the pooled text, which is another number."""
+    folders = [make_run(tmp_path / name, name, {"a": wrong}) for name, wrong in (("adapter-fed", 0), ("adapter-families", 2))]
+    for folder, macro in zip(folders, (30.0, 25.0), strict=True):
+        scores = json.loads((folder / "scores.json").read_text())
+        (folder / "scores.json").write_text(
+            json.dumps({**scores, "sites": {"all sites": scores["sites"]["a"]}, "macro_bleu": macro})
+        )
+    found = compare(read_runs(folders), "", 40, 0)
+    assert found.beside[0].macro.value == pytest.approx(-5.0)
+    assert [run.macro("bleu", found.scores) for run in found.runs] == [30.0, 25.0]

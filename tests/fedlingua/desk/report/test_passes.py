@@ -63,3 +63,26 @@ def test_sites_of_a_deployment_and_broken_files_have_no_lines(tmp_path: Path, ca
 
 def test_a_run_of_unknown_settings_has_none(tmp_path: Path) -> None:
     assert site_curves(read_run(folder(tmp_path, CONFIG | {"method": "unheard-of"}, a={"alone": ALONE}))) == {}
+
+
+def test_sums_over_all_sites_are_no_sites_curve(tmp_path: Path) -> None:
+    """rounds.jsonl has the mean of all sites under the name of each, which would fall where the site's own losses begin."""
+    secure = CONFIG | {"privacy.sum": "secure", "keep.choose": True}
+    place = folder(tmp_path, secure, a={"alone": ALONE, "own": OWN})
+    assert read_run(place).settings is not None
+    assert site_curves(read_run(place)) == {}
+    assert site_curves(read_run(folder(tmp_path, secure | {"privacy.scores": "sites"})))
+
+
+def test_rounds_that_end_within_a_pass_are_not_stretched(tmp_path: Path) -> None:
+    (_, joined), *_ = site_curves(read_run(folder(tmp_path, CONFIG | {"rounds": 10}, a={"alone": ALONE}))).values()
+    assert list(joined) == [0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "unit"), [({}, "passes over"), ({"sample.share": 0.0, "local-epochs": 4}, "a round's training")]
+)
+def test_the_axis_says_what_a_unit_is(tmp_path: Path, changes: dict[str, Any], unit: str) -> None:
+    figure = passes_plot(read_run(folder(tmp_path, CONFIG | changes, a={"alone": ALONE})))
+    assert figure is not None
+    assert figure.layout.xaxis.title.text.startswith(unit)

@@ -216,6 +216,12 @@ def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> No
     ]
 
 
+def test_a_row_that_sends_sums_alone_saves_nothing_of_an_update(tmp_path: Path) -> None:
+    local = [{**scores, "uplink_bytes_per_round": 1200} for scores in SELECTING["adapter-local"]]
+    points = saving_points(SuiteTable.of(write(tmp_path, {**SELECTING, "adapter-local": local})))
+    assert "adapter-local" not in [point.name for point in points]
+
+
 def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
     figure = _figures(SuiteTable.of(write(tmp_path, SELECTING)), {})["saving"]
     traces = {trace.name: trace for trace in figure.data}
