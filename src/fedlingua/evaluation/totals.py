@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fedlingua.common.languages import Direction
@@ -33,15 +34,7 @@ class _Form:
     fields: Mapping[str, int]
     metrics: Mapping[str, Callable[[Any], float]]
     size: Callable[[Any], int]
-    make: Callable[[Mapping[str, Any]], Any]
-
-
-def _translated(fields: Mapping[str, Any]) -> ScoreSums:
-    return ScoreSums(fields["sentences"], fields["bleu"], fields["chrf"])
-
-
-def _masked(fields: Mapping[str, Any]) -> MaskedScores:
-    return MaskedScores(fields["sentences"], fields["nll"], fields["tokens"], fields["correct"], 0)
+    make: Callable[..., Any]
 
 
 _FORMS = {
@@ -49,13 +42,13 @@ _FORMS = {
         {"sentences": 0, "bleu": 10, "chrf": 18},
         {"bleu": bleu_score, "chrf": chrf_score},
         lambda sums: sums.sentences,
-        _translated,
+        ScoreSums,
     ),
     "masked-language": _Form(
         {"sentences": 0, "nll": 4, "tokens": 4, "correct": 4},
         {"perplexity": perplexity, "accuracy": accuracy},
         lambda sums: sum(sums.tokens),
-        _masked,
+        partial(MaskedScores, masks=0),
     ),
 }
 
@@ -137,7 +130,7 @@ def totals_of(task: str, numbers: Mapping[str, float]) -> Totals:
             for field, width in form.fields.items()
             if (names := _places(field, width))
         }
-        made[model] = form.make({field: values if form.fields[field] else values[0] for field, values in fields.items()})
+        made[model] = form.make(**{field: values if form.fields[field] else values[0] for field, values in fields.items()})
         first, name = _PREFIXES[model]
         for metric in form.metrics:
             of_metric = name.format(metric)
