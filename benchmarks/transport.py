@@ -181,8 +181,9 @@ def one_run(
         try:
             return whole_run(folder, f"{name}-{number}", keys, rounds, forwarders, wire)
         except subprocess.CalledProcessError:
-            run = json.loads((folder / f"{name}-{number}" / "run.json").read_text(encoding="utf-8"))
-            if run["status"] == "failed":
+            file = folder / f"{name}-{number}" / "run.json"
+            run = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+            if run.get("status") == "failed":
                 raise SystemExit(f"the run failed: {run['reason']}") from None
             say(f"the run was broken off; try {number + 1} of {TRIES}")
             time.sleep(60)  # until the sites are done with it

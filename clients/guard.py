@@ -73,6 +73,8 @@ class Guard:
     def __init__(self, file: SiteFile, asked: Settings, settings: Settings) -> None:
         self.file, self.asked, self.settings = file, asked, settings
         self._used: dict[str, int] = dict.fromkeys(SPLITS, 0)
+        self._approval = ""
+        """Hash of bundle, settings and rules that the message came under."""
 
     def answer(
         self, message: Message, flower_run: int, handle: Callable[[], RecordDict], num_tensors: Callable[[RecordDict], int]
@@ -84,7 +86,7 @@ class Guard:
                 key, the requested value and the allowed one.
         """
         limits, kind = self.file.limits, message.metadata.message_type
-        run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules_of(message.content.config_records))
+        self._approval = run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules_of(message.content.config_records))
         if limits.settings == "approved" and run not in approved(self.file.approvals):
             raise ExchangeError(
                 f"bundle, settings and text rules make {run}, which this site has not approved; at the site: `fedlingua site approve "
@@ -144,6 +146,15 @@ class Guard:
             raise ExchangeError(f"asked for {PROXIMAL_MU} = {pull:g}; the run has pull = {self.asked.pull:g}")
         if pull > (most := self.file.limits.max_pull):
             raise beyond(f"{PROXIMAL_MU} = {pull:g}", "max_pull", f"{most:g} at most")
+
+    def check_leaks(self, site: str, key: str, digest: str) -> None:
+        """Raise ExchangeError if another list of leaks came before in any run of this approval: the difference of two dev losses would be
+        about the sentences of one list. key: The check of the key that the list is hashed with."""
+        if written_once(self.file.state / "leaks" / site / f"{self._approval}-{key}", digest) != digest:
+            raise ExchangeError(
+                "asked about other leaks than before under this approval, and the difference may be a single sentence; where a site's "
+                "text has changed, give the run another seed and have it approved"
+            )
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
         """Raise ExchangeError if a text is too small for a reply; count its sentences for the log. texts: The texts as used by the run."""

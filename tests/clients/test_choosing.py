@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from clients.site_client import SiteClient
 from fedlingua.desk.translating.models import RunModels
 from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.evaluation.bootstrap import draws, paired
@@ -19,7 +20,7 @@ from fedlingua.exchange.delivery import delivered
 from fedlingua.personalization import choice, phase
 from fedlingua.personalization.passes import train_until_dev_stops
 from fedlingua.runs.folder import RunFolder
-from fedlingua.settings.config import Scalar
+from fedlingua.settings.config import Scalar, Settings
 from tests.federations import phrasebook_federation
 from tests.in_process import run
 
@@ -254,3 +255,20 @@ def test_where_a_site_may_not_choose_it_keeps_what_it_is_sent(choosing: Config, 
     monkeypatch.setattr(SimulatedNode, "__init__", bounded)
     folder, _ = run(choosing, tmp_path / "run")
     assert all("kept" not in entry for entry in scores(folder)["sites"].values())
+
+
+def test_alone_falls_along_a_schedule_as_long_as_the_federations(
+    choosing: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four rounds are a pass here; a schedule over four passes would leave alone near its first rate."""
+    spans, train = list[tuple[int, int]](), SiteClient._train_model
+
+    def noting(self: SiteClient, settings: Settings, seed: str, this_round: tuple[int, int], *more: Any) -> Any:
+        if settings.local_epochs == 1 and not settings.sample_share:  # a pass of the last phase
+            spans.append(this_round)
+        return train(self, settings, seed, this_round, *more)
+
+    monkeypatch.setattr(SiteClient, "_train_model", noting)
+    draws_parts = {"sample.share": 0.25, "sample.replacement": False, "rounds": 4, "schedule": "linear", "keep.passes": 1}
+    run({**choosing, **draws_parts}, tmp_path / "run")
+    assert set(spans) == {(1, 1), (2, 2)}

@@ -1,12 +1,16 @@
 """Nodes that may not speak for a site, or whose site does not fit the run: refused by name before anything trains."""
 
+from pathlib import Path
+
 import pytest
 from flwr.app import ConfigRecord, Error, Message
 
 from fedlingua.common.errors import RunError
 from fedlingua.consent.keys import make_key
 from fedlingua.corpora.sites import read_federation
+from fedlingua.corpora.split import SPLITS
 from fedlingua.exchange import protocol
+from strategies.rounds.registration import Registry
 from tests.in_process import InProcessGrid, rounds, run, run_on
 
 
@@ -195,3 +199,44 @@ def test_what_a_node_tells_of_its_site_has_to_make_sense(config, tmp_path, chang
     folder, _ = run(config, tmp_path / "run", num_nodes=4, tamper=describe(change))
     assert "court" not in folder.read("sites.json")
     assert reason in (folder.directory / "progress.jsonl").read_text()
+
+
+@pytest.mark.fault("resumed")
+def test_a_node_without_a_key_that_restarts_is_taken_back(config, tmp_path):
+    """It comes under another id while the server still takes the old one for connected, and is refused until that is gone."""
+
+    class Restarted(InProcessGrid):
+        def get_node_ids(self):
+            told = tmp_path / "run" / "progress.jsonl"
+            gone = told.is_file() and "is hosted by a second node" in told.read_text()
+            trains = any(message.metadata.message_type == protocol.TRAIN for message in self.sent)
+            return [100, *([] if gone else [101]), 102, 103, *([104] if trains else [])]
+
+        def node_config(self, node):
+            return super().node_config(101 if node == 104 else node)
+
+    config = {**config, "run-dir": str(tmp_path / "run"), "rounds": 3}
+    folder = run_on(Restarted(config, 4), config)
+    lines = rounds(folder)
+    assert [failure["site"] for failure in lines[2]["failures"]] == ["court"]
+    assert set(lines[3]["sites"]) == {"hospital", "court", "school", "bank"}
+    assert lines[3]["failures"] == []
+
+
+def test_sizes_are_compared_once_all_sites_are_here(config, tmp_path):
+    """By the first three sites the third would be a thousand times too large."""
+    registry = Registry(read_federation(Path(config["federation"]), tmp_path), "", "")
+    sizes = {"hospital": 1, "court": 1, "school": 2000, "bank": 2000}
+    for node, (site, size) in enumerate(list(sizes.items())[:3]):
+        registry.nodes[site], registry.about[site] = node, dict.fromkeys(SPLITS, size)
+        registry._asked[node] = ""
+    assert registry.refresh(Grid3(), 1.0) == ({"hospital", "court", "school"}, [])
+    registry.nodes["bank"], registry.about["bank"] = 0, dict.fromkeys(SPLITS, 2000)
+    assert registry.refresh(Grid3(), 1.0)[1] == []
+    registry.about["bank"] = dict.fromkeys(SPLITS, 1)
+    assert [failure.site for failure in registry.refresh(Grid3(), 1.0)[1]] == ["school"]
+
+
+class Grid3:
+    def get_node_ids(self):
+        return [0, 1, 2]

@@ -192,6 +192,7 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "SGD as Adam with a large epsilon": ("[limits] max-optimizer-epsilon", {"optimizer_epsilon": 1e6}),
     "SGD as Adam, by gradients clipped to next to nothing": ("[limits] min-clip-norm", {"clip_norm": 1e-9}),
     "SGD as Adam, by a tiny scale of LoRA": ("[limits] min-lora-alpha", {"tensor_set": "lora", "lora_alpha": 1e-6}),
+    "SGD as Adam, by a tiny scale of LoRA below 0": ("[limits] min-lora-alpha", {"tensor_set": "lora", "lora_alpha": -1e-6}),
     "SGD as Adam, by adapters of next to nothing": ("[limits] min-adapter-init-std", {"adapter_init_std": 1e-9}),
     "sentences cut to four tokens": ("[limits] min-max-tokens", {"max_tokens": 4}),
     "a pull that leaves of an update its first step": ("[limits] max-pull", {"pull": 1e6}),
@@ -503,8 +504,8 @@ def everything_leaks(folder: Path) -> Outcome:
     return site.refused(site.ask(protocol.LEAKS, config, arrays=leaking), "[limits] min-dev")
 
 
-def one_leak_more(folder: Path) -> Outcome:
-    """In another attempt one sentence more is said to leak: the difference of two dev losses would be that sentence's."""
+def one_leak_more(folder: Path, **another: Any) -> Outcome:
+    """In another attempt or run one sentence more is said to leak: the difference of two dev losses would be that sentence's."""
     make_overlap_key(folder / "overlap.key")
     site, config = Site(folder, 'overlap-key = "overlap.key"'), settings(overlap="remove")
     site.approve(config)
@@ -514,7 +515,7 @@ def one_leak_more(folder: Path) -> Outcome:
     found = np.sort(digests.content.array_records[protocol.ARRAYS][protocol.digests_name("dev", "de")].numpy())
     lists = [to_record({protocol.LEAKING: found[:number]}) for number in (0, 1)]
     site.ask(protocol.LEAKS, config, arrays=lists[0])
-    return site.refused(site.ask(protocol.LEAKS, config, arrays=lists[1], attempt=2, flower_run=1), "other leaks than before")
+    return site.refused(site.ask(protocol.LEAKS, config, arrays=lists[1], flower_run=1, **another), "other leaks than before")
 
 
 def _attacks() -> dict[str, Callable[[Path], Outcome]]:
@@ -528,7 +529,8 @@ def _attacks() -> dict[str, Callable[[Path], Outcome]]:
     plays["a key that there is not"] = unknown_key
     plays["an update that was never probed"] = sent_before_probed
     plays["all dev sentences said to leak"] = everything_leaks
-    plays["a leak more in another attempt"] = one_leak_more
+    plays["a leak more in another attempt"] = partial(one_leak_more, attempt=2)
+    plays["a leak more in another run"] = partial(one_leak_more, run="another")
     return plays
 
 

@@ -40,7 +40,7 @@ def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
     if settings.trains_privately:
         yield private_words(settings)
     if settings.chooses:
-        passes = settings.keep_passes or settings.rounds
+        passes = settings.keep_passes or settings.passes_of_rounds
         most = f"{settings.rounds + passes} passes alone and {passes} on from the federation's model"
         yield f"chooses at the end what it keeps, by {settings.keep_by} on dev: trains at most {most}"
     yield f"text split by {rules.split}; of text rules besides: {_other(rules.flat(), TextRules(split=rules.split).flat())}"

@@ -36,7 +36,8 @@ class SiteLimits:
     min-steps, min-batch: fewest optimiser steps behind an update, and examples a step (median). max-minutes: time for a
     message, after which it is stopped. min-cluster: fewest sites in a secure sum. max-attempts: of one run. max-runs: runs that
     the site answers, each attempt counted. Where min-KEY names an option, that option may also be 0, which turns it off: smaller
-    values than these make a step of Adam as good as a gradient, or an example a few tokens of a sentence.
+    values than these make a step of Adam as good as a gradient, or an example a few tokens of a sentence. The tensors themselves
+    come from the server, and no limit bounds them.
 
     keep-choose, keep-passes, keep-minutes: whether the site chooses the model that it keeps if the run has that choice, and the
     most that it spends on it. A run that asks for more is not refused: the site does what its file allows.
@@ -116,7 +117,9 @@ class SiteLimits:
             if hasattr(self, name) and (value := getattr(settings, option.attribute)) > (most := getattr(self, name)):
                 raise beyond(f"{key} = {value:g}", name, f"{most:g} at most")
             name = f"min_{option.attribute}"
-            if hasattr(self, name) and 0 < (value := getattr(settings, option.attribute)) < (least := getattr(self, name)):
+            if not hasattr(self, name) or not option.has_effect(settings):
+                continue
+            if 0 < abs(value := getattr(settings, option.attribute)) < (least := getattr(self, name)):
                 raise beyond(f"{key} = {value:g}", name, f"{least:g} and more")
 
     def bounded(self, settings: Settings) -> Settings:
@@ -127,7 +130,7 @@ class SiteLimits:
         return dataclasses.replace(
             settings,
             keep_choose=settings.keep_choose and self.keep_choose,
-            keep_passes=min(settings.keep_passes or settings.rounds, self.keep_passes),
+            keep_passes=min(settings.keep_passes or settings.passes_of_rounds, self.keep_passes),
             keep_minutes=min(minutes, default=0.0),
         )
 
@@ -148,8 +151,8 @@ class SiteLimits:
             for split, numbers in used.items():
                 if min(numbers) < (least := getattr(self, f"min_{split}")):
                     raise beyond(f"answers on {min(numbers)} sentences of {name}'s {split}", f"min_{split}", f"{least} and more")
-        # Steps by tokens, or over blocks of text, are known only when they are made.
-        foreseen = settings.task == "translation" and not settings.tokens_per_batch
+        # Steps by tokens, over blocks of text or of a client class of one's own are known only when they are made.
+        foreseen = settings.task == "translation" and not settings.client and not settings.tokens_per_batch
         if foreseen and settings.how.trains and settings.how.travels and not settings.trains_privately:
             self.check_update(_planned_steps([len(splits["train"]) for splits in texts.values()], settings))
 

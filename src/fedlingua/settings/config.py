@@ -180,7 +180,7 @@ class Settings(Sections):
     @property
     def passes_of_rounds(self) -> int:
         """Maximum number of passes in all rounds, of which the last counts even if it is not whole."""
-        return math.ceil(self.rounds * self.passes_of_a_round)
+        return math.ceil(self.rounds * self.local_epochs * self.sample_share) if self.draws_in_passes else self.rounds
 
     @property
     def draws(self) -> bool:

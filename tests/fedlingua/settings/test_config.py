@@ -202,6 +202,7 @@ def test_the_hash_of_what_is_trained_alone_is_the_same_in_every_method_that_trai
         ({"sample.share": 0.25, "sample.replacement": False, "rounds": 9, "local-epochs": 2}, 5),
         ({"sample.share": 0.25, "sample.replacement": True, "rounds": 9}, 9),
         ({"sample.share": 0.25, "sample.least": 5, "sample.replacement": False, "rounds": 9}, 9),
+        ({"sample.share": 0.2, "sample.replacement": False, "rounds": 5, "local-epochs": 3}, 3),
         ({"rounds": 9}, 9),
     ],
 )

@@ -78,7 +78,7 @@ def run(
     at = read_server_file(server) if server else None
     if resume is not None:
         folder = RunFolder(resume.resolve())
-        chosen = _resumed_settings(resume, _given(data, set_, None))
+        chosen = _resumed_settings(resume, _given(data, set_, None), at is not None)
         federation = _federation(chosen, at)
         check_trackers(tracker_names(chosen.track))
     else:
@@ -192,7 +192,7 @@ def check_experiment(
     return settings, federation
 
 
-def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
+def _resumed_settings(run: Path, given: dict[str, Scalar], deployed: bool) -> Settings:
     """Return the settings of an interrupted run with the changes that it may have; refuse others, and runs that cannot go on."""
     from fedlingua.desk.completed import stored_settings
     from fedlingua.settings.checks import settings_from
@@ -204,11 +204,12 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
     if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
         raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
     before = stored_settings(run, content).flat()
-    return _at_home_anywhere(settings_from({**before, **given, "resume": True, "run-dir": str(folder.directory)}), False)
+    return _at_home_anywhere(settings_from({**before, **given, "resume": True, "run-dir": str(folder.directory)}), deployed)
 
 
 def _at_home_anywhere(settings: Settings, deployed: bool) -> Settings:
-    """Return the settings with absolute paths to data and COMET's checkpoint: server and sites work in other directories.
+    """Return the settings with absolute paths to data and COMET's checkpoint: server and sites work in other directories. A deployed run's
+    checkpoint stays as it is written, since sites approve that.
 
     Raises:
         ConfigError: A deployed run's checkpoint has a relative path, which each machine would make another one of.
@@ -221,7 +222,7 @@ def _at_home_anywhere(settings: Settings, deployed: bool) -> Settings:
             "that the checkpoint has at every site"
         )
     data, model = (path and str(Path(path).expanduser().resolve()) for path in (settings.data_dir, settings.comet_model))
-    of_comet = model if is_checkpoint(settings.comet_model) else settings.comet_model
+    of_comet = model if is_checkpoint(settings.comet_model) and not deployed else settings.comet_model
     return dataclasses.replace(settings, data_dir=data, comet_model=of_comet)
 
 

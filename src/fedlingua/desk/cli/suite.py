@@ -99,10 +99,10 @@ def suite(
     page = write_suite_report(result, runs.resolve() / wanted.name)
     _show_result(result)
     say(f"report: {page}")
-    if checked and checked.returncode:
-        raise RunError(f"{result}: the results break the rules or claims of experiments.verify, as told above")
     if failed := [run.title for run in planned if standing(run) != "completed"]:
         raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command retries them")
+    if checked and checked.returncode:
+        raise RunError(f"{result}: the results break the rules or claims of experiments.verify, as told above")
     return {**_answer(result), "report": page}
 
 

@@ -147,7 +147,7 @@ def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: M
     rows = []
     for method, pairs in of_method.items():
         if len(pairs) > 1:
-            macro = mean_and_sd([run.macro(metric.key, run.scores["sites"]) for run, _ in pairs])
+            macro = mean_and_sd([run.macro(metric.key, run.values(metric.key)) for run, _ in pairs])
             worst, spread = (mean_and_sd([getattr(fares, name) for _, fares in pairs]) for name in ("worst", "spread"))
             gains = [fares.gain for _, fares in pairs if fares.gain is not None]
             gain = mean_and_sd(gains) if len(gains) == len(pairs) else None
