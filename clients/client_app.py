@@ -336,7 +336,8 @@ def evaluate(message: Message, node: Node) -> RecordDict:
     if client.settings.sums_scores:
         sums = client.measure(received, task)
         measured = received if task.round else {}
-        return _summed(task, _secure(task, node).dev_loss(sums, measured, client.trainable.tensor_set))
+        asked = message.content.config_records[protocol.SECURE]
+        return _summed(task, _secure(task, node).dev_loss(sums, measured, client.trainable.tensor_set, asked))
     reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
         from clients.selection import SiteSelection
@@ -367,7 +368,8 @@ def finish(message: Message, node: Node) -> RecordDict:
     if node.guard and node.settings.trains_privately:
         finished = {name: scores.of_federation() for name, scores in finished.items()}
     if node.settings.sums_scores:
-        return _summed(task, _secure(task, node).scores(node.settings.task, finished))
+        used, asked = received if task.round else {}, message.content.config_records[protocol.SECURE]
+        return _summed(task, _secure(task, node).scores(node.settings.task, finished, used, client.trainable.tensor_set, asked))
     for name, scores in finished.items():
         sums = {
             protocol.SCORES_PREFIX: scores.result,

@@ -1,5 +1,6 @@
 """A site's side of secure sums: keys before round 0, masked numbers in each round, shares to open its sum (docs/guides/privacy.md)."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence, Set
@@ -30,7 +31,7 @@ from fedlingua.privacy.fixed_point import (
     encode,
     pack,
 )
-from fedlingua.privacy.masks import context, masked
+from fedlingua.privacy.masks import MODELS, common_to_all, context, masked
 from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, signed_message, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, Secrets
 
@@ -110,14 +111,14 @@ class SecureSite:
         Args:
             sums: The sums of training.
             dev: The sums of the dev loss of `measured`; empty: it was not measured, or is sent apart.
-            asked: Part -> the exponents of its tensors' scales.
+            asked: Part -> the exponents of its tensors' scales; and under MODELS what all sites have received.
             seed: The run's seed, which determines the random rounding.
             size: The site's training sentences.
             measured: No tensors: the published backbone; None: `received`.
 
         Raises:
-            ExchangeError: No roster was accepted, the roster has no keys for the round or another size, the scales are invalid, or other
-                numbers were sent under these masks before.
+            ExchangeError: No roster was accepted, the roster has no keys for the round or another size, the scales are invalid, other
+                numbers were sent under these masks before, or the round was asked for otherwise in an earlier attempt.
         """
         if self.task.round < 1:
             raise ExchangeError(f"asked for masks of round {self.task.round}; sites train in rounds from 1 on")
@@ -126,50 +127,84 @@ class SecureSite:
         if roster.sizes and (said := roster.sizes[roster.names.index(self.site)]) != size:
             raise ExchangeError(f"the roster weighs site {self.site} by {said} sentences; it has {size}")
         started, arrays, cuts = join(received, chosen), dict[str, Numbers](), 0
-        own = roster.clusters_of(self.site)
+        own, common = roster.clusters_of(self.site), self._common(roster, asked, received, chosen)
+        scales = {part: _exponents(asked.get(part), len(chosen.sizes_of(part)), part) for part in started}
+        for_what = _digest([roster.clusters, roster.sizes, scales, asked[MODELS]])
+        if written_once(self.folder / f"asked-{number}", for_what) != for_what:
+            raise ExchangeError(
+                f"asked for {sum_name(number)} again, now for other clusters, sizes, scales or tensors; two such sums tell of single sites"
+            )
         for part, trained in join(update, chosen).items():
             cluster, members = own[part]
             sizes, group = chosen.sizes_of(part), Group.of(len(members))
-            exponents = _exponents(asked.get(part), len(sizes), part)
+            exponents = scales[part]
             draws = generator_of(seed, self.task.round, self.site, f"secure {part}")
             change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]
             levels, cut = encode(change, exponents, sizes, group, draws)
             numbers = np.concatenate([levels, np.ones(CHECKS, np.uint16)])
-            bound = self._context(roster, number, part, cluster, exponents, digest_of(started[part]))
+            bound = self._context(roster, number, part, cluster, exponents, common)
             hidden = masked(numbers, secrets, roster, self.site, members, number, bound)
             arrays[part], cuts = pack(hidden & np.uint16(group.modulus - 1), group), cuts + cut
         counters = {**sums, "cut": cuts}
         if dev:
             self._record_measured(number, received if measured is None else measured, chosen)
             counters |= _dev_counters(dev)
-        return {**arrays, **self._counters(number, counters, TRAINING)}
+        sent = _digest({part: digest_of(numbers) for part, numbers in arrays.items()})
+        if written_once(self.folder / f"masked-{self.task.attempt}-{number}", sent) != sent:
+            raise ExchangeError(f"asked about {sum_name(number)} again, now with another update; masks are used once")
+        return {**arrays, **self._counters(number, counters, TRAINING, common)}
 
-    def dev_loss(self, sums: Mapping[str, float], measured: NamedTensors, chosen: TensorSet) -> dict[str, Numbers]:
+    def dev_loss(
+        self, sums: Mapping[str, float], measured: NamedTensors, chosen: TensorSet, asked: Mapping[str, Any]
+    ) -> dict[str, Numbers]:
         """Return the sums of the dev loss of `measured` as a reply's only array, masked; arguments and errors as in `masked`."""
         number = dev_loss_sum(self.task.round)
         self._record_measured(number, measured, chosen)
-        return self._counters(number, _dev_counters(sums), DEV_LOSS)
+        common = self._common(self._roster_for(number), asked, measured, chosen)
+        return self._counters(number, _dev_counters(sums), DEV_LOSS, common)
 
-    def scores(self, kind: str, texts: Mapping[str, Scores]) -> dict[str, Numbers]:
-        """Return the numbers of scores that can be added up as a reply's only array, masked. kind: the option `task`.
+    def scores(
+        self, kind: str, texts: Mapping[str, Scores], received: NamedTensors, chosen: TensorSet, asked: Mapping[str, Any]
+    ) -> dict[str, Numbers]:
+        """Return the numbers of scores that can be added up as a reply's only array, masked; arguments and errors as in `masked`.
+
+        kind: The option `task`.
+        """
+        common = self._common(self._roster_for(SCORES), asked, received, chosen)
+        return self._counters(SCORES, counted_scores(kind, texts), score_counters(kind), common)
+
+    def _common(self, roster: Roster, asked: Mapping[str, Any], received: NamedTensors, chosen: TensorSet) -> str:
+        """Return what all sites of a sum have in common, to which the masks are bound: the tensors that every cluster has received, the
+        round, and the round whose dev loss is asked for.
+
+        A sum of sites of which only one trains, measures or translates with honest tensors would be that site's alone.
 
         Raises:
-            ExchangeError: No roster was accepted.
+            ExchangeError: The request does not say it, or this site has received other tensors than it says.
         """
-        return self._counters(SCORES, counted_scores(kind, texts), score_counters(kind))
+        try:
+            models = json.loads(asked[MODELS])
+            said = {part: models[part][cluster] for part, (cluster, _) in roster.clusters_of(self.site).items()} if models else {}
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExchangeError("a request for a part of a sum has to say which tensors each cluster has received") from error
+        if said != (own := {part: digest_of(numbers) for part, numbers in join(received, chosen).items()} if received else {}):
+            raise ExchangeError(
+                f"a sum is asked for on the tensors {said or 'of the published backbone'}; this site has received {own}"
+            )
+        return common_to_all(models, self.task.measure, self.task.round)
 
     def _record_measured(self, number: int, received: NamedTensors, chosen: TensorSet) -> None:
         """Record which tensors' dev loss is in a sum; no tensors: those of the published backbone."""
         digests = digests_of(received, chosen).values() if received else ["base"]
         written_once(self._measured_in(number), "-".join(digests))
 
-    def _counters(self, number: int, sums: Mapping[str, Any], names: Sequence[str]) -> dict[str, Numbers]:
+    def _counters(self, number: int, sums: Mapping[str, Any], names: Sequence[str], common: str) -> dict[str, Numbers]:
         """Mask counters. The masks cover one list of numbers: the difference of two would be in the clear."""
         roster, counters = self._roster_for(number), counted(sums, names)
         said = counters.tobytes().hex()
         if written_once(self.folder / f"counters-{self.task.attempt}-{number}", said) != said:
             raise ExchangeError(f"asked about {sum_name(number)} again, now of other numbers; masks are used once")
-        bound = self._context(roster, number, COUNTERS_PART, "", (), "")
+        bound = self._context(roster, number, COUNTERS_PART, "", (), common)
         return {COUNTERS_PART: masked(counters, self._secrets(), roster, self.site, roster.names, number, bound)}
 
     def shares_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,8 +265,8 @@ class SecureSite:
             if not is_signed(line, signed_message(self.task.run, self.task.attempt, site, channel, keys), signature):
                 raise ExchangeError(f"the keys of site {site} in the roster are not signed by its node key")
 
-    def _context(self, roster: Roster, number: int, part: str, cluster: str, exponents: Sequence[int], received: str) -> bytes:
-        return context(roster, self.task.run, self.task.attempt, number, part, cluster, exponents, received)
+    def _context(self, roster: Roster, number: int, part: str, cluster: str, exponents: Sequence[int], common: str) -> bytes:
+        return context(roster, self.task.run, self.task.attempt, number, part, cluster, exponents, common)
 
     def _measured_in(self, number: int) -> Path:
         """Return the file that has the hash of the tensors whose dev loss is in a sum."""
@@ -267,6 +302,10 @@ def enter(file: Path, what: str, survivors: Sequence[str]) -> None:
             f"asked to open {what} for {', '.join(survivors)}, but it was opened for {', '.join(before)}; two such sums give away "
             "single sites"
         )
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _dev_counters(sums: Mapping[str, float]) -> dict[str, float]:

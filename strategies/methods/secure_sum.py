@@ -11,6 +11,7 @@ In `aggregate` the mean of a cluster's sum replaces each survivor's update, so a
 counters under masks of their own, over all sites. So are, under `privacy.scores = "sum"`, those of dev losses and scores.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,7 @@ from fedlingua.privacy.fixed_point import (
     totals,
     unpack,
 )
-from fedlingua.privacy.masks import context, unmasked
+from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
 from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, num_sums, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
 from strategies.aggregation.mean import State
@@ -87,6 +88,8 @@ class SecureFedMean(FedMean):
         self._at_most_once: dict[str, list[str]] = self.folder.read(OPENED) or {}
         self._masked: dict[str, dict[str, Callable[[], Numbers]]] = {}
         """Site -> part -> what gives its masked numbers."""
+        self._common: dict[int, str] = {}
+        """Number of a sum -> what all sites are asked on, which its masks are bound to."""
 
     @property
     def evaluates_with_training(self) -> bool:
@@ -126,11 +129,34 @@ class SecureFedMean(FedMean):
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Make a request for each site, with its tensors' scales; only the same sites again if the round was opened before."""
         messages = self._of_the_same(training_sum(server_round), super().configure_train(server_round, arrays, config, grid))
+        models = self._models(training_sum(server_round), self.sent, self.progress.pending, server_round)
         for message in messages:
             own = self.roster.clusters_of(site_of(message))
             scales = {part: self._exponents(server_round, part, cluster) for part, (cluster, _) in own.items()}
-            message.content[protocol.SECURE] = ConfigRecord({str(part): each for part, each in scales.items()})
+            message.content[protocol.SECURE] = ConfigRecord(
+                {**{str(part): each for part, each in scales.items()}, MODELS: models}
+            )
         return messages
+
+    def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
+        """Make the requests; those for a part of a sum say which tensors all sites receive, which masks are bound to."""
+        messages = super()._requests(message_type, state, grid, round_of)
+        if self.settings.sums_scores and messages:
+            number = round_of(site_of(messages[0]))  # the same for all sites
+            which = SCORES if message_type == protocol.FINISH else dev_loss_sum(number)
+            models = self._models(which, state, None, number)
+            for message in messages:
+                message.content[protocol.SECURE] = ConfigRecord({MODELS: models})
+        return messages
+
+    def _models(self, which: int, state: State, measure: int | None, number: int) -> str:
+        """Return the hashes of all clusters' tensors as JSON, and remember what the masks of a sum are bound to."""
+        parts = self._parts if number else []
+        models = {
+            str(part): {cluster: digest_of(self._of(state, part, cluster)) for cluster in self.clusters[part]} for part in parts
+        }
+        self._common[which] = common_to_all(models, measure, number)
+        return json.dumps(models)
 
     def _of_the_same(self, number: int, requests: Iterable[Message]) -> list[Message]:
         """Return the requests to the sites over which a sum was opened before the run was resumed; all if it was not."""
@@ -185,7 +211,7 @@ class SecureFedMean(FedMean):
                 change = self._mean_change(number, part, cluster, here, scales, opened_sum)
                 sizes, most = self.tensor_set.sizes_of(part), self._most_exponent(number)
                 exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
-                new = self._start(part, cluster) + change
+                new = self._of(self.sent, part, cluster) + change
                 for site in here:
                     means[site][part] = new
         self._masked.clear()
@@ -295,7 +321,7 @@ class SecureFedMean(FedMean):
         except ExchangeError as error:
             self._fail(f"{sum_name(number)}: {error}")
         counters = sum((self._masked[site][COUNTERS_PART]() for site in survivors), np.zeros(1 + len(names), np.uint64))
-        bound = self._context(number, COUNTERS_PART, "", (), "")
+        bound = self._context(number, COUNTERS_PART, "", ())
         summed = totals(unmasked(counters, self.roster, self.roster.names, seeds, keys, number, bound), names)
         if summed[SITES] != len(survivors):
             self._fail(self._uncancelled(number, "the counters"))
@@ -349,7 +375,7 @@ class SecureFedMean(FedMean):
         for site in here:
             total += unpack(self._masked[site][part](), count + CHECKS, group)
         which = training_sum(number)
-        bound = self._context(which, part, cluster, scales, digest_of(self._start(part, cluster)))
+        bound = self._context(which, part, cluster, scales)
         total = unmasked(total, self.roster, members, of.seeds, of.keys, which, bound) & np.uint16(group.modulus - 1)
         if (total[count:] != len(here)).any():
             self._fail(self._uncancelled(which, f"the {part} cluster {cluster}"))
@@ -434,11 +460,11 @@ class SecureFedMean(FedMean):
 
     # --- Known to both sides -----------------------------------------------------------------------------------------------------
 
-    def _start(self, part: Part, cluster: str) -> Numbers:
-        return join(self.sent.tensors[part][cluster], self._sets[part])[part]
+    def _of(self, state: State, part: Part, cluster: str) -> Numbers:
+        return join(state.tensors[part][cluster], self._sets[part])[part]
 
-    def _context(self, number: int, part: str, cluster: str, exponents: Sequence[int], received: str) -> bytes:
-        return context(self.roster, self.run_id, self.attempt, number, part, cluster, exponents, received)
+    def _context(self, number: int, part: str, cluster: str, exponents: Sequence[int]) -> bytes:
+        return context(self.roster, self.run_id, self.attempt, number, part, cluster, exponents, self._common[number])
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,36 @@
 """One site's side of secure sums: what it answers, and that what it refused left no trace. Lies are in tests/hostile/secure_table.py."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clients.secure_sum import SecureSite, Trust
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.protocol import Task
-from fedlingua.privacy.fixed_point import CHECKS, TRAINING, Group
-from fedlingua.privacy.roster import Roster, num_sums
-from fedlingua.privacy.secrets import SEALED_BYTES
-from tests.hostile.secure_table import NAMES, OPENINGS, PARTS, ROSTERS, ROUNDS, SCALES, Federation, begun, signed
+from fedlingua.privacy.fixed_point import CHECKS, TRAINING, Group, unpack
+from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
+from fedlingua.privacy.roster import Roster, num_sums, training_sum
+from fedlingua.privacy.secrets import SEALED_BYTES, recovered
+from tests.hostile.secure_table import (
+    CHOSEN,
+    NAMES,
+    OPENINGS,
+    PARTS,
+    ROSTERS,
+    ROUNDS,
+    SCALES,
+    START,
+    SUMS,
+    Federation,
+    begun,
+    models_of,
+    signed,
+)
 
 
 @pytest.fixture
@@ -37,6 +55,35 @@ def test_asked_again_it_gives_the_same(honest: Federation) -> None:
     request = honest.request("c", 1, NAMES)
     assert honest.site("c", 1).shares_of(request) == honest.site("c", 1).shares_of(request)
     honest.site("c").shares(honest.roster.record())
+
+
+def test_masks_cancel_only_where_all_sites_have_received_the_same(honest: Federation) -> None:
+    """Also of the other part: sites whose decoder stalls would leave the sum of encoders to the one whose decoder is honest."""
+    update = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs}
+    stalled = {name: array + 9 * name.startswith("decoder") for name, array in START.items()}
+
+    def sum_of_encoders(tensors_of: dict[str, Any]) -> Any:
+        sent = {}
+        for name in NAMES:
+            start = tensors_of.get(name, START)
+            asked = {**SCALES, **models_of(start)}
+            sent[name] = honest.site(name, 1).masked(update, start, CHOSEN, SUMS, {}, asked, seed=7, size=30)
+        shares = {name: honest.site(name, 1).shares_of(honest.request(name, 1, NAMES))["shares"] for name in NAMES}
+        seeds = {
+            owner: recovered({name: shares[name][32 * at : 32 * at + 32] for name in NAMES}, honest.roster)
+            for at, owner in enumerate(NAMES)
+        }
+        group, number = Group.of(5), training_sum(1)
+        common = common_to_all(json.loads(models_of(START)[MODELS]), None, 1)
+        bound = context(honest.roster, "run", 1, number, "encoder", "all", SCALES["encoder"], common)
+        total = sum((unpack(each["encoder"], 9 + CHECKS, group) for each in sent.values()), np.zeros(9 + CHECKS, np.uint16))
+        return (unmasked(total, honest.roster, NAMES, seeds, {}, number, bound) & np.uint16(group.modulus - 1))[9:]
+
+    assert (sum_of_encoders({}) == 5).all()
+    shutil.rmtree(honest.folder)
+    honest.__init__(honest.folder)  # type: ignore[misc]
+    honest.begin()
+    assert (sum_of_encoders(dict.fromkeys(NAMES[1:], stalled)) != 5).any()
 
 
 def test_what_was_refused_leaves_no_trace(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A server that lies about secure sums: over the very objects that a site answers with, and what they refuse."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,8 +15,11 @@ from clients.secure_sum import SecureSite, Trust
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.keys import make_key
+from fedlingua.exchange.held import digest_of
+from fedlingua.exchange.joined import join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.privacy.masks import MODELS
 from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES
 from tests.hostile.attacks import Attack, Outcome
@@ -29,6 +33,14 @@ SUMS = {"steps": 4, "num_examples": 30, "num_tokens": 500, "nll_sum": 1000.0, "s
 DEV = {"num_examples": 5, "num_tokens": 60, "nll_sum": 90.0}
 START = {spec.name: np.zeros(spec.shape, np.float32) for spec in CHOSEN.specs}
 SCALES = {"encoder": [0, -1], "decoder": [-2, 0]}
+
+
+def models_of(tensors: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """What a request says that all sites have received."""
+    return {MODELS: json.dumps({part: {"all": digest_of(numbers)} for part, numbers in join(tensors, CHOSEN).items()})}
+
+
+MODELS_OF_ALL = models_of(START)
 
 
 class Federation:
@@ -61,7 +73,8 @@ class Federation:
         self, name: str, number: int = 1, scales: Mapping[str, Any] = SCALES, dev: Mapping[str, float] = MappingProxyType({})
     ) -> dict[str, np.ndarray]:
         update = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs}
-        return self.site(name, number).masked(update, START, CHOSEN, SUMS, dev, scales, seed=7, size=30)
+        asked = {**MODELS_OF_ALL, **scales}
+        return self.site(name, number).masked(update, START, CHOSEN, SUMS, dev, asked, seed=7, size=30)
 
 
 def begun(folder: Path) -> Federation:
@@ -187,7 +200,7 @@ def _dev_loss_over_others(federation: Federation) -> None:
     """The dev loss of the same tensors, first among a round's counters, then by itself and over one site fewer."""
     federation.train("a", 2, dev=DEV)
     federation.site("a", 2).shares_of(federation.request("a", 2, NAMES))
-    federation.site("a", 1).dev_loss(DEV, START, CHOSEN)
+    federation.site("a", 1).dev_loss(DEV, START, CHOSEN, MODELS_OF_ALL)
     federation.site("a", 1).shares_of(federation.opening("a", dev_loss_sum(1), NAMES[:4]))
 
 
@@ -198,8 +211,25 @@ def _scores_over_others(federation: Federation) -> None:
 
 def _dev_loss_of_other_tensors(federation: Federation) -> None:
     """Another dev loss under the same masks."""
-    federation.site("a", 1).dev_loss(DEV, START, CHOSEN)
-    federation.site("a", 1).dev_loss({**DEV, "nll_sum": 80.0}, {name: array + 1 for name, array in START.items()}, CHOSEN)
+    federation.site("a", 1).dev_loss(DEV, START, CHOSEN, MODELS_OF_ALL)
+    moved = {name: array + 1 for name, array in START.items()}
+    federation.site("a", 1).dev_loss({**DEV, "nll_sum": 80.0}, moved, CHOSEN, models_of(moved))
+
+
+def _asked_otherwise(federation: Federation, **changes: Any) -> None:
+    """A round once more, in another attempt, with other clusters or scales."""
+    federation.train("a")
+    again = Federation(federation.folder, 2)
+    again.roster = replace(again.roster, **{key: value for key, value in changes.items() if key != "scales"})
+    again.begin().train("a", scales=changes.get("scales", SCALES))
+
+
+def _another_update(federation: Federation) -> None:
+    """A second update under the masks of the first, from the same tensors."""
+    asked = {**MODELS_OF_ALL, **SCALES}
+    for size in (0.1, 0.2):
+        update = {spec.name: np.full(spec.shape, size, np.float32) for spec in CHOSEN.specs}
+        federation.site("a", 1).masked(update, START, CHOSEN, SUMS, {}, asked, seed=7, size=30)
 
 
 def _signed_lie(folder: Path, change: Callable[[Roster, set[str]], Roster]) -> None:
@@ -278,6 +308,15 @@ def attacks() -> list[Attack]:
         "asked about the dev loss of round 1 again, now of other numbers",
         lambda folder: _dev_loss_of_other_tensors(begun(folder)),
     )
+    otherwise = "asked for round 1 again, now for other clusters, sizes, scales or tensors"
+    add("masks: other weights in another attempt", otherwise, lambda f: _asked_otherwise(begun(f), sizes=(30,) * 5))
+    other = {**SCALES, "decoder": [-1, 0]}
+    add("masks: other scales in another attempt", otherwise, lambda f: _asked_otherwise(begun(f), scales=other))
+    add("masks: of two updates", "again, now with another update; masks are used once", lambda f: _another_update(begun(f)))
+    moved = models_of({name: array + 1 for name, array in START.items()})
+    add("masks: on other tensors than came", "this site has received", lambda f: begun(f).train("a", scales={**SCALES, **moved}))
+    unsaid = {**SCALES, MODELS: ""}
+    add("masks: on tensors that are not said", "has to say which tensors", lambda f: begun(f).train("a", scales=unsaid))
     far = {**SCALES, "decoder": [0, 61]}
     add("masks: a scale of 2^61", "the scales of the decoder", lambda folder: begun(folder).train("a", 1, far))
     add(

@@ -135,14 +135,15 @@ class Clipping:
         matrices, vectors, tokens = dict[int, list[_Use]](), dict[int, Tensor](), predicted.sum(1)
         for module, given, slope in self._passed:
             of_tokens = isinstance(module, nn.Embedding)
+            # What is no finite number counts as 0: a sentence that makes one must not make the whole step one.
             given, slope = (
-                of_each(each, predicted, of_tokens) for each in (given if of_tokens else given.float(), slope.float())
+                _finite(of_each(each, predicted, of_tokens)) for each in (given if of_tokens else given.float(), slope.float())
             )
             for name, parameter in self._layers[module]:
                 if parameter.dim() == 2:
                     matrices.setdefault(id(parameter), []).append(_use(module, given, slope))
                 else:
-                    summed = (slope if name == "bias" else slope * _scaled_by(module, given)).flatten(1, -2).sum(1)
+                    summed = _finite((slope if name == "bias" else slope * _scaled_by(module, given)).flatten(1, -2).sum(1))
                     vectors[id(parameter)] = vectors[id(parameter)] + summed if id(parameter) in vectors else summed
         self.clear()
         squares = sum((each.square().sum(1) for each in vectors.values()), torch.zeros(len(tokens), device=tokens.device))
@@ -150,7 +151,7 @@ class Clipping:
             for first, second in combinations_with_replacement(uses, 2):
                 squares += first.products(second) * (1 if first is second else 2)
         norms = squares.clamp(min=0).sqrt() / tokens
-        factors = self.steps.clip / norms.clamp(min=self.steps.clip) / tokens
+        factors = (self.steps.clip / norms.clamp(min=self.steps.clip) / tokens).masked_fill(~norms.isfinite(), 0.0)
         for parameter in self.trained.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -175,6 +176,10 @@ class Clipping:
             noise = gaussian(parameter.numel()).view(parameter.shape).to(parameter)
             clipped = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             parameter.grad = (clipped + self.steps.noise * self.steps.clip * noise) / self.expected
+
+
+def _finite(values: Tensor) -> Tensor:
+    return torch.nan_to_num(values, 0.0, 0.0, 0.0)
 
 
 def of_each(values: Tensor, predicted: Tensor, of_tokens: bool = False) -> Tensor:
@@ -216,11 +221,11 @@ def _is_known(module: nn.Module, of_tokens: Tensor) -> bool:
 
 def _use(module: nn.Module, given: Tensor, slope: Tensor) -> _Use:
     if isinstance(module, nn.Embedding):
-        slope = slope * getattr(module, "embed_scale", 1.0)
+        slope = _finite(slope * getattr(module, "embed_scale", 1.0))
         unpadded = slope if module.padding_idx is None else slope * (given != module.padding_idx)[..., None]
         return _Use(given, unpadded)
     if isinstance(module, Core):
-        slope = slope @ module.columns.to(slope)
+        slope = _finite(slope @ module.columns.to(slope))
     return _Use(slope, given)
 
 

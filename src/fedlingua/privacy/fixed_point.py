@@ -58,19 +58,16 @@ def encode(
         sizes: The number of elements of each tensor.
 
     Returns:
-        (n,) uint16 levels modulo 2^bits, and how many numbers were clipped.
-
-    Raises:
-        ExchangeError: A number is not finite.
+        (n,) uint16 levels modulo 2^bits, and how many numbers were clipped. What is no finite number counts as clipped, to 0: an error
+        would tell the server something of this one site.
     """
     levels, cut, first = np.empty(len(change), np.uint16), 0, 0
     for exponent, size in zip(exponents, sizes, strict=True):
         for start in range(first, first + size, _BLOCK):
             block = change[start : min(start + _BLOCK, first + size)].astype(np.float64)
-            if not np.isfinite(block).all():
-                raise ExchangeError("an update holds NaN or infinity; train with a lower learning rate")
-            scaled = block * (group.top * 2.0**-exponent)
-            cut += int(np.count_nonzero(np.abs(scaled) > group.top))
+            finite = np.isfinite(block)
+            scaled = np.where(finite, block, 0.0) * (group.top * 2.0**-exponent)
+            cut += int(np.count_nonzero((np.abs(scaled) > group.top) | ~finite))
             rounded = np.floor(np.clip(scaled, -group.top, group.top) + generator.random(len(block)))
             levels[start : start + len(block)] = np.mod(rounded, group.modulus).astype(np.uint16)
         first += size
@@ -141,11 +138,18 @@ TRAINING = ("steps", "num_examples", "num_tokens", "nll_sum", "cut", *DEV_LOSS)
 CHECKS = 4
 """Number of ones appended to a part's levels; they sum to the number of sites only if all masks cancelled."""
 _FRACTION = 1 << 20
+MOST_COUNTED = float(1 << 37)
+"""Largest number of a site in a sum: those of 64 sites fit in 64 bits."""
 
 
 def counted(sums: Mapping[str, Any], names: Sequence[str]) -> Numbers:
-    """Return a site's counters, (1 + n,) uint64 with 20 fractional bits: 1 for the site, then those named; 0 for a missing sum."""
-    return np.array([round(value * _FRACTION) for value in (1, *(sums.get(name, 0) for name in names))], np.uint64)
+    """Return a site's counters, (1 + n,) uint64 with 20 fractional bits: 1 for the site, then those named; 0 for a missing sum.
+
+    A number below 0, above `MOST_COUNTED` or no number counts as `MOST_COUNTED`, which no honest sum comes to: an error would tell the
+    server something of this one site.
+    """
+    values = (1.0, *(float(sums.get(name, 0)) for name in names))
+    return np.array([round((value if 0 <= value <= MOST_COUNTED else MOST_COUNTED) * _FRACTION) for value in values], np.uint64)
 
 
 def totals(counters: Numbers, names: Sequence[str]) -> dict[str, float]:

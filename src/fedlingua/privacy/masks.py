@@ -19,17 +19,26 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.privacy.roster import Roster
 from fedlingua.privacy.secrets import Secrets, agreed, derived
 
+MODELS = "models"
+"""Key of a request for a part of a sum: part -> cluster -> the hash of the tensors that its sites have received, as JSON."""
+
+
+def common_to_all(models: Mapping[str, Mapping[str, str]], measure: int | None, number: int) -> str:
+    """Return what all sites of a sum are asked on. models: as under MODELS; empty: the published backbone. measure: the round whose dev
+    loss is asked for besides. number: the round."""
+    return json.dumps([models, measure, number], sort_keys=True)
+
 
 def context(
-    roster: Roster, run: str, attempt: int, number: int, part: str, cluster: str, exponents: Sequence[int], received: str
+    roster: Roster, run: str, attempt: int, number: int, part: str, cluster: str, exponents: Sequence[int], common: str
 ) -> bytes:
     """Return the hash to which a part's masks are bound, so that the masks of sites with different inputs do not cancel.
 
     Args:
         number: The number of the sum.
-        received: The hash of the tensors from which the round's training started.
+        common: What `common_to_all` returned.
     """
-    about = [roster.hash.hex(), run, attempt, number, part, cluster, list(exponents), received]
+    about = [roster.hash.hex(), run, attempt, number, part, cluster, list(exponents), common]
     return hashlib.sha256(json.dumps(about).encode()).digest()
 
 

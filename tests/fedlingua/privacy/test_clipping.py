@@ -177,3 +177,21 @@ def test_a_step_without_sentences_is_noise_of_clip_times_noise_over_the_expected
     again = torch.cat([parameter.grad.flatten() for parameter in trained.values()])  # type: ignore[union-attr]
     assert not torch.isclose(first, again).all()
     assert abs(float(torch.corrcoef(torch.stack([first, again]))[0, 1])) < 0.2
+
+
+def test_a_sentence_that_makes_no_numbers_moves_the_sum_by_no_more_than_two_clips(
+    backbone: Backbone, examples: list[Any]
+) -> None:
+    """Or tensors of the server's could ask whether it is in the text: the whole step would be NaN, its noise included."""
+    trained = prepared(backbone, "adapters")
+    clip = float(one_by_one(backbone, trained, examples)[1].median())
+    clean = clipped(backbone, trained, [examples], clip)
+
+    def spoilt(module: nn.Module, given: Any, output: Tensor) -> Tensor:
+        return torch.cat([torch.full_like(output[:1], torch.inf), output[1:]])
+
+    hook = backbone.model.get_encoder().layers[0].self_attn_layer_norm.register_forward_hook(spoilt)
+    found = clipped(backbone, trained, [examples], clip)
+    hook.remove()
+    moved = torch.cat([(found[name] - clean[name]).flatten() for name in trained]).norm()
+    assert 0 < float(moved) <= 2 * clip * 1.001

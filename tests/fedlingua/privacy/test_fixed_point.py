@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import ConfigError, ExchangeError
-from fedlingua.privacy.fixed_point import Group, decode, encode, next_exponents, pack, unpack
+from fedlingua.privacy.fixed_point import Group, counted, decode, encode, next_exponents, pack, totals, unpack
 
 
 @pytest.mark.parametrize(("sites", "bits", "top"), [(2, 12, 1023), (9, 12, 227), (16, 12, 127), (17, 16, 1927), (64, 16, 511)])
@@ -51,9 +51,14 @@ def test_what_is_beyond_its_scale_is_cut_and_counted() -> None:
     assert cut == 2
 
 
-def test_numbers_that_are_none_are_refused() -> None:
-    with pytest.raises(ExchangeError, match="NaN or infinity"):
-        encode(np.array([np.nan], np.float32), [0], [1], Group.of(4), np.random.default_rng(0))
+def test_what_is_no_number_counts_as_cut_and_not_as_an_error_of_one_site() -> None:
+    change = np.array([np.nan, 0.25, np.inf], np.float32)
+    levels, cut = encode(change, [-2], [3], Group.of(4), np.random.default_rng(0))
+    assert decode(levels, [-2], [3], Group.of(4)).tolist() == [0.0, 0.25, 0.0]
+    assert cut == 2
+    sums = [counted({"nll_sum": value}, ("nll_sum",)) for value in (np.nan, np.inf, 1e30, -1.0, 2.0**37)]
+    assert {tuple(each.tolist()) for each in sums} == {(1 << 20, 1 << 57)}
+    assert totals(63 * sums[0], ("nll_sum",)) == {"sites": 63.0, "nll_sum": 63 * 2.0**37}
 
 
 @pytest.mark.parametrize("sites", [4, 40])

@@ -177,7 +177,7 @@ def test_a_key_that_everybody_shares_is_refused() -> None:
 
 def test_counters_add_up_to_totals() -> None:
     names = ("steps", "num_tokens", "nll_sum", "cut")
-    one = counted({"steps": 3, "num_tokens": 2**40 + 1, "nll_sum": 1234.5678, "cut": 2}, names)
+    one = counted({"steps": 3, "num_tokens": 2**36 + 1, "nll_sum": 1234.5678, "cut": 2}, names)
     two = counted({"steps": 5, "num_tokens": 900, "nll_sum": 0.25}, names)
-    wanted = {"sites": 2, "steps": 8, "num_tokens": 2**40 + 901, "nll_sum": 1234.8178, "cut": 2}
+    wanted = {"sites": 2, "steps": 8, "num_tokens": 2**36 + 901, "nll_sum": 1234.8178, "cut": 2}
     assert totals(one + two, names) == pytest.approx(wanted, rel=1e-15, abs=2e-6)
