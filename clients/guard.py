@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.files import written_once
 from fedlingua.consent import audit
-from fedlingua.consent.approval import approval_hash, sends
+from fedlingua.consent.approval import approval_hash, rules_hash, sends
 from fedlingua.consent.bundle import BUNDLE, approved
 from fedlingua.consent.keys import key_fingerprint
 from fedlingua.consent.limits import beyond
@@ -38,12 +38,14 @@ from fedlingua.exchange.protocol import (
     FINISH,
     KEYS,
     LEAKS,
+    PROBE,
     PROXIMAL_MU,
     RULES,
     SECURE,
     SHARES,
     SIGNATURE,
     TASK,
+    TRAIN,
     UNMASK,
     Task,
 )
@@ -53,6 +55,8 @@ from fedlingua.settings.config import Settings
 
 NODE = "-node"
 """Stands for the site's name in messages about no single site; site names begin with a letter or a digit."""
+BOUND = "-bound"
+"""Folder of the bound values of a Flower run, beside those of its sites."""
 MOST_WORDS = 200
 """The most characters of a value from the server that are copied into a log line."""
 AGAIN_S = 10.0
@@ -73,8 +77,8 @@ class Guard:
     def __init__(self, file: SiteFile, asked: Settings, settings: Settings) -> None:
         self.file, self.asked, self.settings = file, asked, settings
         self._used: dict[str, int] = dict.fromkeys(SPLITS, 0)
-        self._approval = ""
-        """Hash of bundle, settings and rules that the message came under."""
+        self._leaks_under = ""
+        """Hash under which a site has one list of leaks: the approved run's, else that of the text rules."""
 
     def answer(
         self, message: Message, flower_run: int, handle: Callable[[], RecordDict], num_tensors: Callable[[RecordDict], int]
@@ -86,18 +90,22 @@ class Guard:
                 key, the requested value and the allowed one.
         """
         limits, kind = self.file.limits, message.metadata.message_type
-        self._approval = run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules_of(message.content.config_records))
-        if limits.settings == "approved" and run not in approved(self.file.approvals):
+        rules = rules_of(message.content.config_records)
+        self._leaks_under = run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules)
+        is_approved = run in approved(self.file.approvals)
+        if limits.settings == "approved" and not is_approved:
             raise ExchangeError(
                 f"bundle, settings and text rules make {run}, which this site has not approved; at the site: `fedlingua site approve "
                 "--experiment FILE --federation FILE`, or [limits] settings = 'within-limits'"
             )
+        if not is_approved:
+            self._check_rules(rules)
         site, stage, bound, measure = NODE, 0, {"approval": run}, None
         if kind != DESCRIBE:
             task = Task.of(message.content.config_records.get(TASK, ConfigRecord()))
             self._check_task(task, kind)
-            if CONFIG in message.content.config_records:
-                self._check_pull(task.with_config(message.content.config_records[CONFIG]).proximal_mu)
+            if kind in (TRAIN, PROBE) or CONFIG in message.content.config_records:
+                self._check_pull(task.with_config(message.content.config_records.get(CONFIG, ConfigRecord())).proximal_mu)
             measure = task.measure
             if kind == UNMASK:  # a round may open two sums, and the run's end another
                 number = message.content.config_records.get(SECURE, ConfigRecord()).get("sum")
@@ -108,6 +116,8 @@ class Guard:
             bound |= {"run": task.run, "attempt": str(task.attempt)}
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
         before = replies.admit(site, bound, kind, stage, identity(message.content), measure)
+        if kind != DESCRIBE:
+            self._check_attempt(task, str(flower_run))
         if before and kind != DESCRIBE:
             return before[0], {**before[1], "repeated": True}
         with stopped_after(limits.max_minutes):
@@ -140,20 +150,39 @@ class Guard:
         if not 1 <= task.attempt <= most:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
+    def _check_rules(self, rules: TextRules) -> None:
+        """Refuse other text rules than the first ones of runs without approval: the difference of two splits may be a single sentence."""
+        if (first := written_once(self.file.state / "rules", digest := rules_hash(rules))) != digest:
+            raise ExchangeError(
+                f"got text rules with the hash {digest[:16]}; under [limits] settings = 'within-limits' this site keeps its first ones, "
+                f"{first[:16]}; at the site: `fedlingua site approve --experiment FILE --federation FILE` approves the run with its rules, "
+                "or remove the file `rules` in the site's state to take others from now on"
+            )
+        self._leaks_under = digest
+
+    def _check_attempt(self, task: Task, flower_run: str) -> None:
+        """Refuse an attempt that was answered in another Flower run, where each of its requests could get a second reply."""
+        first = written_once(self.file.state / "attempts" / task.site / f"{task.run}.{task.attempt}", flower_run)
+        if first != flower_run:
+            raise ExchangeError(
+                f"got run {task.run!r}, attempt {task.attempt}, in Flower run {flower_run}; it began in Flower run {first}, and each "
+                "attempt is answered in one; resume the run, which makes a new attempt"
+            )
+
     def _check_pull(self, pull: float) -> None:
         """Refuse a pull towards the received tensors that is not the run's: under a huge one an update is its first step alone."""
-        if pull != self.asked.pull and not self.asked.strategy:
+        if pull != self.asked.pull and (self.asked.pull or not self.asked.strategy):  # Flower's FedProx brings a pull of its own
             raise ExchangeError(f"asked for {PROXIMAL_MU} = {pull:g}; the run has pull = {self.asked.pull:g}")
         if pull > (most := self.file.limits.max_pull):
             raise beyond(f"{PROXIMAL_MU} = {pull:g}", "max_pull", f"{most:g} at most")
 
     def check_leaks(self, site: str, key: str, digest: str) -> None:
-        """Raise ExchangeError if another list of leaks came before in any run of this approval: the difference of two dev losses would be
-        about the sentences of one list. key: The check of the key that the list is hashed with."""
-        if written_once(self.file.state / "leaks" / site / f"{self._approval}-{key}", digest) != digest:
+        """Raise ExchangeError if another list of leaks came before in any run of this approval, or under these text rules: the difference
+        of two dev losses would be about the sentences of one list. key: The check of the key that the list is hashed with."""
+        if written_once(self.file.state / "leaks" / site / f"{self._leaks_under}-{key}", digest) != digest:
             raise ExchangeError(
-                "asked about other leaks than before under this approval, and the difference may be a single sentence; where a site's "
-                "text has changed, give the run another seed and have it approved"
+                "asked about other leaks than before under this approval or these text rules, and the difference may be a single sentence; "
+                "where a site's text has changed, give the run another seed and have it approved"
             )
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
@@ -176,8 +205,8 @@ class StoredReplies:
     """The replies of one Flower run: a repeated request gets the same bytes, so no request has two replies.
 
     Every attempt is its own Flower run, bound to the approval, run and attempt that its first message names. At most `max_runs` folders
-    exist, and only the newest three still hold their replies. A folder has one write-once file for each bound value (`run`) and for each
-    request (`hospital/0003.train`), with the request's reply beside it.
+    exist, and only the newest three still hold their replies. A folder has one write-once file for each bound value (`-bound/run`) and for
+    each request (`hospital/0003.train`), with the request's reply beside it.
     """
 
     def __init__(self, folder: Path, max_runs: int) -> None:
@@ -205,7 +234,7 @@ class StoredReplies:
         if not self.folder.is_dir():
             self._begin()
         for key, value in bound.items():
-            if written_once(self.folder / key, value) != value:
+            if written_once(self.folder / BOUND / key, value) != value:
                 raise ExchangeError(f"a run keeps its settings, but now it has another {key} {value[:99]!r}")
         stages = {file: int(file.name.partition(".")[0]) for file in (self.folder / site).glob("*")}
         if stage < (newest := max(stages.values(), default=0)):

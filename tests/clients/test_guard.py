@@ -4,15 +4,17 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from flwr.app import ConfigRecord
 
 from clients.guard import stopped_after
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.audit import HEAD, verify
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
-from tests.hostile.server_table import Site, settings
+from tests.hostile.server_table import RULES, Site, ruled, settings
 
 
 def swallowing() -> None:
@@ -100,3 +102,37 @@ def test_an_approved_bundle_suffices_where_the_site_says_so(tmp_path: Path) -> N
     site = Site(tmp_path, limits='settings = "within-limits"')
     assert not site.ask(protocol.DESCRIBE, settings(local_epochs=3)).has_error()
     assert site.refused(site.ask(protocol.DESCRIBE, settings(beam=99), flower_run=2), "[limits] max-beam").held
+
+
+@pytest.mark.parametrize("way", ["approve", "remove"])
+def test_where_limits_alone_decide_the_owner_may_allow_other_text_rules(tmp_path: Path, way: str) -> None:
+    site, config, other = Site(tmp_path, limits='settings = "within-limits"'), settings(), ruled("split", key="other")
+    assert not site.ask(protocol.DESCRIBE, config).has_error()
+    asked: dict[str, Any] = {"rules": other, "flower_run": site.flower_run + 10**6}
+    assert site.refused(site.ask(protocol.DESCRIBE, config, **asked), "remove the file `rules` in the site's state").held
+    if way == "approve":
+        site.approve(config, other)
+    else:
+        (tmp_path / "state" / "rules").unlink()
+    assert not site.ask(protocol.DESCRIBE, config, **asked).has_error()
+    asked = {"rules": RULES, "flower_run": site.flower_run + 10**6 + 1}
+    assert site.ask(protocol.DESCRIBE, config, **asked).has_error() == (way == "remove")
+
+
+def test_a_new_attempt_is_answered_in_a_flower_run_of_its_own(tmp_path: Path) -> None:
+    site, config = Site(tmp_path), settings()
+    site.approve(config)
+    for attempt in (1, 2):
+        asked: dict[str, Any] = {
+            "arrays": site.tensors(config),
+            "attempt": attempt,
+            "flower_run": site.flower_run + 10**6 * attempt,
+        }
+        assert not site.ask(protocol.TRAIN, config, 1, **asked).has_error()
+
+
+def test_the_pull_that_a_run_has_is_answered(tmp_path: Path) -> None:
+    site, config = Site(tmp_path), settings(pull=0.1)
+    site.approve(config)
+    pull = {protocol.CONFIG: ConfigRecord({protocol.PROXIMAL_MU: 0.1})}
+    assert not site.ask(protocol.TRAIN, config, 1, arrays=site.tensors(config), more=pull).has_error()

@@ -54,6 +54,14 @@ def test_replies_go_when_the_run_moves_on_and_it_does_not_go_back(tmp_path: Path
     assert admitted(tmp_path / "1", "train", 1, site="court") is None  # each site of a node has rounds of its own
 
 
+@pytest.mark.parametrize("site", [*BOUND, "bound"])
+def test_a_site_may_have_the_name_of_a_bound_value(tmp_path: Path, site: str) -> None:
+    assert admitted(tmp_path / "1", "train", 1, site=site) is None
+    StoredReplies(tmp_path / "1", 9).store(site, "train", 1, (reply(), NOTE))
+    assert admitted(tmp_path / "1", "train", 1, site=site)[0].object_id == reply().object_id
+    assert admitted(tmp_path / "1", "train", 1) is None
+
+
 def test_a_refused_request_changes_nothing(tmp_path: Path) -> None:
     admitted(tmp_path / "1", "train", 1)
     before = sorted(tmp_path.rglob("*"))

@@ -196,6 +196,7 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "SGD as Adam, by adapters of next to nothing": ("[limits] min-adapter-init-std", {"adapter_init_std": 1e-9}),
     "sentences cut to four tokens": ("[limits] min-max-tokens", {"max_tokens": 4}),
     "a pull that leaves of an update its first step": ("[limits] max-pull", {"pull": 1e6}),
+    "a weight decay that leaves of an update its last step": ("[limits] max-weight-decay", {"weight_decay": 1e9}),
     "a client of the server's choice, where limits alone decide": (
         "[limits] settings",
         {"limits": 'settings = "within-limits"', "client": "os:getcwd"},
@@ -342,6 +343,7 @@ def asked(why: str, kind: str, number: int, folder: Path, **how: Any) -> Outcome
 
 
 TASK = Task("hospital", "9f1c", 1, 1).request()
+RULED_WRONG = ConfigRecord({**RULES.flat(), "split.train": -5.0, "split.dev": 5.8})
 ASKED: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "round 3 of 2": ("asked about round 3; the run has 2", protocol.TRAIN, 3, {}),
     "round -1": ("asked about round -1", protocol.EVALUATE, -1, {}),
@@ -353,6 +355,19 @@ ASKED: dict[str, tuple[str, str, int, dict[str, Any]]] = {
         1,
         {"more": {protocol.CONFIG: ConfigRecord({protocol.PROXIMAL_MU: 1e30})}},
     ),
+    "no pull where the run has one": (
+        "asked for proximal-mu = 0; the run has pull = 0.1",
+        protocol.TRAIN,
+        1,
+        {"changes": {"pull": 0.1}},
+    ),
+    "no pull beside a Flower strategy where the run has one": (
+        "asked for proximal-mu = 0; the run has pull = 0.1",
+        protocol.TRAIN,
+        1,
+        {"changes": {"pull": 0.1, "strategy": "flwr.serverapp.strategy:FedMedian"}},
+    ),
+    "text rules whose shares are below 0": ("ConfigError", protocol.DESCRIBE, 0, {"more": {protocol.RULES: RULED_WRONG}}),
     "a signature in a round": ("before the first one only", protocol.SIGNATURE, 1, {"changes": GRADIENTS}),
     "digests in a round": ("before the first one only", protocol.DIGESTS, 1, {"changes": {"overlap": "remove"}}),
     "leaks in a round": ("before the first one only", protocol.LEAKS, 2, {"changes": {"overlap": "remove"}}),
@@ -414,6 +429,7 @@ def second(
 
 
 TRAIN_1, TRAIN_2 = (protocol.TRAIN, 1), (protocol.TRAIN, 2)
+IN_ANOTHER = {"plus": 0.01, "flower_run": 1}
 EVALUATE_1, FINISH_1 = (protocol.EVALUATE, 1), (protocol.FINISH, 1)
 SECOND: dict[str, tuple[str, tuple[str, int], tuple[str, int], dict[str, Any]]] = {
     "the same training again, to average": ("", TRAIN_1, TRAIN_1, {}),
@@ -426,6 +442,13 @@ SECOND: dict[str, tuple[str, tuple[str, int], tuple[str, int], dict[str, Any]]] 
         {"first": GRADIENTS},
     ),
     "other tensors in the same round of training": ("answered once", TRAIN_1, TRAIN_1, {"plus": 0.01}),
+    "other tensors in the same round of training, in another Flower run": (
+        "it began in Flower run",
+        TRAIN_1,
+        TRAIN_1,
+        IN_ANOTHER,
+    ),
+    "the same training in another Flower run": ("it began in Flower run", TRAIN_1, TRAIN_1, {"flower_run": 1}),
     "other tensors in the same evaluation": ("answered once", EVALUATE_1, EVALUATE_1, {"plus": 0.01}),
     "other tensors to be scored again": ("answered once", FINISH_1, FINISH_1, {"plus": 0.01}),
     "scores of another round": ("answered once", FINISH_1, (protocol.FINISH, 2), {}),
@@ -477,6 +500,17 @@ def one_run_too_many(folder: Path) -> Outcome:
     return site.refused(site.ask(protocol.TRAIN, config, 1, arrays=site.tensors(config)), "[limits] max-runs")
 
 
+def other_rules_within_limits(folder: Path) -> Outcome:
+    """Where limits alone decide: the same text split by another key, so that the difference tells who is in it."""
+    site, config = Site(folder, limits='settings = "within-limits"'), settings()
+    first = site.ask(protocol.DESCRIBE, config)
+    if first.has_error():
+        return Outcome(False, str(first.error.reason))
+    return site.refused(
+        site.ask(protocol.DESCRIBE, config, rules=ruled("split", key="other"), flower_run=1), "keeps its first ones"
+    )
+
+
 def unknown_key(folder: Path) -> Outcome:
     """A run config that no version of ours has."""
     site = Site(folder)
@@ -504,18 +538,21 @@ def everything_leaks(folder: Path) -> Outcome:
     return site.refused(site.ask(protocol.LEAKS, config, arrays=leaking), "[limits] min-dev")
 
 
-def one_leak_more(folder: Path, **another: Any) -> Outcome:
-    """In another attempt or run one sentence more is said to leak: the difference of two dev losses would be that sentence's."""
+def one_leak_more(folder: Path, limits: str = "", later: Mapping[str, Any] | None = None, **another: Any) -> Outcome:
+    """In another attempt or run one sentence more is said to leak: the difference of two dev losses would be that sentence's. later:
+    Settings that change in between, where limits alone decide."""
     make_overlap_key(folder / "overlap.key")
-    site, config = Site(folder, 'overlap-key = "overlap.key"'), settings(overlap="remove")
-    site.approve(config)
+    site, config = Site(folder, 'overlap-key = "overlap.key"', limits), settings(overlap="remove")
+    if not limits:
+        site.approve(config)
     digests = site.ask(protocol.DIGESTS, config)
     if digests.has_error():
         return Outcome(False, str(digests.error.reason))
     found = np.sort(digests.content.array_records[protocol.ARRAYS][protocol.digests_name("dev", "de")].numpy())
     lists = [to_record({protocol.LEAKING: found[:number]}) for number in (0, 1)]
     site.ask(protocol.LEAKS, config, arrays=lists[0])
-    return site.refused(site.ask(protocol.LEAKS, config, arrays=lists[1], flower_run=1, **another), "other leaks than before")
+    again = site.ask(protocol.LEAKS, {**config, **(later or {})}, arrays=lists[1], flower_run=1, **another)
+    return site.refused(again, "other leaks than before")
 
 
 def _attacks() -> dict[str, Callable[[Path], Outcome]]:
@@ -530,6 +567,9 @@ def _attacks() -> dict[str, Callable[[Path], Outcome]]:
     plays["an update that was never probed"] = sent_before_probed
     plays["all dev sentences said to leak"] = everything_leaks
     plays["a leak more in another attempt"] = partial(one_leak_more, attempt=2)
+    within: dict[str, Any] = {"limits": 'settings = "within-limits"', "later": {"seed": 1}}
+    plays["a leak more under another seed, where limits alone decide"] = partial(one_leak_more, run="another", **within)
+    plays["other text rules, where limits alone decide"] = other_rules_within_limits
     plays["a leak more in another run"] = partial(one_leak_more, run="another")
     return plays
 

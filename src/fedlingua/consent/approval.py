@@ -29,6 +29,11 @@ def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
     return hashlib.sha256(json.dumps([bundle, bound, rules.flat()], sort_keys=True).encode()).hexdigest()
 
 
+def rules_hash(rules: TextRules) -> str:
+    """Hash text rules by content, as `approval_hash` does."""
+    return hashlib.sha256(json.dumps(rules.flat(), sort_keys=True).encode()).hexdigest()
+
+
 def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
     """Describe what a run does at a site, line by line; `sends` lists what the site sends."""
     epochs = f"{settings.local_epochs} epoch(s) by {settings.optimizer}, learning rate {settings.step_learning_rate:g}"

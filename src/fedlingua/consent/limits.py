@@ -4,8 +4,9 @@ They are checked at every message, before a model is loaded, against the setting
 method is "full") and against the text in use (after splitting, cutting, removing leaks and drawing). A simulation has no limits.
 
 Text can be reconstructed from a gradient, so everything that makes an update as revealing as one is limited: SGD (its step is the
-gradient), an update's companions (an averaged Adam state, SCAFFOLD's controls), an epsilon so large that Adam behaves like SGD, a
-single step (Adam's first step has the gradient's signs), steps on few sentences, and few sentences altogether.
+gradient), an update's companions (an averaged Adam state, SCAFFOLD's controls), an epsilon so large that Adam behaves like SGD, a pull
+or weight decay that leaves little more of an update than one step, a single step (Adam's first step has the gradient's signs), steps on few
+sentences, and few sentences altogether.
 """
 
 import dataclasses
@@ -31,13 +32,13 @@ _OF_CHOICES = {"methods": "method", "tensor_sets": "tensor-set", "selections": "
 class SiteLimits:
     """A site's limits. A list holds the allowed values; an empty list allows all (comet-models: none). max-KEY bounds the option KEY.
 
-    settings: "approved": a run's settings and text rules need approval; "within-limits": an approved bundle runs any that these
-    limits allow. comet-models: those that COMET may load. min-train, -dev, -test: fewest sentences of a text behind any reply.
-    min-steps, min-batch: fewest optimiser steps behind an update, and examples a step (median). max-minutes: time for a
-    message, after which it is stopped. min-cluster: fewest sites in a secure sum. max-attempts: of one run. max-runs: runs that
-    the site answers, each attempt counted. Where min-KEY names an option, that option may also be 0, which turns it off: smaller
-    values than these make a step of Adam as good as a gradient, or an example a few tokens of a sentence. The tensors themselves
-    come from the server, and no limit bounds them.
+    settings: "approved": a run's settings and text rules need approval; "within-limits": an approved bundle runs any settings that
+    these limits allow, under the first text rules that come, and the site refuses other rules until its owner approves a run with them.
+    comet-models: those that COMET may load. min-train, -dev, -test: fewest sentences of a text behind any reply. min-steps, min-batch:
+    fewest optimiser steps behind an update, and examples a step (median). max-minutes: time for a message, after which it is stopped.
+    min-cluster: fewest sites in a secure sum. max-attempts: of one run. max-runs: runs that the site answers, each attempt counted.
+    Where min-KEY names an option, that option may also be 0, which turns it off: smaller values than these make a step of Adam as good
+    as a gradient, or an example a few tokens of a sentence. The tensors themselves come from the server, and no limit bounds them.
 
     keep-choose, keep-passes, keep-minutes: whether the site chooses the model that it keeps if the run has that choice, and the
     most that it spends on it. A run that asks for more is not refused: the site does what its file allows.
@@ -60,6 +61,7 @@ class SiteLimits:
     min_adapter_init_std: float = 0.001
     min_max_tokens: int = 16
     max_pull: float = 10.0
+    max_weight_decay: float = 0.1
     max_optimizer_epsilon: float = 1e-6
     max_rounds: int = 200
     max_local_epochs: int = 20
@@ -150,7 +152,9 @@ class SiteLimits:
                 used["dev"].append(settings.meta_batches * settings.meta_batch_size)
             for split, numbers in used.items():
                 if min(numbers) < (least := getattr(self, f"min_{split}")):
-                    raise beyond(f"answers on {min(numbers)} sentences of {name}'s {split}", f"min_{split}", f"{least} and more")
+                    raise beyond(
+                        f"answers on fewer than {least} sentences of {name}'s {split}", f"min_{split}", f"{least} and more"
+                    )
         # Steps by tokens, over blocks of text or of a client class of one's own are known only when they are made.
         foreseen = settings.task == "translation" and not settings.client and not settings.tokens_per_batch
         if foreseen and settings.how.trains and settings.how.travels and not settings.trains_privately:

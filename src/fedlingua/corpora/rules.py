@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction, parse_written
-from fedlingua.corpora.clean import CleaningRules
+from fedlingua.common.tables import count, fill
+from fedlingua.corpora.clean import CleaningRules, read_cleaning
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SplitRules
+from fedlingua.corpora.split import SplitRules, check_shares
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class TextRules:
         """Read the rules from the values that `flat` returned.
 
         Raises:
-            ConfigError: a key is missing or unknown, or a choice is unknown, because another version of this project sent it.
+            ConfigError: a key is missing or unknown, or a value is one that no federation file may have.
         """
         if other := sorted(set(flat) ^ set(cls().flat())):
             raise ConfigError(f"the server's rules for the text are not those of this version ({', '.join(other)})")
@@ -53,12 +54,15 @@ class TextRules:
         for key, value in flat.items():
             if key != "directions":
                 table, _, name = key.partition(".")
-                tables[table][name] = value
-                choices = get_args(_TABLES[table].__dataclass_fields__[name].type)
-                if choices and value not in choices:
-                    raise ConfigError(f"the server's rules for the text have {name} = {value!r}, unknown to this version")
-        directions = tuple(parse_written(text) for text in flat["directions"])
-        return cls(**{name: kind(**tables[name]) for name, kind in _TABLES.items()}, directions=directions)
+                tables[table][name.replace("_", "-")] = value
+        where = "the server's rules for the text"
+        read = {name: fill(kind, tables[name], f"{where}, [{name}]") for name, kind in _TABLES.items()}
+        check_shares(read["split"], f"{where}, [split]")
+        read_cleaning(tables["cleaning"], f"{where}, [cleaning]")
+        for name in ("limits", "sizes"):
+            for split, number in tables[name].items():
+                count(number, f"{where}, [{name}]: {split}")
+        return cls(**read, directions=tuple(map(parse_written, flat["directions"])))
 
 
 _TABLES: dict[str, Any] = {"split": SplitRules, "limits": Sizes, "cleaning": CleaningRules, "sizes": Sizes, "text": IntakeRules}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord
 
-from fedlingua.consent.approval import approval_hash, in_words, sends, server_sees
+from fedlingua.consent.approval import approval_hash, in_words, rules_hash, sends, server_sees
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
@@ -47,7 +47,11 @@ def test_bundle_and_rules_are_bound() -> None:
     assert plain != approval_hash("c", SETTINGS, RULES)
     for key, value in RULES.flat().items():
         if isinstance(value, int | float) and not isinstance(value, bool):
-            assert plain != approval_hash("b", SETTINGS, TextRules.from_flat({**RULES.flat(), key: value + 1})), key
+            table, _, name = key.partition(".")
+            other = dataclasses.replace(getattr(RULES, table), **{name: value + 1})
+            changed = dataclasses.replace(RULES, **{table: other})
+            assert plain != approval_hash("b", SETTINGS, changed), key
+            assert rules_hash(changed) != rules_hash(RULES), key
 
 
 def test_the_words_tell_what_is_trained_measured_and_how_text_is_split() -> None:

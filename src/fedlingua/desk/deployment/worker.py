@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fedlingua.consent import audit
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.desk.deployment import gate
 from fedlingua.desk.deployment.service import Service
@@ -263,6 +264,7 @@ class Worker:
             fork.call.may_repeat = False
             self._fork(fork.call, fork.holds)
         elif fork.call:
+            _log_unanswered(fork.call, fork.holds)
             self._finish(fork.call, 1)
 
     def _finish(self, call: Call, code: int) -> None:
@@ -314,6 +316,7 @@ def _answer_all(call: Call, control: socket.socket, holds: bytes, waits: bool) -
                 again = isinstance(end, gate.AnsweredError) and waits and bool(holds)
             except BaseException:
                 traceback.print_exc()
+                _log_unanswered(call, holds)
                 code = 1
             call.let_go()
             new = [name for name in installed_modules() if name not in known][:MOST_MODULES]
@@ -326,6 +329,14 @@ def _answer_all(call: Call, control: socket.socket, holds: bytes, waits: bool) -
             call = Call.of_pulled(files)
     finally:
         os._exit(1)
+
+
+def _log_unanswered(call: Call, holds: bytes) -> None:
+    """Append a line to the site's log for a message whose process ended without a reply: the SuperNode answers it with an error."""
+    flower_run, _, bundle = holds.decode().partition(" ")
+    line = {"asked": "a message", "flower_run": flower_run, "bundle": bundle, "refused": "its process crashed or was stopped"}
+    with contextlib.suppress(Exception):  # the message is refused either way, and the worker answers others
+        audit.append(Path(call.environment[gate.REFUSED]).parent, line)
 
 
 def _close(files: Iterable[int]) -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedlingua.consent.audit import verify
+from fedlingua.consent.bundle import bundle_hash
 from fedlingua.desk.deployment import gate, worker
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
@@ -205,17 +207,26 @@ def answer_lines(found: Service, folder: Path, message: str) -> list[list[str]]:
 
 def test_a_message_that_crashes_every_process_is_given_up(start: contextlib.ExitStack, tmp_path: Path) -> None:
     found = started(start, tmp_path)
-    assert len(answer_lines(found, tmp_path, "run bundle crash-again")) == 2
+    caller = call(
+        socket_of(found), "run bundle crash-again", cwd=tmp_path, env={**os.environ, gate.REFUSED: f"{tmp_path}/state/bundles"}
+    )
+    assert len(caller.communicate("", timeout=60)[0].splitlines()) == 2
+    (line,), broken = verify(tmp_path / "state")
+    assert (line["refused"], line["flower_run"], broken) == ("its process crashed or was stopped", "run", "")
+    assert line["bundle"] == bundle_hash(b"bundle")
     assert len(answer(found, tmp_path, "run bundle one")) == 1
 
 
 def test_a_process_whose_message_failed_answers_no_other(start: contextlib.ExitStack, tmp_path: Path) -> None:
     found = started(start, tmp_path)
     first = answer(found, tmp_path, "run bundle one")
-    caller = call(socket_of(found), "run bundle fail", cwd=tmp_path)
+    caller = call(
+        socket_of(found), "run bundle fail", cwd=tmp_path, env={**os.environ, gate.REFUSED: f"{tmp_path}/state/bundles"}
+    )
     out, err = caller.communicate("", timeout=60)
     assert (out.split(), caller.returncode) == ([*first, "one"], 1)
     assert "MemoryError: no room" in err
+    assert [line["refused"] for line in verify(tmp_path / "state")[0]] == ["its process crashed or was stopped"]
     assert gone(first[0])
     assert len(answer(found, tmp_path, "run bundle two")) == 1
 
