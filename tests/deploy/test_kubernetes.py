@@ -1,15 +1,19 @@
 """The Kubernetes manifests: they follow the schemas, say the same as compose.yaml, and give no pod more than it needs."""
 
+import re
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
 
+from fedlingua.desk.deployment.server_file import init_server, read_server_file
 from tests.deploy.deployment import (
     DEMO,
+    DEPLOY,
     KUBERNETES,
     RAY,
     build,
@@ -187,6 +191,23 @@ def test_a_sites_text_is_mounted_read_only():
     for site in SITES:
         (mount,) = [m for m in own_container(WORKLOADS[f"{site}-site"])["volumeMounts"] if m["name"] == "corpus"]
         assert mount == {"name": "corpus", "mountPath": "/site/corpus", "readOnly": True}
+
+
+def test_the_servers_secret_has_what_it_starts_from_and_nothing_else(tmp_path):
+    server = init_server(tmp_path / "server", "demo", ["superlink"], "0.0.0.0:9092", "127.0.0.1:9093", False)
+    server.home.mkdir()
+    page = (DEPLOY / "README.md").read_text()
+    (command,) = re.findall(r"^certificates=.*\ntar -C server -czf - .*?(?= \|)", page, re.MULTILINE)
+    subprocess.run(["sh", "-c", f"({command}) > folder.tar.gz"], cwd=tmp_path, check=True)
+    with tarfile.open(tmp_path / "folder.tar.gz") as packed:
+        names = packed.getnames()
+        packed.extractall(tmp_path / "pod", filter="data")
+    assert names == [
+        "server.toml",
+        "federation.toml",
+        *(f"certificates/{name}" for name in ("ca.crt", "server.crt", "server.key")),
+    ]
+    assert read_server_file(tmp_path / "pod").hosts == ("superlink",)
 
 
 def test_secrets_are_named_and_not_contained():

@@ -9,8 +9,9 @@ from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction, kinship, known_as, nearest, normal_code, plain_code
 
 _WITH_SCRIPT = re.compile("[a-z]{3}_[A-Z][a-z]{3}")
-_REMEMBERED = 50_000
-"""Sentences whose ids a codec caches, some 50 MB, so that a process tokenizes its sites' text once and not in every round."""
+_REMEMBERED = 2_000_000
+"""Ids that a codec caches, some 80 MB, so that a process tokenizes its sites' text once and not in every round. A sentence counts at
+least a quarter of its characters: unknown ones in a row can be one id."""
 
 
 class Codec:
@@ -40,6 +41,7 @@ class Codec:
         self.start_id = self.end_id if start_id is None else start_id
         self.reads, self.writes = set(self.language_ids), set(self.language_ids)
         self._remembered: dict[tuple[str, bool], list[int]] = {}
+        self._free = _REMEMBERED
 
     @staticmethod
     def codes_of(tokenizer: Any) -> dict[str, tuple[str, int]]:
@@ -78,6 +80,10 @@ class Codec:
         """Return the ids of each sentence, cut to at most `max_tokens`, language and end included."""
         return [[self.language_id(language), *ids[: max_tokens - 2], self.end_id] for ids in self.pieces(sentences)]
 
+    def room(self, direction: Direction, max_tokens: int) -> int:
+        """Return how many pieces of a source sentence `encode_source` keeps."""
+        return max_tokens - 2
+
     def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         """Return the input ids of each source sentence, at most `max_tokens`; a prompt around the sentence may come on top."""
         return self.encode(sentences, direction.source, max_tokens)
@@ -101,7 +107,10 @@ class Codec:
         if not new:
             return [known[sentence, written] for sentence in sentences]
         cut = dict(zip(new, self._cut(new, written), strict=True))
-        known |= {(sentence, written): cut[sentence] for sentence in new[: _REMEMBERED - len(known)]}
+        for sentence, ids in cut.items():
+            if (size := max(len(ids), len(sentence) // 4, 1)) <= self._free:
+                known[sentence, written] = ids
+                self._free -= size
         return [cut[sentence] if sentence in cut else known[sentence, written] for sentence in sentences]
 
     def _cut(self, sentences: list[str], written: bool) -> list[list[int]]:

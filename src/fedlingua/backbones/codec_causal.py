@@ -15,6 +15,9 @@ class CausalCodec(Codec):
 
     is_causal, begins_with_target = True, False
 
+    def room(self, direction: Direction, max_tokens: int) -> int:
+        return max_tokens  # the prompt comes on top
+
     def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         cut = [
             sentence if len(ids) <= max_tokens else self.decode([ids[:max_tokens]])[0]

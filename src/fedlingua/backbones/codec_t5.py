@@ -36,15 +36,22 @@ class T5Codec(Codec):
         }
         return {plain_code(language): each for language, each in reversed(exact.items())} | exact
 
+    def room(self, direction: Direction, max_tokens: int) -> int:
+        return max(0, max_tokens - 1 - len(self._before(direction)))
+
     def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
-        before = [self.language_id(direction.target)] if self.language_ids else self.pieces([self._prompt(direction)])[0]
-        return [[*before, *ids[: max_tokens - 1 - len(before)], self.end_id] for ids in self.pieces(sentences)]
+        before, room = self._before(direction), self.room(direction, max_tokens)
+        return [[*before, *ids[:room], self.end_id] for ids in self.pieces(sentences)]
 
     def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         return [[*ids[: max_tokens - 1], self.end_id] for ids in self.pieces(sentences)]
 
     def as_text(self, sentence: str, direction: Direction) -> str:
         return f"{self.language_code(direction.target) if self.language_ids else self._prompt(direction).strip()} {sentence}"
+
+    def _before(self, direction: Direction) -> list[int]:
+        """Return the ids of the task, before the source."""
+        return [self.language_id(direction.target)] if self.language_ids else self.pieces([self._prompt(direction)])[0]
 
     def _prompt(self, direction: Direction) -> str:
         pair = known_as(direction.source, self.reads), known_as(direction.target, self.writes)

@@ -165,6 +165,12 @@ def _check_numbers(tables: Mapping[str, Any], where: str) -> None:
         raise ConfigError(
             f"{where} [model]: d-model = {model.d_model}, heads = {model.heads}; wanted a d-model that its heads divide"
         )
+    tokens = tables["training"].max_tokens
+    if isinstance(model, EncoderSize) and tokens > model.max_positions:  # a model that translates computes its positions
+        raise ConfigError(
+            f"{where} [training]: max-tokens = {tokens}; wanted at most {model.max_positions}, the positions of the encoder; lower it, or "
+            "raise max-positions in [model]"
+        )
 
 
 TEXT_FORMATS = {"lines": Format(lambda entry: LineFiles(entry.path, entry.path)), "nway": FILE_FORMATS["nway"]}

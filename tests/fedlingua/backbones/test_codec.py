@@ -98,3 +98,20 @@ def test_any_piece_is_every_piece_but_a_special_one(encoder: Backbone) -> None:
 
 def test_text_may_be_of_any_language(encoder: Backbone) -> None:
     encoder.codec.check([Direction("yo", "yo")])
+
+
+def test_the_ids_that_are_remembered_are_bounded(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut: list[str] = []
+    monkeypatch.setattr(
+        codec, "_cut", lambda sentences, written: cut.extend(sentences) or [[7] * len(each) for each in sentences]
+    )
+    monkeypatch.setattr(codec, "_free", 10)
+    for _ in range(2):
+        assert codec.pieces(["abcd", "abcdefghijk", "efghi", "x", "yz"]) == [[7] * size for size in (4, 11, 5, 1, 2)]
+    assert cut == ["abcd", "abcdefghijk", "efghi", "x", "yz", "abcdefghijk", "yz"]
+
+
+def test_what_is_one_unknown_id_is_remembered_by_its_length(codec: Codec) -> None:
+    before, unknown = codec._free, "医" * 4000
+    assert len(codec.pieces([unknown])[0]) < 10
+    assert before - codec._free == 1000

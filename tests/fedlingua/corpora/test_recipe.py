@@ -103,6 +103,14 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, told: str)
     assert told in refusal(tmp_path, text)
 
 
+def test_an_encoder_trains_on_no_more_tokens_than_it_has_positions_for(tmp_path: Path) -> None:
+    sizes = "[model]\nmax-positions = 64\n[training]\nmax-tokens = {}\n"
+    text = 'task = "masked-language"\n' + sizes + '[[corpus]]\nlanguage = "de"\nlines = "de.txt"\n'
+    assert "half.toml [training]: max-tokens = 65; wanted at most 64" in refusal(tmp_path, text.format(65))
+    assert recipe(tmp_path, text.format(64)).training.max_tokens == 64
+    assert recipe(tmp_path, sizes.format(65) + CORPUS).training.max_tokens == 65, "whose positions are computed"
+
+
 def test_with_a_whole_share_everything_kept_trains_or_watches(tmp_path: Path) -> None:
     text = base_text(two_corpora(tmp_path, share=1.0, dev=0.2))
     assert [len(text.train[direction]) + len(text.dev[direction]) for direction in (DE_EN, FR_EN)] == [4000, 2000]

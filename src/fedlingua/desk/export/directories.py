@@ -54,6 +54,7 @@ def write_plain(directory: Path, trained: TrainedModel, trainable: Trainable) ->
             "num_beams": trained.settings.beam,
             "early_stopping": trained.settings.beam > 1,
             "do_sample": False,
+            "no_repeat_ngram_size": trained.settings.no_repeat_ngram or None,
             "max_length": None,
             "max_new_tokens": trained.settings.max_decode_tokens,
         }

@@ -39,6 +39,7 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
         "direction": str(model.direction),
         "languages": sorted({model.direction.source, model.direction.target}),
         "round": model.round,
+        "kept": model.candidate,
         "method": settings.method,
         "tensor_set": settings.trained_set,
         "frozen_bits": settings.frozen_bits,
@@ -49,7 +50,11 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
         "seed": settings.seed,
         "config_hash": settings.hash(),
         "max_tokens": settings.max_tokens,
-        "decoding": {"beam": settings.beam, "max_new_tokens": settings.max_decode_tokens},
+        "decoding": {
+            "beam": settings.beam,
+            "max_new_tokens": settings.max_decode_tokens,
+            "no_repeat_ngram": settings.no_repeat_ngram,
+        },
         "backbone": {
             "name": name,
             "revision": settings.backbone_revision or PINNED_REVISIONS.get(name, ""),
@@ -57,6 +62,7 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
             "drawn_at_random": settings.backbone_weights == "random",
             "licence": licence_of(directory, name),
         },
+        "dp": {"epsilon": settings.dp_epsilon, "delta": settings.dp_delta} if settings.trains_privately else None,
         "signatures": _signatures(settings),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": library_versions("peft"),

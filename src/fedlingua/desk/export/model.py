@@ -64,7 +64,13 @@ def export_model(
         codec = trainable.backbone.codec
         number, text = codec.first_id(model.direction), codec.as_text("...", model.direction)
         token = None if number is None else str(codec.tokenizer.convert_ids_to_tokens(number))
-        use = {"target_id": number, "target_token": token, "text": text, "is_causal": codec.is_causal}
+        use = {
+            "target_id": number,
+            "target_token": token,
+            "text": text,
+            "is_causal": codec.is_causal,
+            "adds_special": not (codec.is_causal and codec.tokenizer.chat_template),  # a template's text already has them
+        }
     about = {"form": form, "quantization": quantization or None, **facts(model, backbone, name, run_dir), "use": use}
 
     def write(aside: Path) -> None:

@@ -14,7 +14,6 @@ from fedlingua.desk.finetuning.i2b2 import read_i2b2
 from fedlingua.desk.finetuning.iob import TaggedCorpus, read_iob
 from fedlingua.desk.finetuning.pairs import PairCorpus, read_pairs_folder
 from fedlingua.exchange.delivery import is_delivered
-from fedlingua.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
         )
     if settings.own_model == "shared-private":
         raise RunError(f"{run}: own-model = 'shared-private' mixes two adapters by a gate; give a run whose sites have one")
-    name = site or _only_site(folder)
+    name = site or _only_site(completed)
     left = folder.directory / "sites" / name
     if not is_delivered(left):
         there = [place.name for place in sorted((folder.directory / "sites").glob("*")) if is_delivered(place)]
@@ -70,10 +69,15 @@ def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
     return completed, name
 
 
-def _only_site(folder: RunFolder) -> str:
+def _only_site(run: CompletedRun) -> str:
     """Return any site if all end with the same tensors."""
-    clusters = folder.read("clusters.json") or {}
-    if any(len(named) > 1 for named in clusters.values()):
-        sites = list(folder.read("sites.json") or {})
-        raise RunError(f"{folder.directory}: its sites have different encoders; say whose with --site, one of {', '.join(sites)}")
-    return next(iter(folder.read("sites.json") or {}), "")
+    folder, settings = run.folder, run.settings
+    sites, clusters = list(folder.read("sites.json") or {}), folder.read("clusters.json") or {}
+    why = "of several clusters" if any(len(named) > 1 for named in clusters.values()) else settings.private
+    if settings.chooses:
+        why = why or "keep.choose = true"
+    if why and len(sites) > 1:
+        raise RunError(
+            f"{folder.directory}: its sites have different encoders ({why}); say whose with --site, one of {', '.join(sites)}"
+        )
+    return next(iter(sites), "")

@@ -41,7 +41,7 @@ class Models:
         for model in self.sites.values():
             if decoding.memory and model.memory and model.memory.is_file():  # its errors are reported before the first request
                 self.translator.use(model, self._load)
-        self.of_direction = lru_cache(maxsize=None)(self._of_direction)
+        self.of_direction = lru_cache(maxsize=4096)(self._of_direction)
 
     def _of_direction(self, direction: Direction) -> TrainedModel:
         """Return the model of the clusters that answer for a direction; raise a FedlinguaError if none do."""

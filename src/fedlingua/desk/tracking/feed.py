@@ -69,7 +69,7 @@ class Feed:
             self._same_run(run)
             tracker = self._opened(run)  # even if all was reported: it may have fewer rounds than were recorded
             self._seen = None
-            self.look(at_end=True)
+            self.look(at_end=run.get("status") == "completed")  # a resumed run gives the last round its dev loss
             status = next((known for known in get_args(Status) if known == run.get("status")), None)
             if status and self._state.get("ended") != status:
                 scores = stored_object(self.folder / "scores.json") if status == "completed" else {}

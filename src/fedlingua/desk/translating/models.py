@@ -37,6 +37,7 @@ class TrainedModel:
         key: Equal for two models of a run if their tensors are the same.
         clusters: Part -> cluster, if the tensors are those of clusters.
         memory: Path of the site's memory, which may not exist; None without a site.
+        candidate: The candidate that the site kept (`personalization.choice`); None if it chose among none.
     """
 
     settings: Settings = field(repr=False, compare=False)
@@ -48,6 +49,7 @@ class TrainedModel:
     key: tuple[str, ...] = ("base",)
     clusters: Mapping[Part, str] = field(default_factory=dict)
     memory: Path | None = field(default=None, repr=False, compare=False)
+    candidate: str | None = None
 
     @classmethod
     def of_delivery(cls, folder: Path) -> Self:
@@ -55,7 +57,11 @@ class TrainedModel:
         tensors, about = delivered(folder)
         settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
         fingerprint, site, number = (about[key] for key in ("backbone_fingerprint", "site", "round"))
-        return cls(settings, fingerprint, direction, site, number, lambda: tensors, ("given",), memory=folder / MEMORY)
+        return cls(
+            *(settings, fingerprint, direction, site, number, lambda: tensors, ("given",)),
+            memory=folder / MEMORY,
+            candidate=about.get("kept"),
+        )
 
     @property
     def owner(self) -> str:
@@ -134,8 +140,9 @@ class RunModels:
         if not self.settings.how.trains:
             return base
         if is_delivered(folder):
-            number = delivered_about(folder)["round"]
-            return replace(base, round=number, load=lambda: delivered(folder)[0], key=("site", host))
+            about = delivered_about(folder)
+            how = {"round": about["round"], "candidate": about.get("kept")}
+            return replace(base, **how, load=lambda: delivered(folder)[0], key=("site", host))
         if not self._why_not_here:
             return self._of_clusters(base, {part: cluster_of(self.clusters, part, host) for part in self.clusters})
         raise RunError(

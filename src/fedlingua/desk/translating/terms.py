@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.common.errors import CorpusError
+from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction, without_spaces
 from fedlingua.desk.translating.glossary import Term, folded, pattern, read_glossary
 
@@ -63,8 +63,14 @@ class Terms:
         """Read a glossary for a tokenizer; a translation that the tokenizer cannot write is left out, with a remark that names the line.
 
         Raises:
-            CorpusError, ConfigError: As `read_glossary`; CorpusError, too, if no translation can be written.
+            CorpusError, ConfigError: As `read_glossary`; CorpusError, too, if no translation can be written; ConfigError, too, if the
+                model is decoder-only, whose pieces depend on what is before them.
         """
+        if codec.is_causal:
+            raise ConfigError(
+                f"--terms {path}: the run's backbone is a decoder-only model; terms need one with an encoder and a decoder, such as "
+                "M2M-100, NLLB, mBART-50, Marian or T5; leave --terms out"
+            )
         listed, remarks = read_glossary(path, direction)
         terms, pieces = {}, {}
         before = codec.pieces([_BEFORE])[0]

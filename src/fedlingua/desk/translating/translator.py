@@ -121,9 +121,10 @@ class Translator:
         return self.model.load is None
 
     def is_cut(self, sentences: list[str]) -> list[bool]:
-        """Return which sentences are longer than `max_tokens`, language and end included, so that they would be cut."""
-        texts = [sentence.strip() for sentence in sentences]
-        return [len(pieces) + 2 > self.max_tokens for pieces in self.trainable.backbone.codec.pieces(texts)]
+        """Return which sentences have more pieces than `max_tokens` leaves room for, so that they would be cut."""
+        codec, texts = self.trainable.backbone.codec, [sentence.strip() for sentence in sentences]
+        room = codec.room(self.direction, self.max_tokens)
+        return [len(pieces) > room for pieces in codec.pieces(texts)]
 
     def translate(self, sentences: list[str]) -> list[str]:
         """Return one translation per sentence, in order, each on one line; an empty sentence stays empty."""

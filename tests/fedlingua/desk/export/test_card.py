@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 from fedlingua.desk.export.card import model_card
 from fedlingua.desk.export.facts import facts, licence_of, public_name
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.translating.models import RunModels
+from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua.privacy.accounting import signature_epsilon
 from tests.fedlingua.conftest import RunOf
 
@@ -79,6 +80,66 @@ def test_what_signatures_cost_is_told(run_of: RunOf, form: str, said: str) -> No
     grouped = replace(trained, settings=replace(trained.settings, method="adapter-gradients", signature_form=form))
     told = facts(grouped, Path("nowhere"), "demo", None) | {"form": "adapter", "quantization": None, "use": None}
     assert said.format(signature_epsilon(2.0, 1e-5)) in model_card(told)
+
+
+@pytest.mark.parametrize(
+    ("kept", "said", "bounded"),
+    [
+        (None, "the result of a federated training by fedlingua", True),
+        ("federation", "the site's choice on its dev text: `federation` |", True),
+        ("last rounds", "`last rounds`, the mean of the federation's models of the last rounds |", True),
+        ("base", "its backbone unchanged, which the site kept", True),
+        ("alone", "what the site trained on its own text alone, and kept", False),
+        ("own", "`own`, the federation's model trained on at the site |", False),
+        ("own+federation by part", "trained on at the site, mixed with the federation's |", False),
+        ("own+alone", "trained on at the site, mixed with one trained alone |", False),
+    ],
+)
+def test_what_noise_bounds_and_which_model_the_site_kept_is_told(
+    run_of: RunOf, kept: str | None, said: str, bounded: bool
+) -> None:
+    run = run_of("adapters")
+    trained = RunModels(run).of_site("hospital")
+    private = replace(trained, candidate=kept, settings=replace(trained.settings, dp_epsilon=8.0, dp_delta=1e-6))
+    told = {"form": "adapter", "quantization": None, "use": None, **facts(private, Path("x"), "demo", run)}
+    card = model_card(told)
+    assert said in card
+    assert "What sites sent has ε = 8 at δ = 1e-06 for each of their training sentences" in card
+    assert ("for the model that it kept the site trained without noise, so no ε bounds it" in card) is not bounded
+    assert "adds no noise" not in card
+    assert ("| averaged with |" in card) == (kept not in ("alone", "base"))
+    with_signatures = {**told, "signatures": {"form": "raw", "epsilon": None, "delta": None}}
+    assert "without noise. No ε bounds that.\n" in model_card(with_signatures)
+
+
+def test_the_delivered_model_says_which_candidate_it_is(run_of: RunOf, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(run_of("adapters"), tmp_path / "run"))
+    about = run / "sites" / "hospital" / "delivered.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "kept": "own"}))
+    for model in (RunModels(run).of_site("hospital"), TrainedModel.of_delivery(about.parent)):
+        assert facts(model, Path("x"), "demo", None)["kept"] == "own"
+    assert facts(RunModels(run).of_site("court"), Path("x"), "demo", None)["kept"] is None
+
+
+@pytest.mark.parametrize(
+    ("causal", "adds", "code"),
+    [
+        (False, True, "padding=True, truncation=True, max_length=32)"),
+        (True, True, 'padding=True, padding_side="left")'),
+        (True, False, 'padding=True, padding_side="left", add_special_tokens=False)'),
+    ],
+)
+def test_the_code_encodes_and_searches_as_the_run_does(run_of: RunOf, causal: bool, adds: bool, code: str) -> None:
+    trained = RunModels(run_of("adapters")).of_site("hospital")
+    use = {"target_id": None, "target_token": None, "text": "...", "is_causal": causal, "adds_special": adds}
+    for ngram in (0, 3):
+        searching = replace(trained, settings=replace(trained.settings, no_repeat_ngram=ngram))
+        told = {"quantization": None, "use": use, **facts(searching, Path("x"), "demo", None)}
+        plain, converted = (model_card({**told, "form": form}) for form in ("transformers", "ctranslate2"))
+        assert f'inputs = tokenizer(sentences, return_tensors="pt", {code}\n' in plain
+        assert ("tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token\n" in plain) is causal
+        assert ("tokenizer(sentences, add_special_tokens=False)" in converted) is not adds
+        assert all(("    no_repeat_ngram_size=3,\n" in card) == (ngram == 3) for card in (plain, converted))
 
 
 def test_an_encoders_card_names_all_languages_and_measures_perplexity(run_of: RunOf, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,14 @@ def test_others_libraries_load_what_the_site_uses(run_of: RunOf, tmp_path: Path,
     assert (found - base).abs().max() > 0.1, "training changed nothing that could be compared"
     assert (found[0] - found[1]).abs().max() > 0.1, "another source is told apart"
     assert by_transformers_alone(model, done.directory, **how) == one_by_one(own)
+
+
+def test_a_whole_model_repeats_no_more_than_the_run_lets_it(run_of: RunOf, tmp_path: Path) -> None:
+    trained = RunModels(run_of("lora")).of_site("hospital")
+    for size in (0, 3):
+        searching = replace(trained, settings=replace(trained.settings, no_repeat_ngram=size))
+        written = export_model(searching, tmp_path / str(size), "transformers").directory / "generation_config.json"
+        assert (json.loads(written.read_text()).get("no_repeat_ngram_size") or 0) == size
 
 
 def test_the_folder_holds_no_file_that_nobody_asked_for(run_of: RunOf, tmp_path: Path) -> None:

@@ -113,6 +113,14 @@ def test_what_has_no_encoder_to_give_is_refused(config: dict[str, Any], tmp_path
     about = folder.read("run.json")
     assert "say whose with --site, one of hospital, court, school, bank" in refused()
     assert "nothing was delivered to site 'scool'; did you mean 'school'?; delivered: bank, court" in refused("scool")
+    for changes, why in (
+        ({"keep.choose": True}, "keep.choose = true"),
+        ({"private-layers": "encoder.-1"}, "private-layers = 'encoder.-1'"),
+    ):
+        folder.update(config={**about["config"], "method": "adapter-fed", **changes})
+        folder.write("clusters.json", {"encoder": {"all": ["hospital", "court", "school", "bank"]}})
+        assert f"different encoders ({why}); say whose with --site, one of hospital, court" in refused()
+    folder.update(config=about["config"])
     folder.update(backbone={**about["backbone"], "fingerprint": "f" * 64})
     folder.update(status="running")
     assert "the run is running, not completed" in refused("school")

@@ -56,6 +56,10 @@ def test_a_direction_that_no_site_holds_is_answered_by_the_nearest_clusters(clie
     assert found["answered_by"]["site"] is None
 
 
+def test_directions_in_memory_are_bounded(models: Models) -> None:
+    assert models.of_direction.cache_info().maxsize == 4096
+
+
 def test_the_list_says_who_answers_what(client: TestClient) -> None:
     listed = client.get("/v1/models").json()
     assert [(one["site"], one["source"], one["target"]) for one in listed["sites"]] == [

@@ -109,6 +109,24 @@ def test_a_failed_run_has_no_scores_and_a_resumed_one_goes_on_in_the_same_run(fo
     assert store.runs == {"demo 0": [0, 1, ("failed", 1, None), 2, ("completed", 2, 25.0)]}
 
 
+def test_the_dev_loss_of_the_last_round_before_a_stop_is_told_once_it_is_known(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, losses = Store(), list[float | None]()
+    monkeypatch.setattr(Fake, "tell", lambda self, step, values: losses.append(values.get("dev_loss")))
+    folder.add_round({"round": 2, "seconds": 1.0, "dev_loss": None, "sites": {}, "failures": []})
+    folder.close("interrupted")
+    Feed(folder.directory, "fake", store.open_run).finish()
+    assert losses == [3.0, 2.0]
+    folder.cut_rounds(1)
+    folder.update(status="running", attempt=2)
+    record_round(folder, 2, 1.0)
+    folder.add_round({"round": 3, "seconds": 1.0, "dev_loss": None, "sites": {}, "failures": []})
+    completed(folder)
+    Feed(folder.directory, "fake", store.open_run).finish()
+    assert losses[-2:] == [1.0, None]
+
+
 def test_a_killed_feed_goes_on_where_the_tracker_says(folder: RunFolder) -> None:
     store = Store()
     killed = Feed(folder.directory, "fake", store.open_run)

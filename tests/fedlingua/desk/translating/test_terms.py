@@ -1,13 +1,14 @@
 """Terms come out, by the least bonus that brings them; a sentence without any is translated as ever."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedlingua.backbones.load import Backbone
-from fedlingua.common.errors import CorpusError
+from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.translating.terms import Terms, _begun, _Bonus
 from fedlingua.evaluation.decode import translate
@@ -77,3 +78,10 @@ def test_a_translation_that_the_tokenizer_cannot_write_is_left_out_by_its_line(b
     file.write_text("Arzt\t医生\n")
     with pytest.raises(CorpusError, match="can write none of 1 translations"):
         Terms.read(file, DE_FR, backbone.codec)
+
+
+def test_a_decoder_only_model_is_refused(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "terms.tsv").write_text("Arzt\tle médecin\n")
+    codec = load_backbone(family_folder("qwen3"), "qwen3").codec
+    with pytest.raises(ConfigError, match=r"terms\.tsv: the run's backbone is a decoder-only model; .*; leave --terms out"):
+        Terms.read(tmp_path / "terms.tsv", DE_FR, codec)

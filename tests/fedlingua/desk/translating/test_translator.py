@@ -1,9 +1,11 @@
 """Translators of whole runs: a site's own, one of many that were pooled, and directions that no site holds."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
+from fedlingua.backbones.load import load_backbone
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.translating.models import TrainedModel
@@ -72,3 +74,21 @@ def test_the_base_translates_in_any_direction(four_sites_run):
     assert own.is_base
     sentences = ["Dobré ráno.", "Lékař čte."]
     assert translator_of_direction(folder, own.direction).translate(sentences) == own.translate(sentences)
+
+
+@pytest.mark.parametrize("name", ["nllb", "marian", "marian-to-many", "t5", "madlad", "llama", "qwen3"])
+def test_what_is_said_to_be_cut_is_what_the_codec_cuts(name, family_folder, phrases):
+    backbone, direction = load_backbone(family_folder(name), name), Direction("de", "fr")
+    told = SimpleNamespace(trainable=SimpleNamespace(backbone=backbone), direction=direction, max_tokens=40)
+    sentences = [*phrases["de"][:50], "Ja.", " ".join(phrases["de"][:6])]
+    whole, cut = (backbone.codec.encode_source(sentences, direction, most) for most in (500, 40))
+    lost = [before != after for before, after in zip(whole, cut, strict=True)]
+    assert Translator.is_cut(told, sentences) == lost
+    assert True in lost
+    assert False in lost
+
+
+def test_a_prompt_that_fills_all_leaves_nothing_of_the_source(family_folder):
+    codec = load_backbone(family_folder("t5"), "t5").codec
+    ends = [codec.encode_source([text], Direction("de", "fr"), 3)[0][-2:] for text in ("", "Der Arzt liest ein Buch.")]
+    assert ends[0] == ends[1]
