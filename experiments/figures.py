@@ -47,16 +47,14 @@ CODED = {
 CROWDED = {("phrasebook/codes_half", "sign"): "middle right"}
 """Suite and code -> where that code stands instead."""
 RULES = {
-    "pmfl+5e-4": ("everything", "top center"),
+    "pmfl": ("", "top center"),
     "pmfl+4bit": ("everything at four bits", "top center"),
-    "pmfl+sign": ("as signs", "top center"),
-    "pmfl+4bit-top0.1": ("a tenth at four bits", "bottom center"),
-    "theta+0.1": ("above a fixed threshold", "middle left"),
-    "metasend-l+own+0.3": ("MetaSend, learned threshold", "bottom left"),
-    "apf+2+0.3": ("apf", "middle left"),
-    "top-k+0.5": ("the half that changed most", "middle left"),
+    "fixed-l": ("", "top center"),
+    "metasend-l": ("MetaSend's learned threshold,<br>a fixed one, and everything", "top left"),
+    "apf": ("apf", "middle left"),
+    "top-k": ("the half that changed most", "middle left"),
 }
-"""Row of metasend/bytes_phrasebook -> its name in rules.svg, and where it stands beside its dot."""
+"""Row of metasend/bytes_phrasebook_chosen -> its name in rules.svg, and where it stands beside its dot; one name for dots in one place."""
 
 
 class Gain(NamedTuple):
@@ -152,7 +150,7 @@ def coding() -> go.Figure:
 
 def ruling() -> go.Figure:
     """Draw the BLEU of MetaSend and of other rules against all bytes of a run, with the Pareto front; alone as a line."""
-    figure, rows = go.Figure(), spent(Result(RESULTS / "metasend/bytes_phrasebook"))
+    figure, rows = go.Figure(), spent(Result(RESULTS / "metasend/bytes_phrasebook_chosen"))
     found = [each for each in rows if each.row in RULES]
     front = [found[place] for place in pareto_front([(-each.mb, each.bleu) for each in found])]
     for color, shown, label in (
@@ -164,12 +162,17 @@ def ruling() -> go.Figure:
         mode = "lines+markers+text" if line else "markers+text"
         style: Json = {"mode": mode, **line, "text": names, "textposition": places, "color": color, "size": 10}
         marks(figure, [each.mb for each in shown], [each.bleu for each in shown], label, "%{text}", **style)
-    frame(figure, height=400, x_title="MB of a site in the whole run, up and down", y_title="macro BLEU on dev")
-    figure.update_xaxes(type="log", tickvals=[5, 10, 30, 100, 300], range=[0.6, 2.8])
-    alone = next(each for each in rows if each.row == "local-only+5e-4")
+    frame(
+        figure,
+        height=400,
+        x_title="MB of a site in the whole run, up and down",
+        y_title="macro BLEU on test, mean of three seeds",
+    )
+    figure.update_xaxes(type="log", tickvals=[20, 30, 50, 100, 200, 300], range=[1.2, 2.7])
+    alone = next(each for each in rows if each.row == "adapter-local")
     dotted(figure, y=alone.bleu)
     figure.add_annotation(
-        x=1.05, y=alone.bleu, text=f"alone, {alone.mb:.1f} MB", showarrow=False, xanchor="left", yanchor="bottom"
+        x=1.25, y=alone.bleu, text=f"alone, {alone.mb:.1f} MB", showarrow=False, xanchor="left", yanchor="bottom"
     )
     return figure
 
