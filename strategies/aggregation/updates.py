@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -190,7 +189,7 @@ class UpdateFiles:
             return numbers.copy
         with self._file(site, f"{part}.npy", numbers.nbytes) as path:
             np.save(path, numbers)
-        return partial(np.load, path)
+        return lambda: np.load(path, allow_pickle=False)
 
     @contextmanager
     def _file(self, site: str, ending: str, size: int) -> Iterator[Path]:

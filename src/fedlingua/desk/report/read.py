@@ -185,10 +185,10 @@ class RunFolder:
 
     @property
     def settings(self) -> Settings | None:
-        """The run's settings; None if it is from a version with other keys."""
+        """The run's settings; None if it is from a version with other keys, or has no such values."""
         try:
             return settings_of(mapping(self.run.get("config")))
-        except FedlinguaError:
+        except (FedlinguaError, ArithmeticError, TypeError, ValueError):
             return None
 
     @property
