@@ -22,7 +22,7 @@ IMAGE = dockerfile()
 FOLDERS_IN_USE = [DEPLOY / service["volumes"][0]["source"] for service in SERVICES.values()]  # somebody's own, with keys
 FILES = sorted(
     path
-    for path in [*DEPLOY.rglob("*"), ROOT / ".dockerignore"]
+    for path in [*(path for path in DEPLOY.rglob("*") if path.parent.name != "__pycache__"), ROOT / ".dockerignore"]
     if path.is_file() and not any(path.is_relative_to(folder) for folder in FOLDERS_IN_USE)
 )
 SECRET_NAME = re.compile(r"pass(word|wd|phrase)|token|secret|credential|_key\b", re.IGNORECASE)
