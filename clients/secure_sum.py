@@ -104,7 +104,7 @@ class SecureSite:
         asked: Mapping[str, Any],
         seed: int,
         size: int,
-        measured: NamedTensors | None = None,
+        measured: NamedTensors,
     ) -> dict[str, Numbers]:
         """Return the update and its sums as a reply's arrays of masked integers.
 
@@ -114,7 +114,7 @@ class SecureSite:
             asked: Part -> the exponents of its tensors' scales; and under MODELS what all sites have received.
             seed: The run's seed, which determines the random rounding.
             size: The site's training sentences.
-            measured: No tensors: the published backbone; None: `received`.
+            measured: The tensors that `dev` is of; empty: the published backbone.
 
         Raises:
             ExchangeError: No roster was accepted, the roster has no keys for the round or another size, the scales are invalid, other
@@ -147,7 +147,7 @@ class SecureSite:
             arrays[part], cuts = pack(hidden & np.uint16(group.modulus - 1), group), cuts + cut
         counters = {**sums, "cut": cuts}
         if dev:
-            self._record_measured(number, received if measured is None else measured, chosen)
+            self._record_measured(number, measured, chosen)
             counters |= _dev_counters(dev)
         sent = _digest({part: digest_of(numbers) for part, numbers in arrays.items()})
         if written_once(self.folder / f"masked-{self.task.attempt}-{number}", sent) != sent:

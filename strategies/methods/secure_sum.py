@@ -153,7 +153,8 @@ class SecureFedMean(FedMean):
         """Return the hashes of all clusters' tensors as JSON, and remember what the masks of a sum are bound to."""
         parts = self._parts if number else []
         models = {
-            str(part): {cluster: digest_of(self._of(state, part, cluster)) for cluster in self.clusters[part]} for part in parts
+            str(part): {cluster: digest_of(self._numbers_of(state, part, cluster)) for cluster in self.clusters[part]}
+            for part in parts
         }
         self._common[which] = common_to_all(models, measure, number)
         return json.dumps(models)
@@ -211,7 +212,7 @@ class SecureFedMean(FedMean):
                 change = self._mean_change(number, part, cluster, here, scales, opened_sum)
                 sizes, most = self.tensor_set.sizes_of(part), self._most_exponent(number)
                 exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
-                new = self._of(self.sent, part, cluster) + change
+                new = self._numbers_of(self.sent, part, cluster) + change
                 for site in here:
                     means[site][part] = new
         self._masked.clear()
@@ -460,7 +461,7 @@ class SecureFedMean(FedMean):
 
     # --- Known to both sides -----------------------------------------------------------------------------------------------------
 
-    def _of(self, state: State, part: Part, cluster: str) -> Numbers:
+    def _numbers_of(self, state: State, part: Part, cluster: str) -> Numbers:
         return join(state.tensors[part][cluster], self._sets[part])[part]
 
     def _context(self, number: int, part: str, cluster: str, exponents: Sequence[int]) -> bytes:

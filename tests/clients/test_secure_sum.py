@@ -67,7 +67,7 @@ def test_masks_cancel_only_where_all_sites_have_received_the_same(honest: Federa
         for name in NAMES:
             start = tensors_of.get(name, START)
             asked = {**SCALES, **models_of(start)}
-            sent[name] = honest.site(name, 1).masked(update, start, CHOSEN, SUMS, {}, asked, seed=7, size=30)
+            sent[name] = honest.site(name, 1).masked(update, start, CHOSEN, SUMS, {}, asked, seed=7, size=30, measured=start)
         shares = {name: honest.site(name, 1).shares_of(honest.request(name, 1, NAMES))["shares"] for name in NAMES}
         seeds = {
             owner: recovered({name: shares[name][32 * at : 32 * at + 32] for name in NAMES}, honest.roster)

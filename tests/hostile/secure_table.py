@@ -74,7 +74,7 @@ class Federation:
     ) -> dict[str, np.ndarray]:
         update = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs}
         asked = {**MODELS_OF_ALL, **scales}
-        return self.site(name, number).masked(update, START, CHOSEN, SUMS, dev, asked, seed=7, size=30)
+        return self.site(name, number).masked(update, START, CHOSEN, SUMS, dev, asked, seed=7, size=30, measured=START)
 
 
 def begun(folder: Path) -> Federation:
@@ -229,7 +229,7 @@ def _another_update(federation: Federation) -> None:
     asked = {**MODELS_OF_ALL, **SCALES}
     for size in (0.1, 0.2):
         update = {spec.name: np.full(spec.shape, size, np.float32) for spec in CHOSEN.specs}
-        federation.site("a", 1).masked(update, START, CHOSEN, SUMS, {}, asked, seed=7, size=30)
+        federation.site("a", 1).masked(update, START, CHOSEN, SUMS, {}, asked, seed=7, size=30, measured=START)
 
 
 def _signed_lie(folder: Path, change: Callable[[Roster, set[str]], Roster]) -> None:
