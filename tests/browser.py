@@ -8,7 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -82,7 +82,16 @@ class Browser:
         return int(self.run("const page = document.documentElement; return page.scrollWidth - page.clientWidth"))
 
     def pdf(self) -> bytes:
-        """The page as printed on A4."""
+        """The page as printed on A4.
+
+        Chromium prints in a process of its own, which on a busy machine can fail to start; so it is asked up to three times.
+        """
+        from selenium.common.exceptions import WebDriverException
+
+        for _ in range(2):
+            with suppress(WebDriverException):
+                return base64.b64decode(self.driver.print_page())
+            time.sleep(2)
         return base64.b64decode(self.driver.print_page())
 
     def png(self) -> bytes:
