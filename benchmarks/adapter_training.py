@@ -37,9 +37,10 @@ from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.codec import Codec
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
+from fedlingua.settings.config import Settings
 from fedlingua.settings.pretraining import ModelSize
 from fedlingua.training.batches import pad
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import steps_of, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.translation import PairExample, encode_pairs
 
@@ -134,7 +135,7 @@ class Way(ABC):
 class Ours(Way):
     """A round of one site."""
 
-    def __init__(self, site: Site, model: M2M100ForConditionalGeneration, how: LocalTraining) -> None:
+    def __init__(self, site: Site, model: M2M100ForConditionalGeneration, how: Settings) -> None:
         super().__init__(site, model)
         self.how = how
 
@@ -172,11 +173,11 @@ class Theirs(Way):
         return steps
 
 
-def batches_of(site: Site, how: LocalTraining) -> list[dict[str, torch.Tensor]]:
+def batches_of(site: Site, how: Settings) -> list[dict[str, torch.Tensor]]:
     """Those that `train_locally` makes, in its order, as the Trainer's model takes them."""
     rng = random.Random(SEED)
     rng.getrandbits(63)  # torch's seed
-    return [pad(batch, site.codec).tensors() for step in how.steps([site.examples], rng) for batch in step]
+    return [pad(batch, site.codec).tensors() for step in steps_of(how, [site.examples], rng) for batch in step]
 
 
 def compared(site: Site, ways: Mapping[str, Way], repeats: int) -> dict[str, Any]:
@@ -194,7 +195,7 @@ def compared(site: Site, ways: Mapping[str, Way], repeats: int) -> dict[str, Any
 
 def identical_batches(site: Site, model: M2M100ForConditionalGeneration, repeats: int, folder: Path) -> dict[str, Any]:
     """`ours_cut` takes each batch in two or more pieces of like length, which is the same step with less padding."""
-    how = LocalTraining(BATCH, 1, 1, RATE, False, "fp32")
+    how = Settings(batch_size=BATCH, learning_rate=RATE, whole_steps=False)
     cut = replace(how, micro_tokens=round(mean_budget(site) / 2))
     theirs = Theirs(site, model, batches_of(site, how), lambda rows: rows[0], 1, "sequential", folder)
     return compared(site, {"ours": Ours(site, model, how), "ours_cut": Ours(site, model, cut), "trainer": theirs}, repeats)
@@ -229,7 +230,7 @@ def grouped(examples: list[PairExample], number: int) -> list[PairExample]:
 def own_batching(site: Site, model: M2M100ForConditionalGeneration, repeats: int, folder: Path) -> dict[str, Any]:
     """The budget is what a batch's sentences take if they are of mean length."""
     budget = round(mean_budget(site))
-    how = LocalTraining(BATCH, 1, 1, RATE, False, "fp32")
+    how = Settings(batch_size=BATCH, learning_rate=RATE, whole_steps=False)
     by_budget = replace(how, tokens_per_batch=budget)
     order = "group_by_length"
     if len(site.examples) < 100 * BATCH:

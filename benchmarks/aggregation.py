@@ -25,11 +25,11 @@ from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import no_clusters
 from fedlingua.exchange.joined import Numbers, flat_parts
 from fedlingua.exchange.records import pack, view
-from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
+from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, TensorSpec
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.selection.masks import everything
 from strategies.aggregation.cores import CORES
-from strategies.aggregation.mean import fed_avg, inner_cluster_aggregation, start_everywhere
+from strategies.aggregation.mean import by_size, inner_cluster_aggregation, mean, start_everywhere
 from strategies.aggregation.updates import Update
 from strategies.checks.norms import change_of
 
@@ -58,6 +58,10 @@ def mbart_50_adapters() -> TensorSet:
             specs += [TensorSpec(f"model.{part}.layers.{layer}.{name}", shape, part, layer) for name, shape in shapes.items()]
         specs += [TensorSpec(f"model.{part}.layer_norm.{kind}", (WIDTH,), part, None) for kind in ("weight", "bias")]
     return TensorSet("adapters", tuple(specs))
+
+
+def fed_avg(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
+    return mean(before, [update.sent(weight) for update, weight in zip(updates, by_size(updates), strict=True)])
 
 
 class Round:

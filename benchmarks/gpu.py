@@ -55,8 +55,9 @@ from fedlingua.backbones.precision import hold
 from fedlingua.common.languages import Direction
 from fedlingua.evaluation.decode import translate
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
+from fedlingua.settings.config import Settings
 from fedlingua.training.batches import pad
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import steps_of, train_locally
 from fedlingua.training.translation import PairExample
 
 WANTED = {"mfu": 0.35, "trainer_over_ours": 2.0, "sites_over_steps": 1.2}
@@ -171,9 +172,9 @@ class Training:
         self.model, self.codec = model_of(size, name, tensors, device), CODEC
         self.set = tensor_set(self.model, tensors)
         self.initial = read_tensors(self.model, self.set)
-        self.how = LocalTraining(16, 1, 1, RATE, False, "bf16", tokens_per_batch=size.tokens)
+        self.how = Settings(learning_rate=RATE, whole_steps=False, precision="bf16", tokens_per_batch=size.tokens)
 
-    def ours(self, how: LocalTraining, texts: Sequence[Sequence[PairExample]]) -> None:
+    def ours(self, how: Settings, texts: Sequence[Sequence[PairExample]]) -> None:
         """One site after the other, each from the first tensors."""
         for text in texts:
             write_tensors(self.model, self.initial)
@@ -220,7 +221,7 @@ class Training:
 
     def _launches(self) -> dict[str, float]:
         """Of an epoch of ours, by torch's profiler."""
-        steps = len(self.how.steps([self.examples], random.Random(1)))
+        steps = len(steps_of(self.how, [self.examples], random.Random(1)))
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
             began = time.perf_counter()
             waited_for(lambda: self.ours(self.how, [self.examples]), self.device)()

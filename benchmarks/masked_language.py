@@ -21,8 +21,9 @@ from trainer import plain_arguments
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, XLMRobertaForMaskedLM
 
 from fedlingua.backbones.codec import TextCodec
+from fedlingua.settings.config import Settings
 from fedlingua.settings.pretraining import EncoderSize
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import train_locally
 from fedlingua.training.masked_language import TextExample, encode_text
 from fedlingua_demo import phrasebook
 
@@ -47,7 +48,7 @@ class Ours:
     def __init__(self, model: XLMRobertaForMaskedLM, examples: list[TextExample], codec: TextCodec) -> None:
         self.model, self.examples, self.codec = copy.deepcopy(model), examples, codec
         self.names = [name for name, _ in self.model.named_parameters()]
-        self.how = LocalTraining(BATCH, 1, 1, RATE, False, "fp32", "adamw", 0.01)
+        self.how = Settings(batch_size=BATCH, learning_rate=RATE, whole_steps=False, optimizer="adamw", weight_decay=0.01)
 
     def __call__(self) -> None:
         train_locally(self.model, self.names, [self.examples], self.codec, self.how, "benchmark")

@@ -24,9 +24,10 @@ from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, tensor_set
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.pretraining import ModelSize
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import train_locally
 from fedlingua.training.translation import encode_pairs
 from fedlingua_demo import phrasebook
 
@@ -51,7 +52,7 @@ def ways(name: str, folder: Path, sentences: int) -> tuple[Backbone, dict[str, C
     TENSOR_SETS[name].attach(backbone.model, settings_from({**default_run_config(), "method": "adapter-fed", "tensor-set": name}))
     pairs = [Pair(*both) for both in zip(phrases["de"], phrases["fr"], strict=True)]
     examples = encode_pairs(pairs, Direction("de", "fr"), backbone.codec, MAX_TOKENS)
-    how = LocalTraining(BATCH, -(-sentences // BATCH), 1, 1e-4, False, "fp32")
+    how = Settings(batch_size=BATCH, accumulation=-(-sentences // BATCH), learning_rate=1e-4, whole_steps=False)
     arguments = (backbone.model, tensor_set(backbone.model, name).names, [examples], backbone.codec, how, "benchmark")
     private = PrivateSteps(share=1.0, clip=0.1, noise=1.0)
     return backbone, {"plain": lambda: train_locally(*arguments), "private": lambda: train_locally(*arguments, private=private)}

@@ -21,18 +21,19 @@ from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.directories import backbone_directory
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.settings.config import Settings
+from fedlingua.training.loop import train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.translation import PairExample, encode_pairs
 
 TRAIN, DEV, SMALL, MAX_TOKENS = 800, 400, 200, 128
-HOW = LocalTraining(batch_size=16, accumulation=1, epochs=3, learning_rate=1e-3, whole_steps=False, precision="fp32")
+HOW = Settings(batch_size=16, accumulation=1, local_epochs=3, learning_rate=1e-3, whole_steps=False)
 
 
 class Training:
     """Of adapters that begin as an identity."""
 
-    def __init__(self, backbone: Backbone, examples: list[PairExample], how: LocalTraining) -> None:
+    def __init__(self, backbone: Backbone, examples: list[PairExample], how: Settings) -> None:
         self.backbone, self.examples, self.how = backbone, examples, how
         self.set = tensor_set(backbone.model, "adapters")
         self.initial = self.trained = read_tensors(backbone.model, self.set)
@@ -81,7 +82,7 @@ def main() -> None:
         "backbone": chosen.backbone,
         "train_sentences": len(train),
         "dev_sentences": len(dev),
-        "epochs": HOW.epochs,
+        "epochs": HOW.local_epochs,
         **measured(backbone, *examples, chosen.repeats),
     }
     keep(result, chosen.to, "torch", "transformers")

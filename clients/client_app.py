@@ -29,6 +29,7 @@ from fedlingua.exchange.held import NotHeldError, digest_of
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task, Threshold
 from fedlingua.exchange.records import from_record, opened, pack, to_record
+from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.runs.folder import code_hash
 from fedlingua.selection.masks import selection_of
 from fedlingua.settings.checks import settings_from
@@ -61,7 +62,9 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
     """
 
     def answer(message: Message, context: Context) -> Message:
-        about, note = _about(message.content.config_records, message.metadata.message_type), dict[str, Any]()
+        task, note = message.content.config_records.get(protocol.TASK, ConfigRecord()), dict[str, Any]()
+        where = f"site {task['site']!s}, round {task['round']!s}, " if {"site", "round"} <= set(task) else ""
+        about = f"{where}{message.metadata.message_type}"
         try:
             node = node_of(context, settings_from(context.run_config))
             make = partial(handle, message, node)
@@ -83,20 +86,16 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
             reply = Message(Error(SITE_FAILED, f"{type(error).__name__}; the site's log has the rest"), reply_to=message)
         if reply.has_error():
             _trainable.cache_clear()  # an interrupted call may have left the model in any state
-        return _logged(message, context, reply, note) if is_deployed(context) else reply
+        if is_deployed(context):
+            try:
+                log(site_file_of(context), message, context.run_id, reply, note)
+            except Exception as error:
+                _log.error("%s: the audit log: %s", about, without_words(error))
+                unlogged = Error(SITE_FAILED, "the site's audit log cannot be written, so no request is answered")
+                return Message(unlogged, reply_to=message)
+        return reply
 
     return answer
-
-
-def _logged(message: Message, context: Context, reply: Message, note: Mapping[str, Any]) -> Message:
-    """Write the reply to the site's audit log and return it; return an error reply if the log cannot be written."""
-    try:
-        log(site_file_of(context), message, context.run_id, reply, note)
-    except Exception as error:
-        about = _about(message.content.config_records, message.metadata.message_type)
-        _log.error("%s: the audit log: %s", about, without_words(error))
-        return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so no request is answered"), reply_to=message)
-    return reply
 
 
 def _num_tensors(node: Node, content: RecordDict) -> int:
@@ -105,12 +104,6 @@ def _num_tensors(node: Node, content: RecordDict) -> int:
     if not record or protocol.METRICS not in content:
         return len(record)
     return selection_of(opened(record), _trainable(node.settings).tensor_set).num_tensors
-
-
-def _about(records: Records, kind: str) -> str:
-    task = records.get(protocol.TASK, ConfigRecord())
-    where = f"site {task['site']!s}, round {task['round']!s}, " if {"site", "round"} <= set(task) else ""
-    return f"{where}{kind}"
 
 
 @lru_cache(maxsize=1)
@@ -170,9 +163,7 @@ def signature(message: Message, node: Node) -> RecordDict:
     task, client = _client(message.content.config_records, node)
     folder, consent = node.signatures(task.site, task.run), node.consent(task.site, task.run)
     arrays = signature_of(task.site, client.examples("train"), client.trainable, client.settings, folder, consent)
-    records = _reply(task)
-    records[protocol.ARRAYS] = to_record(arrays)
-    return records
+    return _reply(task, arrays=arrays)
 
 
 @app.query("digests")
@@ -223,7 +214,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 def keys(message: Message, node: Node) -> RecordDict:
     """Return this site's public keys for an attempt's secure sums, one per round."""
     task = _hosted_task(message.content.config_records, node)
-    return _secured(task, _secure(task, node).keys(node.settings.rounds))
+    return _reply(task, secure=_secure(task, node).keys(node.settings.rounds))
 
 
 @app.query("shares")
@@ -231,7 +222,7 @@ def keys(message: Message, node: Node) -> RecordDict:
 def shares(message: Message, node: Node) -> RecordDict:
     """Accept the roster of the secure sums and return the shares of this site's secrets, each sealed for its holder."""
     task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
-    return _secured(task, _secure(task, node).shares(dict(record)))
+    return _reply(task, secure=_secure(task, node).shares(dict(record)))
 
 
 @app.train("unmask")
@@ -239,7 +230,7 @@ def shares(message: Message, node: Node) -> RecordDict:
 def unmask(message: Message, node: Node) -> RecordDict:
     """Return the shares from which the server removes the masks of a round's sums."""
     task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
-    return _secured(task, _secure(task, node).shares_of(dict(record)))
+    return _reply(task, secure=_secure(task, node).shares_of(dict(record)))
 
 
 def _secure(task: Task, node: Node) -> "SecureSite":
@@ -251,18 +242,6 @@ def _secure(task: Task, node: Node) -> "SecureSite":
     least = node.guard.file.limits.min_cluster if node.guard else node.settings.privacy_min_cluster
     temperature = node.settings.sampling_temperature
     return SecureSite(node.directory(task.site, task.run), task, least, node.trust, temperature)
-
-
-def _secured(task: Task, record: Mapping[str, Any]) -> RecordDict:
-    reply = _reply(task)
-    reply[protocol.SECURE] = ConfigRecord(dict(record))
-    return reply
-
-
-def _summed(task: Task, counters: Mapping[str, Numbers]) -> RecordDict:
-    reply = _reply(task)
-    reply[protocol.ARRAYS] = to_record(counters)
-    return reply
 
 
 # --- A round ------------------------------------------------------------------------------------------------------------
@@ -337,7 +316,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
         sums = client.measure(received, task)
         measured = received if task.round else {}
         asked = message.content.config_records[protocol.SECURE]
-        return _summed(task, _secure(task, node).dev_loss(sums, measured, client.trainable.tensor_set, asked))
+        return _reply(task, arrays=_secure(task, node).dev_loss(sums, measured, client.trainable.tensor_set, asked))
     reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
         from clients.selection import SiteSelection
@@ -369,17 +348,12 @@ def finish(message: Message, node: Node) -> RecordDict:
         finished = {name: scores.of_federation() for name, scores in finished.items()}
     if node.settings.sums_scores:
         used, asked = received if task.round else {}, message.content.config_records[protocol.SECURE]
-        return _summed(task, _secure(task, node).scores(node.settings.task, finished, used, client.trainable.tensor_set, asked))
+        secure = _secure(task, node)
+        return _reply(task, arrays=secure.scores(node.settings.task, finished, used, client.trainable.tensor_set, asked))
     for name, scores in finished.items():
-        sums = {
-            protocol.SCORES_PREFIX: scores.result,
-            protocol.BASE_SCORES_PREFIX: scores.base,
-            protocol.ALONE_SCORES_PREFIX: scores.alone,
-            protocol.FEDERATED_SCORES_PREFIX: scores.federated,
-        }
-        for prefix, each in sums.items():
-            if each is not None:
-                records[f"{prefix}{name}"] = MetricRecord(cast(Any, each.record()))
+        for field, prefix in protocol.SCORES_PREFIXES.items():
+            if (sums := getattr(scores, field)) is not None:
+                records[f"{prefix}{name}"] = MetricRecord(sums.record())
         if scores.candidate:
             over = {protocol.OVER_BETTER: scores.over_better, protocol.OVER_ALONE: scores.over_alone}
             choice: dict[str, Any] = {protocol.KEPT: CANDIDATES.index(scores.candidate)}
@@ -394,12 +368,11 @@ def finish(message: Message, node: Node) -> RecordDict:
 def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     """Return a request's task and the client of its site; raise ExchangeError if the node does not host it."""
     task = _hosted_task(records, node)
-    texts = node.texts(task.site, rules_of(records))
+    texts, folder = node.texts(task.site, rules_of(records)), node.directory(task.site, task.run)
     if node.settings.overlap == "remove" and not node.settings.how.pooled:
-        texts = load_without_leaks(texts, node.directory(task.site, task.run), node.overlap_key())
+        texts = load_without_leaks(texts, folder, node.overlap_key())
     _check_text(node, texts)
-    trainable, folder = _trainable(node.settings), node.directory(task.site, task.run)
-    about = task.site, texts, trainable, node.settings, folder, node.base_results, task.shares
+    about = task.site, texts, _trainable(node.settings), node.settings, folder, node.base_results, task.shares
     client = _client_class(node.settings)(*about)
     client.note = partial(node.note, task.site)
     client.ledger = node.consent(task.site, task.run).ledger
@@ -429,10 +402,19 @@ def _network(message: Message) -> Numbers | None:
     return from_record(record)[protocol.FILTER] if record else None
 
 
-def _reply(task: Task, metrics: Mapping[str, Any] | None = None) -> RecordDict:
+def _reply(
+    task: Task,
+    metrics: Mapping[str, Any] | None = None,
+    arrays: NamedTensors | None = None,
+    secure: Mapping[str, Any] | None = None,
+) -> RecordDict:
     records = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
     if metrics is not None:
         records[protocol.METRICS] = MetricRecord(dict(metrics))
+    if arrays is not None:
+        records[protocol.ARRAYS] = to_record(arrays)
+    if secure is not None:
+        records[protocol.SECURE] = ConfigRecord(dict(secure))
     return records
 
 

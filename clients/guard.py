@@ -29,26 +29,9 @@ from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
+from fedlingua.exchange import protocol
 from fedlingua.exchange.held import identity
-from fedlingua.exchange.protocol import (
-    CONFIG,
-    DESCRIBE,
-    DIGESTS,
-    EVALUATE,
-    FINISH,
-    KEYS,
-    LEAKS,
-    PROBE,
-    PROXIMAL_MU,
-    RULES,
-    SECURE,
-    SHARES,
-    SIGNATURE,
-    TASK,
-    TRAIN,
-    UNMASK,
-    Task,
-)
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
 from fedlingua.privacy.roster import SCORES, dev_loss_sum, training_sum
 from fedlingua.settings.config import Settings
@@ -67,7 +50,7 @@ Answer = tuple[RecordDict, dict[str, Any]]
 """The content of a reply, and its fields in the audit log besides its bytes."""
 
 
-ONCE = {SIGNATURE, DIGESTS, LEAKS, KEYS, SHARES}
+ONCE = {protocol.SIGNATURE, protocol.DIGESTS, protocol.LEAKS, protocol.KEYS, protocol.SHARES}
 """Requests that come once in an attempt, before its first round: the difference of two replies could be about a single sentence."""
 
 
@@ -89,8 +72,8 @@ class Guard:
             ExchangeError: The run is not approved, or the request exceeds the site's limits or is out of order; the message names the
                 key, the requested value and the allowed one.
         """
-        limits, kind = self.file.limits, message.metadata.message_type
-        rules = rules_of(message.content.config_records)
+        limits, kind, records = self.file.limits, message.metadata.message_type, message.content.config_records
+        rules = rules_of(records)
         self._leaks_under = run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules)
         is_approved = run in approved(self.file.approvals)
         if limits.settings == "approved" and not is_approved:
@@ -101,29 +84,29 @@ class Guard:
         if not is_approved:
             self._check_rules(rules)
         site, stage, bound, measure = NODE, 0, {"approval": run}, None
-        if kind != DESCRIBE:
-            task = Task.of(message.content.config_records.get(TASK, ConfigRecord()))
+        if kind != protocol.DESCRIBE:
+            task = Task.of(records.get(protocol.TASK, ConfigRecord()))
             self._check_task(task, kind)
-            if kind in (TRAIN, PROBE) or CONFIG in message.content.config_records:
-                self._check_pull(task.with_config(message.content.config_records.get(CONFIG, ConfigRecord())).proximal_mu)
+            if kind in (protocol.TRAIN, protocol.PROBE) or protocol.CONFIG in records:
+                self._check_pull(task.with_config(records.get(protocol.CONFIG, ConfigRecord())).proximal_mu)
             measure = task.measure
-            if kind == UNMASK:  # a round may open two sums, and the run's end another
-                number = message.content.config_records.get(SECURE, ConfigRecord()).get("sum")
+            if kind == protocol.UNMASK:  # a round may open two sums, and the run's end another
+                number = records.get(protocol.SECURE, ConfigRecord()).get("sum")
                 known = number in (SCORES, training_sum(task.round), dev_loss_sum(task.round))
                 kind = f"{kind}.{number!r}" if known else kind
-            at_end = kind in (FINISH, f"{UNMASK}.{SCORES}")
+            at_end = kind in (protocol.FINISH, f"{protocol.UNMASK}.{SCORES}")
             site, stage = task.site, self.asked.rounds + 1 if at_end else task.round
             bound |= {"run": task.run, "attempt": str(task.attempt)}
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
         before = replies.admit(site, bound, kind, stage, identity(message.content), measure)
-        if kind != DESCRIBE:
+        if kind != protocol.DESCRIBE:
             self._check_attempt(task, str(flower_run))
-        if before and kind != DESCRIBE:
+        if before and kind != protocol.DESCRIBE:
             return before[0], {**before[1], "repeated": True}
         with stopped_after(limits.max_minutes):
             content = handle()
-            split = {EVALUATE: "dev", FINISH: self.settings.score_split}.get(kind, "train")
-            on = self._used if kind in (DESCRIBE, DIGESTS, LEAKS) else {split: self._used[split]}
+            split = {protocol.EVALUATE: "dev", protocol.FINISH: self.settings.score_split}.get(kind, "train")
+            on = self._used if kind in (protocol.DESCRIBE, protocol.DIGESTS, protocol.LEAKS) else {split: self._used[split]}
             on = on if measure is None else {**on, "dev": self._used["dev"]}
             note = {"sentences": on, "tensors": num_tensors(content)}
             if site != NODE and (spent := self.file.ledger(site).spent):
@@ -172,9 +155,9 @@ class Guard:
     def _check_pull(self, pull: float) -> None:
         """Refuse a pull towards the received tensors that is not the run's: under a huge one an update is its first step alone."""
         if pull != self.asked.pull and (self.asked.pull or not self.asked.strategy):  # Flower's FedProx brings a pull of its own
-            raise ExchangeError(f"asked for {PROXIMAL_MU} = {pull:g}; the run has pull = {self.asked.pull:g}")
+            raise ExchangeError(f"asked for {protocol.PROXIMAL_MU} = {pull:g}; the run has pull = {self.asked.pull:g}")
         if pull > (most := self.file.limits.max_pull):
-            raise beyond(f"{PROXIMAL_MU} = {pull:g}", "max_pull", f"{most:g} at most")
+            raise beyond(f"{protocol.PROXIMAL_MU} = {pull:g}", "max_pull", f"{most:g} at most")
 
     def check_leaks(self, site: str, key: str, digest: str) -> None:
         """Raise ExchangeError if another list of leaks came before in any run of this approval, or under these text rules: the difference
@@ -239,7 +222,8 @@ class StoredReplies:
         stages = {file: int(file.name.partition(".")[0]) for file in (self.folder / site).glob("*")}
         if stage < (newest := max(stages.values(), default=0)):
             raise ExchangeError(f"asked about round {stage}, but the server is already at {newest} here")
-        if measure is not None and any(measure <= stages[file] < stage for file in stages if file.suffix == f".{EVALUATE}"):
+        evaluated = [stages[file] for file in stages if file.suffix == f".{protocol.EVALUATE}"]
+        if measure is not None and any(measure <= number < stage for number in evaluated):
             raise ExchangeError(f"asked for the dev loss of round {measure} with training, but a later one was asked for already")
         if written_once(self._file(site, stage, kind), asked) != asked:
             raise ExchangeError(f"asked another {kind} of round {stage} than before; each request is answered once")
@@ -275,19 +259,20 @@ class StoredReplies:
 
 def rules_of(records: Mapping[str, ConfigRecord]) -> TextRules:
     """Read the text rules that come with a message."""
-    return TextRules.from_flat(records.get(RULES, ConfigRecord()))
+    return TextRules.from_flat(records.get(protocol.RULES, ConfigRecord()))
 
 
 def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note: Mapping[str, object]) -> None:
     """Append a message and its reply to the site's audit log; raise OSError if it cannot be written."""
-    task, public = message.content.config_records.get(TASK, ConfigRecord()), file.key.with_suffix(".pub")
+    records, public = message.content.config_records, file.key.with_suffix(".pub")
+    task = records.get(protocol.TASK, ConfigRecord())
     key = key_fingerprint(public.read_text(encoding="ascii")) if public.is_file() else ""
     asked = {name: str(task.get(name, ""))[:MOST_WORDS] for name in ("run", "attempt", "round", "site")}
     refused = str(reply.error.reason)[: 10 * MOST_WORDS] if reply.has_error() else ""
     outcome = {"sentences": {}, "tensors": 0, **note, "bytes": 0 if refused else message_bytes(reply), "refused": refused}
     who = {"server": file.address, "key": key, "flower_run": str(flower_run)}
     what = message.metadata.message_type + (f", measure round {task['measure']!s}" if "measure" in task else "")
-    what += "".join(f", {key} {value!s}" for key, value in message.content.config_records.get(CONFIG, ConfigRecord()).items())
+    what += "".join(f", {key} {value!s}" for key, value in records.get(protocol.CONFIG, ConfigRecord()).items())
     audit.append(file.state, {**who, **asked, "asked": what[:MOST_WORDS], **outcome})
 
 

@@ -18,7 +18,7 @@ from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, gains_on_test
 from fedlingua.training.masked_language import MASKS_KEY
-from fedlingua.training.objective import evaluation_batches, nll_of_each
+from fedlingua.training.objective import nll_of_each
 from fedlingua.training.site_examples import sequences_of
 
 
@@ -56,7 +56,7 @@ class MaskedLanguageClient(SiteClient):
         for name, text in self.own_texts.items():
             parts = [each.fixed(MASKS_KEY, len(each.ids)) for each in sequences_of(text, split, codec, self.settings)]
             masked = [example for part in parts for example in part]
-            nll, tokens = nll_of_each(model, evaluation_batches(model, codec, masked), self.settings.precision)
+            nll, tokens = nll_of_each(model, codec, masked, self.settings.precision)
             first = np.cumsum([0, *map(len, parts)])[:-1]
             of_texts[name] = np.add.reduceat(nll, first), np.add.reduceat(tokens, first)
         return of_texts

@@ -73,18 +73,13 @@ class PrivateTraining:
             own = controls.next_own() if controls else {}
             results = {"model/": read_tensors(model, self.trainable.trained), "optimizer/": optimizer or {}, "control/": own}
             save_tensors({f"{kind}{name}": each for kind, named in results.items() for name, each in named.items()}, file)
-            _remove_before(task.round - 1, file.parent)
+            for old in file.parent.glob("*.safetensors"):
+                if int(old.name[:4]) < task.round - 1:  # the server cannot request it again
+                    old.unlink()
         entry = replace(entry, key=sha256(file))  # keyed by the result that is sent: training again gives another result
         self.ledger.enter(entry, partial(self.ledger.check_round, settings=settings))
         _log.info("site %s: %s: epsilon %.3g is spent in all", self.site, entry.what, self.ledger.spent)
         return result
-
-
-def _remove_before(number: int, folder: Path) -> None:
-    """Remove the results of rounds that the server cannot request again."""
-    for file in folder.glob("*.safetensors"):
-        if int(file.name[:4]) < number:
-            file.unlink()
 
 
 def _under(prefix: str, tensors: NamedTensors) -> Tensors:

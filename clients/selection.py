@@ -6,7 +6,7 @@ its last good round. The site's part in learning MetaSend's threshold is in clie
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import compress
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from fedlingua.exchange.protocol import SELECT_S, Stage, Task
 from fedlingua.exchange.tensors import NamedTensors, Tensors
 from fedlingua.selection import rules
 from fedlingua.selection.deviation import deviations, differences, magnitudes
-from fedlingua.selection.freezing import apf_start, apf_step, from_arrays, to_arrays
+from fedlingua.selection.freezing import apf_start, apf_step, check_state
 from fedlingua.selection.masks import Selection, pack_selected, part_sizes
 from fedlingua.selection.meta_gradient import projections
-from fedlingua.selection.second_filter import keep_probability
+from fedlingua.selection.second_filter import KEPT_FROM, keep_probability
 
 DEVIATIONS, RECEIVED = "deviations", "received."
 """Names in the file of an update that waits for its threshold: its deviations, and the prefix of received tensors."""
@@ -91,12 +91,12 @@ class SiteSelection:
         return rules.random_threshold(measured, self._random(number), self.settings.random_threshold)
 
     def _unfrozen(self, update: NamedTensors, received: NamedTensors, task: Task) -> Selection:
-        if stored := self._files.load(task.own):
-            state = from_arrays(stored, self.chosen)
+        if state := self._files.load(task.own):
+            check_state(state, self.chosen)
         else:
             state = apf_start(self.chosen, self.settings.apf_window, self.settings.apf_threshold)
-        selection, after = apf_step(state, update, received)
-        self._files.save(to_arrays(after), stage_of(task))
+        selection, after = apf_step(state, self.chosen, update, received)
+        self._files.save(after, stage_of(task))
         return selection
 
     def _random(self, number: int) -> np.random.Generator:
@@ -128,12 +128,11 @@ class SiteSelection:
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
             (measured, start), update = self.waiting(task), self.client.own_rounds.load(stage_of(task))
-            selection = self.by_threshold(measured, theta)
-            if network is not None:
-                selection = rules.second_filter(selection, magnitudes(update, self.chosen), partial(keep_probability, network))
+            passing = self.passing(update, network)
+            selection = Selection(self.chosen, self.by_threshold(measured, theta).tensors & passing)
             sent = Sent(self._packed(update, start, task, selection), measured, theta)
             if self.settings.crosses:
-                counted = Some(update, self.passes_filter(update, network))
+                counted = Some(update, compress(self.chosen.names, passing))
                 projected = projections(counted, self.chosen, self.settings.seed, task.round, start)
                 sent = replace(sent, projections=projected)
         return sent, seconds
@@ -147,12 +146,11 @@ class SiteSelection:
         """Select by eq. 3 of Chu et al. 2024, without the second filter. measured: The deviations, (tensors,)."""
         return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, self.settings.zero_norm)
 
-    def passes_filter(self, update: NamedTensors, network: Numbers | None) -> set[str]:
-        """Return the names of the tensors that pass the second filter, whatever theta is; all names if there is no filter."""
+    def passing(self, update: NamedTensors, network: Numbers | None) -> Numbers:
+        """Return which tensors pass the second filter, whatever theta is: (tensors,) bool; all if there is no filter."""
         if network is None:
-            return set(self.chosen.names)
-        passes = keep_probability(network, magnitudes(update, self.chosen)) >= rules.KEPT_FROM
-        return {name for name, is_sent in zip(self.chosen.names, passes, strict=True) if is_sent}
+            return np.ones(len(self.chosen.specs), np.bool_)
+        return keep_probability(network, magnitudes(update, self.chosen)) >= KEPT_FROM
 
 
 def stage_of(task: Task) -> Stage:

@@ -38,17 +38,17 @@ from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
-from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, is_companion, of_the_model, without_companions
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, is_companion, of_the_model
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
-from fedlingua.personalization.phase import Kept, SiteModel, choose_model
+from fedlingua.personalization.phase import SiteModel, choose_model
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.controls import CONTROL, Controls
 from fedlingua.training.head import HeadUse
-from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
+from fedlingua.training.loop import LocalResult, steps_of, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.parallel import Job, train_in_processes
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
@@ -122,7 +122,7 @@ class SiteClient(NumPyClient):
             train = partial(self._train_model, *self._round_of(task), optimizer, task.proximal_mu, center, controls)
             noised = PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
             result = noised.train(train, received, task, optimizer, controls) if private else train()
-            update = read_joined(self.trainable.model, without_companions(self._travels))
+            update = read_joined(self.trainable.model, self._travels.where(lambda spec: not is_companion(spec.name)))
         if self.settings.companions:
             update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
         self._store(stage, optimizer, controls)
@@ -271,17 +271,17 @@ class SiteClient(NumPyClient):
         """Whether the site chooses the model that it keeps; it cannot without dev text."""
         return self.settings.chooses and any(text.splits["dev"] for text in self.texts.values())
 
-    def choose(self, number: int) -> tuple[Kept, Tensors] | None:
-        """Choose among the site's models and the federation's, which is loaded, and store the one that the site keeps.
+    def score_models(self, number: int, score: Callable[[], T]) -> tuple[dict[str, T], str]:
+        """Score the federation's model, which is loaded; if the site chooses, also the model trained alone and the kept model.
 
-        The federation's model is stored first, in case the phase is interrupted.
+        The model that the site keeps is stored; before the choice the federation's is, in case the phase is interrupted.
 
         Returns:
-            The choice and the federation's tensors; None if the site does not choose.
+            Candidate -> result of `score`, without the base's; and the candidate that the site keeps.
         """
         self.deliver(number)
         if not self.chooses:
-            return None
+            return {FEDERATION: score()}, FEDERATION
         federated = read_tensors(self.trainable.model, self.trainable.trained)
         site = SiteModel(
             *(self.site, self.trainable, self.settings, self.examples("dev"), self._train_model, self.count_chrf),
@@ -291,18 +291,6 @@ class SiteClient(NumPyClient):
         result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
         write_tensors(self.trainable.model, result.tensors)
         self.deliver(number, result.name)
-        return result, federated
-
-    def score_models(self, number: int, score: Callable[[], T]) -> tuple[dict[str, T], str]:
-        """Score the federation's model, which is loaded; if the site chooses, also the model trained alone and the kept model.
-
-        Returns:
-            Candidate -> result of `score`, without the base's; and the candidate that the site keeps.
-        """
-        chosen = self.choose(number)
-        if chosen is None:
-            return {FEDERATION: score()}, FEDERATION
-        result, federated = chosen
         scored: dict[str, T] = {}
         for name, tensors in ((FEDERATION, federated), (ALONE, result.alone), (result.name, result.tensors)):
             if tensors is not None and name not in (BASE, *scored):
@@ -324,8 +312,8 @@ class SiteClient(NumPyClient):
 
     def step_sizes(self) -> list[int]:
         """Count the examples of each optimizer step of a round."""
-        how = LocalTraining.of(self.settings)
-        return how.epochs * [sum(map(len, step)) for step in how.steps(self.training_texts, Random(0))]
+        steps = steps_of(self.settings, self.training_texts, Random(0))
+        return self.settings.local_epochs * [sum(map(len, step)) for step in steps]
 
     def _train_model(
         self,
@@ -353,9 +341,8 @@ class SiteClient(NumPyClient):
             job = Job(settings, read_tensors(model, self.trainable.whole), texts, seed, optimizer, this_round)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")
         names, codec = self.trainable.trained.names, self.trainable.backbone.codec
-        how = dataclasses.replace(LocalTraining.of(settings), proximal_mu=proximal_mu)
-        train = partial(train_locally, this_round=this_round, towards=towards, controls=controls, private=private)
-        return train(model, names, texts, codec, how, seed, optimizer)
+        train = partial(train_locally, this_round=this_round, proximal_mu=proximal_mu, towards=towards)
+        return train(model, names, texts, codec, settings, seed, optimizer, controls=controls, private=private)
 
     def _beside(
         self, optimizer: dict[str, Numbers] | None, own: Stage, received: NamedTensors

@@ -1,6 +1,7 @@
 """A site's part in training MetaSend (Chu et al. 2024, eq. 5): slopes of its dev loss with respect to threshold and second filter."""
 
 from collections.abc import Sequence
+from itertools import compress
 from random import Random
 from typing import Any
 
@@ -72,7 +73,7 @@ def own_terms(
     measured, start = selection.waiting(task)
     new = selection.client.own_rounds.load(stage_of(task))
     deviations = dict(zip(chosen.names, map(float, measured), strict=True))
-    of_tensors, passing = products(gradients, start, new), selection.passes_filter(new, network)
+    of_tensors, passing = products(gradients, start, new), set(compress(chosen.names, selection.passing(new, network)))
     weights = dict(zip(PARTS, threshold.weights, strict=True))
     answer: dict[str, Any] = {"slope": 0.0}
     for part, weight in weights.items():

@@ -123,7 +123,7 @@ def joining() -> go.Figure:
         dots = [(row - 0.25 + 0.5 * rank / len(found), gain) for rank, gain in enumerate(found)]
         for color, sure, label in ((UP, True, "95 % interval without 0"), (BEFORE, False, "within chance")):
             y, x = [height for height, gain in dots if gain.sure is sure], [gain.bleu for gain in found if gain.sure is sure]
-            marks(figure, x, y, label, "%{x:.1f}", color=color, size=8, showlegend=row == 0)
+            marks(figure, x, y, label, "%{x:.1f}", marker_color=color, marker_size=8, showlegend=row == 0)
         figure.add_shape(type="line", x0=mean, x1=mean, y0=row - 0.35, y1=row + 0.35, line={"color": WORSE, "width": 2})
     x_title = "kept - alone, BLEU on test; a dot is a site under one seed, the line their mean"
     frame(figure, height=110 + 85 * len(names), x_title=x_title)
@@ -140,7 +140,8 @@ def coding() -> go.Figure:
         found = coded(Result(RESULTS / place), Result(RESULTS / suite), row)
         x, y, codes = [1 / each.share for each in found], [each.change for each in found], [each.code for each in found]
         places = [CROWDED.get((place, code), beside) for code in codes]
-        marks(figure, x, y, name, "%{text}", color=color, size=10, mode="markers+text", text=codes, textposition=places)
+        marker = {"color": color, "size": 10}
+        marks(figure, x, y, name, "%{text}", marker=marker, mode="markers+text", text=codes, textposition=places)
     x_title = "times fewer bytes than float32, up and down in the whole run"
     frame(figure, height=400, x_title=x_title, y_title="macro BLEU beside float32")
     figure.update_xaxes(type="log", tickvals=[5, 10, 20, 30, 50, 70, 100], range=[0.9, 2])
@@ -160,7 +161,7 @@ def ruling() -> go.Figure:
         names, places = [RULES[each.row][0] for each in shown], [RULES[each.row][1] for each in shown]
         line: Json = {"line": {"dash": "dash", "shape": "hv"}} if color is UP else {}
         mode = "lines+markers+text" if line else "markers+text"
-        style: Json = {"mode": mode, **line, "text": names, "textposition": places, "color": color, "size": 10}
+        style: Json = {"mode": mode, **line, "text": names, "textposition": places, "marker_color": color, "marker_size": 10}
         marks(figure, [each.mb for each in shown], [each.bleu for each in shown], label, "%{text}", **style)
     frame(
         figure,

@@ -66,14 +66,16 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     make_strategy = find_strategy(settings)
     federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
     planned = planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
-    check_task(settings.task, federation.directions)
+    check_task(settings.task, federation.rules.directions)
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
     trainable = build_trainable(settings, computes=False)
     folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
-    folder.warn(text for direction in dict.fromkeys(federation.directions) for text in doubts(trainable.backbone, direction))
+    folder.warn(
+        text for direction in dict.fromkeys(federation.rules.directions) for text in doubts(trainable.backbone, direction)
+    )
     registry = Registry(federation, trainable.fingerprint, code_hash(), settings.how.pooled, trainable.model.config.vocab_size)
     if settings.resume:
         registry.traffic.take(folder.read(TRAFFIC) or {})

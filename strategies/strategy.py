@@ -31,10 +31,10 @@ from strategies.aggregation.coded import given, stretch
 from strategies.aggregation.mean import State, start_everywhere
 from strategies.aggregation.robust import norm_clip
 from strategies.aggregation.updates import Update, scaled
-from strategies.checks.contents import Evaluation, Expected, Training, parse_evaluation, parse_training
+from strategies.checks.contents import Evaluation, Training, parse_evaluation, parse_training
 from strategies.checks.norms import Change
 from strategies.checks.outliers import MOST_STEPS, Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
-from strategies.checks.reply import MOST_LOSS, size_limit
+from strategies.checks.reply import size_limit
 from strategies.progress import Sums
 from strategies.rounds.flower_records import WEIGHT, arrays_of, content_of, site_of, state_of, update_of
 from strategies.rounds.loop import Federated, Rounds
@@ -116,7 +116,7 @@ class SiteStrategy(Rounds):
         for site in self.phases.available(grid, "train"):
             if site not in self.phases.good:  # else it was asked in an earlier round, and its update is here already
                 self.starts.pop(site, None)
-            messages.append(self._request(self.train_message, site, server_round, server_round - 1))
+            messages.append(self._request(self.train_message, self.sent.values, site, server_round, server_round - 1))
             messages[-1].content[protocol.ARRAYS] = pack(self.model_for(self.sent, site), self.tensor_set, packed)
             if config:
                 messages[-1].content[protocol.CONFIG] = config
@@ -248,14 +248,7 @@ class SiteStrategy(Rounds):
         contents = [message.content for message in messages]
         return aggregate_metricrecords(contents, WEIGHT) if contents else None
 
-    # --- The expectations for replies ----------------------------------------------------------------------------------------------
-
-    def _expected(self, site: str) -> Expected:
-        about, earlier = self.registry.about[site], self.progress.digests.get(site)
-        most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
-        dev = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
-        measures, seconds = self.progress.pending is not None, self.phases.most_seconds(site)
-        return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, seconds, measures, dev)
+    # --- Checks of replies ---------------------------------------------------------------------------------------------------------
 
     def _probed(self, site: str) -> Sums | None:
         """Return the sums of a site's probe if the run has probes, since a later reply does not repeat them; else None."""

@@ -196,7 +196,7 @@ def test_the_trainer_is_given_the_batches_that_a_site_trains_on(monkeypatch: pyt
     size = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, d_model=32, ffn_dim=64), adapter_dim=4)
     site = module.site_of(size, None, 20, tmp_path / "tokenizer")
     model = site.model()
-    plain = module.LocalTraining(8, 1, 1, 1e-3, False, "fp32")
+    plain = module.Settings(batch_size=8, learning_rate=1e-3, whole_steps=False)
     for how in (plain, dataclasses.replace(plain, tokens_per_batch=60)):
         seen: list[PairBatch] = []
         names = module.tensor_set(model, "adapters").names
@@ -231,8 +231,7 @@ def test_a_site_and_the_trainer_come_to_the_same_tensors_by_the_same_batches(
     assert of_length["steps"]["ours"] == of_length["steps"]["trainer"] == 2
     assert found["loss"]["ours"] == pytest.approx(found["loss"]["trainer"], abs=2e-5)
     assert found["loss"]["ours_cut"] == pytest.approx(found["loss"]["trainer"], abs=2e-5)
-    how = module.LocalTraining(8, 1, 1, 0.0, False, "fp32")
-    untrained = module.Ours(site, site.model(), how)
+    untrained = module.Ours(site, site.model(), module.Settings(local_epochs=0))
     untrained()
     assert untrained.loss() > found["loss"]["ours"] + 0.002
 

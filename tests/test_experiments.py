@@ -33,7 +33,6 @@ from fedlingua.desk.corpora.uncorpus import DIRECTIONS
 from fedlingua.desk.pretraining.build import SPECIAL_TOKENS, build_model, build_tokenizer
 from fedlingua.desk.pretraining.demo import base_register
 from fedlingua.desk.suites.read import check_figures, is_suite, read_suite, variants
-from fedlingua.desk.suites.runs import site_names
 from fedlingua.runs.plan import numbers_of_clusters, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, read_experiment
@@ -90,8 +89,7 @@ def test_every_experiment_loads_with_its_federation(path: Path) -> None:
 @pytest.mark.parametrize("path", SUITES, ids=named)
 def test_every_suite_loads_with_its_federations_and_quotes_the_paper_on_their_sites(path: Path) -> None:
     suite = read_suite(path, {})
-    federations = {row.name: read_federation(row.settings.federation_path, Path("data")) for row in suite.rows}
-    check_figures(suite, site_names(federations))
+    check_figures(suite, [read_federation(row.settings.federation_path, Path("data")) for row in suite.rows])
 
 
 def test_no_committed_tables_clusters_are_widened() -> None:

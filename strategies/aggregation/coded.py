@@ -31,8 +31,6 @@ def given(before: State, after: State, tensor_set: TensorSet, settings: Settings
         number: The round, which decides random draws together with the run's seed.
     """
     code = settings.code_down
-    if code.method == "none":
-        return after, {}
     tensors = {part: dict(clusters) for part, clusters in after.tensors.items()}
     residuals, payloads = Tensors(after.residuals), dict[tuple[str, str], bytes]()
     for part, clusters in tensors.items():

@@ -135,23 +135,6 @@ def shares_of(updates: Mapping[str, Update], clusters: Clusters, by: Weights) ->
 # --- The mean ----------------------------------------------------------------------------------------------------------------
 
 
-def weighted_mean(before: NamedTensors, updates: Sequence[Update], by: Weights, missing: str = "previous") -> NamedTensors:
-    """Return the weighted mean of a cluster's updates; without updates, its tensors as they were."""
-    if not updates:
-        return before
-    return mean(before, [update.sent(weight) for update, weight in zip(updates, by(updates), strict=True)], missing)
-
-
-def fed_avg(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
-    """Return the mean weighted by the sites' data sizes: Liu et al. 2023, eq. 2."""
-    return weighted_mean(before, updates, by_size)
-
-
-def fed_mean(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
-    """Return the plain mean over sites, whatever their sizes: Liu et al. 2023, eq. 3."""
-    return weighted_mean(before, updates, equally)
-
-
 def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") -> NamedTensors:
     """Return the mean of what a cluster's sites sent; a number that no site sent stays unchanged, bit for bit.
 

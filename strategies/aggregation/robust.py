@@ -8,7 +8,7 @@ import numpy as np
 from fedlingua.exchange.joined import Flat, Numbers
 from fedlingua.exchange.tensors import NamedTensors
 from strategies.aggregation.cores import BLOCK, SPAN, in_order
-from strategies.aggregation.mean import each_number, fed_mean
+from strategies.aggregation.mean import each_number, mean
 from strategies.aggregation.updates import Update
 
 Rule = Callable[[Sequence[Update]], NamedTensors]
@@ -26,8 +26,8 @@ def trimmed_mean(updates: Sequence[Update], liars: int) -> NamedTensors:
 
     def mean_of_the_rest(numbers: Numbers) -> Numbers:
         ordered = np.partition(numbers, (liars, len(numbers) - liars - 1), axis=0)
-        mean: Numbers = ordered[liars : len(numbers) - liars].mean(axis=0)
-        return mean
+        rest: Numbers = ordered[liars : len(numbers) - liars].mean(axis=0)
+        return rest
 
     return _by_number(updates, mean_of_the_rest)
 
@@ -103,4 +103,4 @@ def _by_number(updates: Sequence[Update], choose: Callable[[Numbers], Numbers]) 
 
 def _mean_of(updates: Sequence[Update], places: Sequence[int]) -> NamedTensors:
     chosen = [updates[place] for place in sorted(places)]
-    return fed_mean(chosen[0].tensors, chosen)
+    return mean(chosen[0].tensors, [update.sent(1 / len(chosen)) for update in chosen])

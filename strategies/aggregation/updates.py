@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedlingua.common.errors import RunError
-from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, Stretch
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Some
 from fedlingua.selection.masks import Selection
 
 FOLDER = ".updates"
@@ -141,8 +141,8 @@ def scaled(update: Update, start: Mapping[str, Flat], factors: Numbers, onto: Ma
     assert isinstance(tensors, Joined), "as updates come off the wire"
     parts: dict[str, Flat] = {}
     for part, numbers in tensors.parts.items():
-        at = [number for number, (where, *_) in enumerate(tensors.places) if where == part]
-        edges = np.array([*(tensors.places[number][1] for number in at), len(numbers)])
+        at = [number for number, (where, *_) in enumerate(tensors.chosen.places) if where == part]
+        edges = np.array([*(tensors.chosen.places[number][1] for number in at), len(numbers)])
         parts[part] = Scaled(numbers, start[part], base[part], edges, factors[at].astype(np.float32))
     return replace(update, tensors=Joined(parts, tensors.chosen))
 
@@ -152,16 +152,20 @@ def scaled(update: Update, start: Mapping[str, Flat], factors: Numbers, onto: Ma
 
 @dataclass(frozen=True)
 class FlatFile:
-    """A file of float32 numbers, read on each access, because mapped pages would count as the server's memory."""
+    """`length` float32 numbers of a file, from number `start` on, read on each access, because mapped pages would count as the server's
+    memory.
+    """
 
     path: Path
+    start: int
+    length: int
 
     def __len__(self) -> int:
-        return self.path.stat().st_size // 4
+        return self.length
 
     def __getitem__(self, chosen: slice) -> Numbers:
-        first, last, _ = chosen.indices(len(self))
-        return np.fromfile(self.path, np.float32, max(last - first, 0), offset=4 * first)
+        first, last, _ = chosen.indices(self.length)
+        return np.fromfile(self.path, np.float32, max(last - first, 0), offset=4 * (self.start + first))
 
 
 class UpdateFiles:
@@ -179,8 +183,11 @@ class UpdateFiles:
         """
         if not isinstance(tensors, Joined) or 4 * tensors.chosen.num_parameters < self.large:
             return tensors
-        with self._file(site, "f32", 4 * tensors.chosen.num_parameters) as path:
-            parts = _write(path, tensors.parts)
+        parts: dict[str, Flat] = {}
+        with self._file(site, "f32", 4 * tensors.chosen.num_parameters) as path, path.open("wb") as file:
+            for part, numbers in tensors.parts.items():
+                parts[part] = FlatFile(path, file.tell() // 4, len(numbers))
+                numbers[:].tofile(file)
         return Joined(parts, tensors.chosen)
 
     def keep(self, site: str, part: str, numbers: Numbers) -> Callable[[], Numbers]:
@@ -207,14 +214,3 @@ class UpdateFiles:
     def clear(self) -> None:
         """Remove all files, including those that a killed server has left."""
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def _write(path: Path, parts: Mapping[str, Flat]) -> dict[str, Flat]:
-    stored: dict[str, Flat] = {}
-    first = 0
-    with path.open("wb") as file:
-        for part, numbers in parts.items():
-            numbers[:].tofile(file)
-            stored[part] = Stretch(FlatFile(path), first, len(numbers))
-            first += len(numbers)
-    return stored

@@ -6,12 +6,12 @@ It refuses any other reply with an ExchangeError that says what it got and what 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any
 
 from flwr.app import Message, MetricRecord
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.common.languages import Direction
 from fedlingua.evaluation.sums import Scores as Scores
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, Numbers, flat_parts, runs
@@ -29,20 +29,9 @@ from strategies.checks.norms import NO_CHANGE, Change, change_of
 from strategies.metrics import masked, translation
 from strategies.progress import Sums
 
-
-class Measure(Protocol):
-    """A module that scores a task's sites at the end, by these functions. The sums are of the task's own type."""
-
-    MOST_GAIN: float
-
-    def check_sums(self, record: MetricRecord, most: int, most_loss: float, /) -> Any: ...
-    def measured_on(self, sums: Any, /) -> tuple[object, ...]: ...
-    def site_scores(self, settings: Settings, direction: Direction, scores: Scores, /) -> dict[str, Any]: ...
-    def all_scores(self, settings: Settings, sites: Any, sums: Any, /) -> dict[str, Any]: ...
-
-
-MEASURES: dict[str, Measure] = {"translation": translation, "masked-language": masked}
-"""`task` -> its measure; one line for each task."""
+MEASURES: dict[str, ModuleType] = {"translation": translation, "masked-language": masked}
+"""`task` -> the module that scores its sites at the end, with `check_sums`, `measured_on`, `site_scores`, `all_scores` and `MOST_GAIN`;
+one line for each task."""
 
 
 @dataclass(frozen=True)
@@ -272,16 +261,16 @@ def parse_scores(reply: Message, expected: Expected, texts: Sequence[str], mixed
     """
     split, settings = expected.settings.score_split, expected.settings
     records, most, measure = reply.content.metric_records, int(expected.about[split]), MEASURES[settings.task]
-    prefixes = {"result": protocol.SCORES_PREFIX, "base": protocol.BASE_SCORES_PREFIX}
-    may_be = {"alone": protocol.ALONE_SCORES_PREFIX, "federated": protocol.FEDERATED_SCORES_PREFIX} if settings.chooses else {}
-    wanted = {f"{prefix}{text}" for text in texts for prefix in prefixes.values()}
-    possible = {f"{prefix}{text}" for text in texts for prefix in (*may_be.values(), protocol.CHOICE_PREFIX) if may_be}
+    prefixes = protocol.SCORES_PREFIXES
+    wanted = {f"{prefixes[name]}{text}" for text in texts for name in ("result", "base")}
+    of_choice = (prefixes["alone"], prefixes["federated"], protocol.CHOICE_PREFIX) if settings.chooses else ()
+    possible = {f"{prefix}{text}" for text in texts for prefix in of_choice}
     checks.check_records(reply, {protocol.TASK, *wanted, *(possible & set(records))})
     by_text = {}
     for text in texts:
-        keys = {name: f"{prefix}{text}" for name, prefix in (prefixes | may_be).items() if f"{prefix}{text}" in records}
+        keys = {name: f"{prefix}{text}" for name, prefix in prefixes.items() if f"{prefix}{text}" in records}
         sums = {name: measure.check_sums(records[key], most, expected.most_loss) for name, key in keys.items()}
-        measured_on = [measure.measured_on(each)[: None if name in prefixes else 3] for name, each in sums.items()]
+        measured_on = [measure.measured_on(each)[: None if name in ("result", "base") else 3] for name, each in sums.items()]
         if any(other[:3] != measured_on[0][:3] for other in measured_on[1:]) or measured_on[0] != measured_on[1]:
             raise ExchangeError(f"the scores of {text} and those of its base are not of the same sentences and references")
         by_text[text] = Scores(

@@ -60,7 +60,7 @@ def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) ->
     """
     change = Change(*np.zeros((4, len(update.chosen.specs))))
     pieces = []
-    for number, (part, first, last) in enumerate(update.places):
+    for number, (part, first, last) in enumerate(update.chosen.places):
         change.sent[number] = selection.count_of(number, part, first, last)
         if change.sent[number]:
             pieces += [(number, part, cut, min(cut + SPAN, last)) for cut in range(first, last, SPAN)]

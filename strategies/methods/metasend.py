@@ -86,16 +86,7 @@ class MetaSend(FedMean):
 
     def _networks(self, state: State | None) -> tuple[ThresholdModel, SecondFilter | None]:
         """Return the networks as stored in `state`, or new ones if it is None."""
-        settings = self.settings
-        model = ThresholdModel(
-            self.registry.expected,
-            settings.seed,
-            settings.meta_neurons,
-            settings.meta_learning_rate,
-            settings.meta_noise if self.by_loss and self.learns else 0.0,
-            width=settings.meta_temperature,
-            follows=settings.meta_scale == "round",
-        )
+        settings, model = self.settings, ThresholdModel(self.registry.expected, self.settings)
         second = SecondFilter(settings.seed, settings.meta_learning_rate) if settings.second_filter else None
         if state:
             model.restore(state.memory, state.values)
@@ -141,7 +132,7 @@ class MetaSend(FedMean):
         messages = []
         for site in self.phases.available(grid, "send"):
             if site in self.meta.probes:
-                messages.append(self._request(protocol.SEND, site, server_round, server_round - 1))
+                messages.append(self._request(protocol.SEND, self.sent.values, site, server_round, server_round - 1))
                 messages[-1].content[protocol.ARRAYS] = ArrayRecord()
                 messages[-1].content[protocol.THRESHOLD] = ConfigRecord(Threshold(self.meta.theta.value).request())
                 self._add_filter(messages[-1])

@@ -2,15 +2,13 @@
 shared-private a site subtracts its own model from the mean, so each request holds the site's weight in the mean.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.serverapp import Grid
 
 from fedlingua.backbones.parts import PARTS
-from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import NamedTensors
 from strategies.aggregation.mean import State, shares_of, weights_of
@@ -45,18 +43,9 @@ class OwnModels(FedMean):
                 shares.setdefault(site, [0.0] * len(PARTS))[PARTS.index(part)] = weights.get(site, 0.0)
         return shares
 
-    def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
-        return [self._with_shares(message, state) for message in super()._requests(message_type, state, grid, round_of)]
-
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Make every request as FedMean does, and add the site's shares in the state that is sent."""
-        return [self._with_shares(each, self.sent) for each in super().configure_train(server_round, arrays, config, grid)]
-
-    def _with_shares(self, message: Message, state: State) -> Message:
-        task = Task.of(message.content.config_records[protocol.TASK])
-        task = replace(task, shares=tuple(state.values.get(SHARES, {}).get(task.site, ())))
-        message.content[protocol.TASK] = ConfigRecord(task.request())
-        return message
+    def _task(self, values: Mapping[str, Any], site: str, number: int, own_round: int, trains: bool) -> Task:
+        task = super()._task(values, site, number, own_round, trains)
+        return replace(task, shares=tuple(values.get(SHARES, {}).get(site, ())))
 
     def training_start(self, site: str) -> NamedTensors:
         """Return the model that the site sent last; at first the initial tensors of the run."""

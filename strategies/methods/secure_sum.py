@@ -118,9 +118,9 @@ class SecureFedMean(FedMean):
         except ExchangeError as error:
             raise RunError(str(error)) from error
         length = SEALED_BYTES * len(names) * count
-        configs = dict.fromkeys(names, ConfigRecord(self.roster.record()))
+        records = {protocol.SECURE: ConfigRecord(self.roster.record())}
         parse = partial(_sealed, length)
-        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * length, protocol.SECURE, configs)
+        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * length, lambda _: records)
         self.note(
             f"secure sums over {len(names)} sites, {self.roster.threshold} of them open one; roster {self.roster.hash.hex()[:16]}"
         )
@@ -332,7 +332,7 @@ class SecureFedMean(FedMean):
         messages = []
         for site in self.phases.available(self._grid, "send"):
             if site in survivors:
-                messages.append(self._request(protocol.UNMASK, site, round_number, round_number))
+                messages.append(self._request(protocol.UNMASK, self.sent.values, site, round_number, round_number))
                 at = SEALED_BYTES * (self.roster.names.index(site) * self.roster.num_sums + number - 1)
                 sealed = b"".join(self._sealed[sender][at : at + SEALED_BYTES] for sender in self.roster.names)
                 about: dict[str, Any] = {"sum": number, "survivors": list(survivors), "sealed": sealed}

@@ -7,7 +7,7 @@ MLP, line 9 and eq. 5.
 The paper leaves open, and this module decides:
 
 - theta = scale x softplus(o + c), o the MLP's output: above 0 for every o, and equal to the scale at o = 0. The paper's thresholds lie in
-  0..1; with small learning rates deviations are far below, so the scale is their median, of the first round or of each (`follows`).
+  0..1; with small learning rates deviations are far below, so the scale is their median, of the first round or of each (`meta.scale`).
   After the first round deviations fall to a half or less, faster than the MLP learns to follow. With each round's median, on the other
   hand, an MLP that learns little is just a median rule.
 - The output layer starts at 0, so theta starts at the scale (half of the tensors) and only learning moves it. With random weights an
@@ -28,12 +28,10 @@ from torch.nn import functional
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors
-from fedlingua.selection.gates import WIDTH
 from fedlingua.selection.meta_gradient import mean_over_sites, score_slope
 from fedlingua.selection.second_filter import drawn
+from fedlingua.settings.config import Settings
 
-NEURONS = 100
-LEARNING_RATE = 1e-3
 MEMORY = 0.7
 """Share of a baseline that carries over to the next round. Losses fall, so a mean over all earlier rounds would lag far behind."""
 _AT_ONE = math.log(math.e - 1)
@@ -95,24 +93,16 @@ class ThresholdModel(_Learned):
     """The MLP; the same seed and losses give the same bytes on one CPU type.
 
     sites: all sites in federation order, the order of the MLP's inputs. spread: with the estimator `loss`, sigma of the drawn thetas as
-    a share of mu; 0 with the others. follows: set the scale by every round's deviations, not only by the first
-    round's. width: tau as a share of the scale.
+    a share of mu; 0 with the others.
     """
 
-    def __init__(
-        self,
-        sites: Sequence[str],
-        seed: int,
-        neurons: int = NEURONS,
-        lr: float = LEARNING_RATE,
-        spread: float = 0.0,
-        width: float = WIDTH,
-        follows: bool = False,
-    ) -> None:
-        self.sites, self.spread, self.width, self.follows = tuple(sites), spread, width, follows
+    def __init__(self, sites: Sequence[str], settings: Settings) -> None:
+        explores = settings.meta_estimator == "loss" and not settings.meta_frozen
+        self.sites, self.settings, self.spread = tuple(sites), settings, settings.meta_noise if explores else 0.0
         self.scale: float | None = None
-        super().__init__(_drawn(len(sites), neurons, torch.Generator().manual_seed(seed)), lr)
-        self.random = Random(f"{seed}/theta")
+        generator = torch.Generator().manual_seed(settings.seed)
+        super().__init__(_drawn(len(sites), settings.meta_neurons, generator), settings.meta_learning_rate)
+        self.random = Random(f"{settings.seed}/theta")
         self.losses: dict[str, float] = {}
         """site -> its last usable training loss"""
         self.baselines: dict[str, float] = {}
@@ -125,13 +115,13 @@ class ThresholdModel(_Learned):
     # --- Forward -------------------------------------------------------------------------------------------------------------------
 
     def begin(self, deviations: Sequence[float]) -> None:
-        """Set the scale to the median of the deviations, in the first round or, with `follows`, in every round.
+        """Set the scale to the median of the deviations, in the first round or, with `meta.scale = "round"`, in every round.
         A run gives one deviation per site, the median over the site's tensors.
 
         Raises:
             RunError: The scale was never set, and no deviation is finite and above 0.
         """
-        if self.scale is None or self.follows:
+        if self.scale is None or self.settings.meta_scale == "round":
             finite = [value for value in deviations if 0 < value < math.inf]
             if finite:
                 self.scale = float(np.median(finite))
@@ -145,7 +135,7 @@ class ThresholdModel(_Learned):
     def tau(self) -> float:
         """Width of the soft gates, independent of theta, so that even a theta far from all deviations gets a slope towards them."""
         assert self.scale is not None, "begin() first"
-        return self.width * self.scale
+        return self.settings.meta_temperature * self.scale
 
     def theta(self, losses: Mapping[str, float]) -> Theta:
         """Return the round's threshold. losses: site -> training loss of this round, of the sites that answered.

@@ -3,9 +3,10 @@
 One single round is in strategies/strategy.py.
 """
 
+import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,7 @@ from fedlingua.settings.config import Phase, Settings
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import UpdateFiles
 from strategies.checks.contents import Expected, Scores, parse_scores
+from strategies.checks.reply import MOST_LOSS
 from strategies.progress import Progress
 from strategies.rounds.draw import draws
 from strategies.rounds.flower_records import arrays_of
@@ -125,10 +127,6 @@ class Rounds(Strategy):
         """Whether a round's training request also measures the round before; false if a subclass overrides such a request."""
         hooks = (getattr(type(self), hook).__module__ for hook in ("configure_train", "configure_evaluate", "evaluate"))
         return next(hooks).startswith("strategies.") and set(hooks) == {"strategies.strategy"}
-
-    @abstractmethod
-    def _expected(self, site: str) -> Expected:
-        """Return the expectations that a site's reply is checked against."""
 
     # --- All rounds ------------------------------------------------------------------------------------------------------------
 
@@ -315,6 +313,14 @@ class Rounds(Strategy):
             self._best[1][last] = self.progress.best_up_to(last, self.settings.best_by)
         return self._best[1][last]
 
+    def _expected(self, site: str) -> Expected:
+        """Return the expectations that a site's reply is checked against."""
+        about, earlier = self.registry.about[site], self.progress.digests.get(site)
+        most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
+        dev = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
+        measures, seconds = self.progress.pending is not None, self.phases.most_seconds(site)
+        return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, seconds, measures, dev)
+
     # --- Requests --------------------------------------------------------------------------------------------------------------
 
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
@@ -322,19 +328,21 @@ class Rounds(Strategy):
         packed, messages = Packed(), []
         for site in self.phases.available(grid, PHASES[message_type]):
             number = round_of(site)
-            messages.append(self._request(message_type, site, number, number))
+            messages.append(self._request(message_type, state.values, site, number, number))
             messages[-1].content[protocol.ARRAYS] = pack(self.model_for(state, site) if number else {}, self.tensor_set, packed)
         return messages
 
-    def _request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
-        """Make a request without tensors. own_round: The round whose tensors to use of those that never leave the site."""
-        task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
+    def _request(self, message_type: str, values: Mapping[str, Any], site: str, number: int, own_round: int) -> Message:
+        """Make a request without tensors. values: Those of the state that it is about. own_round: The round whose tensors to use of those
+        that never leave the site.
+        """
+        task = self._task(values, site, number, own_round, PHASES[message_type] in ("train", "send"))
         if message_type == protocol.TRAIN:
             task = replace(task, measure=self.progress.pending)
         deadline = self.settings.deadline_of(PHASES[message_type], task.measure is not None)
         return self.registry.request(message_type, task, deadline)
 
-    def _task(self, site: str, number: int, own_round: int, trains: bool) -> Task:
+    def _task(self, values: Mapping[str, Any], site: str, number: int, own_round: int, trains: bool) -> Task:
         all_travels = self.travels and not self.settings.private
         if all_travels and not (trains and self.settings.remembers):
             return Task(site, self.run_id, self.attempt, number)

@@ -51,13 +51,13 @@ def _ask_and_compare(grid: Grid, settings: Settings, registry: Registry, folder:
             f"overlap = {settings.overlap!r} compares sites with each other, and {registry.expected[0]} is the only one; leave it 'off'"
         )
     need = f"overlap = {settings.overlap!r} needs the hashes of every site's sentences"
-    parsing = _Parsing(registry)
-    digests = ask_every_site(grid, settings, registry, folder, protocol.DIGESTS, parsing.digests, need, parsing.most_bytes)
-    _check_one_key(parsing.checks, registry)
-    leaking = {site: to_record({protocol.LEAKING: hashes}) for site, hashes in leaks(digests).items()}
+    ask = partial(ask_every_site, grid, settings, registry, folder)
+    replies = ask(protocol.DIGESTS, partial(_digests, registry), need, partial(_most_bytes, registry))
+    _check_one_key({site: check for site, (check, _) in replies.items()}, registry)
+    digests = {site: hashes for site, (_, hashes) in replies.items()}
+    leaking = {site: {protocol.ARRAYS: to_record({protocol.LEAKING: hashes})} for site, hashes in leaks(digests).items()}
     need = f"overlap = {settings.overlap!r} needs every site's number of pairs that leak"
-    ask = partial(ask_every_site, grid, settings, registry, folder, protocol.LEAKS)
-    counts = ask(parsing.leaks, need, lambda _: WITHOUT_TENSORS, protocol.ARRAYS, leaking)
+    counts = ask(protocol.LEAKS, partial(_leaks, registry), need, lambda _: WITHOUT_TENSORS, leaking.__getitem__)
     if settings.overlap == "remove":
         try:
             check_left(
@@ -84,54 +84,47 @@ def _check_one_key(checks: Mapping[str, str], registry: Registry) -> None:
     )
 
 
-class _Parsing:
-    """Parser of the sites' replies, which checks them against their accounts at registration. checks: site -> its key's check."""
+def _languages(registry: Registry, site: str) -> list[str]:
+    return sorted({language for one in registry.directions[site] for language in (one.source, one.target)})
 
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
-        self.checks: dict[str, str] = {}
 
-    def _languages(self, site: str) -> list[str]:
-        return sorted({language for one in self.registry.directions[site] for language in (one.source, one.target)})
+def _most_bytes(registry: Registry, site: str) -> int:
+    """Return the upper bound of a reply with the site's hashes."""
+    languages = len(_languages(registry, site))
+    sentences = sum(int(registry.about[site][split]) for split in SPLITS)
+    return WITHOUT_TENSORS + 1024 * languages + int((1 + SHARE) * DTYPE.itemsize * languages * sentences)
 
-    def most_bytes(self, site: str) -> int:
-        """Return the upper bound of a reply with the site's hashes."""
-        languages = len(self._languages(site))
-        sentences = sum(int(self.registry.about[site][split]) for split in SPLITS)
-        return WITHOUT_TENSORS + 1024 * languages + int((1 + SHARE) * DTYPE.itemsize * languages * sentences)
 
-    def digests(self, site: str, reply: Message, size: int) -> SiteDigests:
-        """Return the hashes in a DIGESTS reply.
+def _digests(registry: Registry, site: str, reply: Message, size: int) -> tuple[str, SiteDigests]:
+    """Return the check of the site's key and the hashes in a DIGESTS reply.
 
-        Raises:
-            ExchangeError: There is not one array for each split and language, or one is not uint64, unsorted, or too long.
-        """
-        about = self.registry.about[site]
-        languages = self._languages(site)
-        check_records(reply, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
-        check = reply.content.config_records[protocol.KEY].get("check")
-        if not isinstance(check, str) or len(check) != _CHECK_DIGITS or set(check) - set("0123456789abcdef"):
-            raise ExchangeError(f"check of the overlap key = {check!r}; wanted {_CHECK_DIGITS} hexadecimal digits")
-        arrays = opened(reply.content.array_records[protocol.ARRAYS])
-        wanted = {protocol.digests_name(split, language): int(about[split]) for split in SPLITS for language in languages}
-        if set(arrays) != set(wanted):
-            raise ExchangeError(
-                f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sorted(wanted))}"
-            )
-        for name, most in wanted.items():
-            _check_digests(name, arrays[name], most)
-        self.checks[site] = check
-        return {split: {one: arrays[protocol.digests_name(split, one)] for one in languages} for split in SPLITS}
+    Raises:
+        ExchangeError: There is not one array for each split and language, or one is not uint64, unsorted, or too long.
+    """
+    about = registry.about[site]
+    languages = _languages(registry, site)
+    check_records(reply, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
+    check = reply.content.config_records[protocol.KEY].get("check")
+    if not isinstance(check, str) or len(check) != _CHECK_DIGITS or set(check) - set("0123456789abcdef"):
+        raise ExchangeError(f"check of the overlap key = {check!r}; wanted {_CHECK_DIGITS} hexadecimal digits")
+    arrays = opened(reply.content.array_records[protocol.ARRAYS])
+    wanted = {protocol.digests_name(split, language): int(about[split]) for split in SPLITS for language in languages}
+    if set(arrays) != set(wanted):
+        raise ExchangeError(f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sorted(wanted))}")
+    for name, most in wanted.items():
+        _check_digests(name, arrays[name], most)
+    return check, {split: {one: arrays[protocol.digests_name(split, one)] for one in languages} for split in SPLITS}
 
-    def leaks(self, site: str, reply: Message, size: int) -> dict[Split, int]:
-        """Return the pairs of dev and test in a LEAKS reply; raise ExchangeError for other numbers, or more than there are."""
-        check_records(reply, {protocol.TASK, protocol.METRICS})
-        counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
-        for split in JUDGED:
-            most = int(self.registry.about[site][split])
-            if counts[split] > most or counts[split] != int(counts[split]):
-                raise ExchangeError(f"{split} = {counts[split]!r} pairs leak; wanted a count, and the site has {most}")
-        return {split: int(counts[split]) for split in JUDGED}
+
+def _leaks(registry: Registry, site: str, reply: Message, size: int) -> dict[Split, int]:
+    """Return the pairs of dev and test in a LEAKS reply; raise ExchangeError for other numbers, or more than there are."""
+    check_records(reply, {protocol.TASK, protocol.METRICS})
+    counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
+    for split in JUDGED:
+        most = int(registry.about[site][split])
+        if counts[split] > most or counts[split] != int(counts[split]):
+            raise ExchangeError(f"{split} = {counts[split]!r} pairs leak; wanted a count, and the site has {most}")
+    return {split: int(counts[split]) for split in JUDGED}
 
 
 def _check_digests(name: str, hashes: np.ndarray[Any, Any], most: int) -> None:

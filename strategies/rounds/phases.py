@@ -3,14 +3,12 @@
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from fedlingua.common.errors import RunError
+from fedlingua.common.errors import ExchangeError, RunError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
@@ -22,7 +20,7 @@ from strategies.rounds.flower_records import site_of
 from strategies.rounds.holdings import Holdings
 from strategies.rounds.record import RoundRecord
 from strategies.rounds.registration import Registry, sites_json
-from strategies.rounds.replies import Asked, Failure, Reply, Unreadable, bad_reply, in_order, pull_one, replies_to
+from strategies.rounds.replies import Asked, Failure, Reply, bad_reply, in_order, pull_one, replies_to
 from strategies.rounds.traffic import FILE as TRAFFIC
 from strategies.rounds.traffic import FP32, Counts, kind_of
 
@@ -36,14 +34,6 @@ Parser = Callable[[str, Message, int], T]
 
 class RoundSkippedError(Exception):
     """Too few good replies; the run continues without this round."""
-
-
-@dataclass(frozen=True)
-class _Unanswered:
-    """An unanswered request. retry_at: when to ask the site again; the pause doubles each time."""
-
-    number: str
-    retry_at: float
 
 
 class Phases:
@@ -61,7 +51,8 @@ class Phases:
         self.begin_round(0, 0)
         self._refused: set[str] = set()
         """Sites whose last reply in this phase was bad."""
-        self._unanswered: dict[str, _Unanswered] = {}
+        self._unanswered: dict[str, tuple[str, float]] = {}
+        """Site -> the message that it has not answered, and when to ask it again; the pause doubles each time."""
         self._pauses: dict[str, float] = {}
         self.training: dict[str, Asked] = {}
         self.asked: dict[str, tuple[Task, float]] = {}
@@ -126,13 +117,13 @@ class Phases:
     def _pull_late_replies(self, grid: Grid) -> None:
         """Drop late replies and let their sites be asked again; also sites whose pause is over, since a restarted node may have
         lost the request."""
-        for site, request in list(self._unanswered.items()):
-            late = pull_one(grid, request.number, WITHOUT_TENSORS)  # it is dropped, so its tensors need no memory
-            answers = [reply for reply in late if isinstance(reply, Unreadable) or not reply.has_error()]
+        for site, (number, retry_at) in list(self._unanswered.items()):
+            late = pull_one(grid, number, WITHOUT_TENSORS)  # it is dropped, so its tensors need no memory
+            answers = [reply for reply in late if isinstance(reply, ExchangeError) or not reply.has_error()]
             if answers:
                 self._pauses.pop(site, None)
                 self.note(f"site {site} is back; its late reply does not count")
-            if answers or time.monotonic() > request.retry_at:
+            if answers or time.monotonic() > retry_at:
                 del self._unanswered[site]
 
     def _is_aside(self, site: str) -> bool:
@@ -208,10 +199,10 @@ class Phases:
         self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=awaited)
         for site, message in messages.items():
             self.asked[site] = Task.of(message.content.config_records[protocol.TASK]), time.monotonic()
-        whole, types = self.holdings.name(messages), {site: kind_of(message) for site, message in messages.items()}
-        for site in sites:
-            self.record.of(site)["downlink_bytes"] += message_bytes(messages[site])
-            self.registry.traffic.counts[site, types[site], FP32] += whole[site]
+        whole = self.holdings.name(messages)
+        for site, message in messages.items():
+            self.record.of(site)["downlink_bytes"] += message_bytes(message)
+            self.registry.traffic.counts[site, kind_of(message), FP32] += whole[site]
         measures = any(self.asked[site][0].measure is not None for site in sites)
         started, deadline_s = time.monotonic(), self.settings.deadline_of(phase, measures)
 
@@ -263,8 +254,7 @@ class Phases:
                 continue
             if failure.unanswered:
                 self._pauses[failure.site] = 2 * self._pauses.get(failure.site, deadline_s / 2)
-                retry_at = time.monotonic() + self._pauses[failure.site]
-                self._unanswered[failure.site] = _Unanswered(failure.unanswered, retry_at)
+                self._unanswered[failure.site] = failure.unanswered, time.monotonic() + self._pauses[failure.site]
             if failure.kind in ("unreadable", "failed", "not held"):
                 self._refuse(failure, phase)
             elif failure.kind != "refused":  # refused replies were recorded above, as they arrived
@@ -322,8 +312,7 @@ def ask_every_site(
     parse: Parser[T],
     need: str,
     most_bytes: Callable[[str], int],
-    record_name: str = "",
-    records: Mapping[str, ArrayRecord | ConfigRecord] = MappingProxyType({}),
+    records: Callable[[str], Mapping[str, ArrayRecord | ConfigRecord]] = lambda site: {},
 ) -> dict[str, T]:
     """Ask all sites before the first round and return site -> its parsed reply, in federation order; every site has to answer.
 
@@ -332,7 +321,7 @@ def ask_every_site(
     Args:
         need: What the run needs of every site, in words; the error message begins with it.
         most_bytes: Site -> the upper bound of its reply's size, checked before the reply is decoded.
-        record_name, records: The name of a further record in the requests, and site -> that record.
+        records: Site -> what its request carries besides its task.
 
     Raises:
         RunError: A site is absent or sent no usable reply; the message names the sites and the reasons.
@@ -345,8 +334,8 @@ def ask_every_site(
     ask = list(tasks)
     for _ in range(2):
         messages = {site: registry.request(message_type, tasks[site], deadline) for site in ask}
-        for site in messages.keys() & records.keys():
-            messages[site].content[record_name] = records[site]
+        for site, message in messages.items():
+            message.content.update(records(site))
         folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
         failures: list[Failure] = []
         for site, reply in replies_to(grid, messages, deadline, most_bytes):
@@ -356,6 +345,8 @@ def ask_every_site(
                 else:
                     check_task(reply, tasks[site])
                     parsed[site] = parse(site, reply, message_bytes(reply))
+            except (RunError, OSError):
+                raise  # an error of the server itself
             except Exception as error:  # a reply with arbitrary content may fail anywhere
                 failures.append(bad_reply(site, error))
         failures = in_order([failure for failure in failures if failure.kind != "duplicate"], ask)

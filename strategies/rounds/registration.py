@@ -20,7 +20,7 @@ from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
 from fedlingua.runs.folder import RunFolder
 from strategies.checks.reply import check_about
-from strategies.rounds.replies import POLL_S, Failure, Kind, Unreadable, first_line, pull_one
+from strategies.rounds.replies import POLL_S, Failure, Kind, first_line, pull_one
 from strategies.rounds.traffic import Traffic
 
 MOST_BYTES = 1_000_000
@@ -142,13 +142,13 @@ class Registry:
     def _rules(self) -> ConfigRecord:
         return ConfigRecord(self.federation.rules.flat())
 
-    def _enter(self, reply: Message | Unreadable, node: int, grid: Grid) -> list[Failure]:
+    def _enter(self, reply: Message | ExchangeError, node: int, grid: Grid) -> list[Failure]:
         """Register a node's sites; return those that do not fit."""
         name, speaker = f"node {node}", self._speaker(node, grid)
         for site in [site for site, other in self.nodes.items() if other == node]:
             del self.nodes[site]
-        if isinstance(reply, Unreadable):
-            return [Failure(speaker or name, reply.reason)]
+        if isinstance(reply, ExchangeError):
+            return [Failure(speaker or name, str(reply))]
         if reply.has_error():
             return [Failure(speaker or name, first_line(reply.error.reason), "failed")]
         if message_bytes(reply) > MOST_BYTES:

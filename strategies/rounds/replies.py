@@ -60,14 +60,6 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """An answer that cannot be decoded as a message."""
-
-    number: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Reply(Generic[T]):
     """A good reply. site: the site that was asked, whatever the reply says; parsed: its checked content."""
 
@@ -121,15 +113,14 @@ def replies_to(
             site = site_of[asked]
             most = most_bytes(site)
             for reply in pull_one(grid, asked, most):
-                number = reply.number if isinstance(reply, Unreadable) else str(reply.metadata.reply_to_message_id)
-                if asked not in waiting:
-                    about = site_of.get(number)
-                    why = "a second reply to the same message; the first one counts"
-                    why = why if about else "a reply to a message that was never sent"
-                    yield about or "", Failure(about or "unknown", why, "duplicate")
+                if asked in waiting:
+                    del waiting[asked]
+                    yield site, _fault(site, reply, asked, most) or cast(Message, reply)
                     continue
-                del waiting[asked]
-                yield site, _fault(site, reply, asked, most) or cast(Message, reply)
+                about = site_of.get(str(cast(Message, reply).metadata.reply_to_message_id))
+                why = "a second reply to the same message; the first one counts"
+                why = why if about else "a reply to a message that was never sent"
+                yield about or "", Failure(about or "unknown", why, "duplicate")
         for number in [number for number, each in waiting.items() if time.monotonic() >= each.ends]:
             late = waiting.pop(number)
             is_here = late.node in set(grid.get_node_ids())
@@ -144,8 +135,9 @@ def replies_to(
         yield each.site, Failure(each.site, "not waited for, since the quorum is out of reach", "not waited for", number)
 
 
-def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message | Unreadable]:
-    """Return the replies to one message; arrays of more than `most_bytes` in all are never allocated.
+def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message] | list[ExchangeError]:
+    """Return the replies to one message, or a single error if one does not decode as a message; arrays of more than `most_bytes` in all
+    are never allocated.
 
     Messages are pulled one by one: Flower decodes replies while it pulls, and if one fails, all others of the same pull are lost.
     """
@@ -155,14 +147,14 @@ def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message | Unreada
     except (httpx.HTTPError, OSError):
         raise  # the SuperLink cannot be reached, which is no site's fault
     except ExchangeError as error:
-        return [Unreadable(number, f"bad reply: {error}")]
+        return [ExchangeError(f"bad reply: {error}")]
     except Exception as error:
-        return [Unreadable(number, f"bad reply: its records do not decode ({type(error).__name__})")]
+        return [ExchangeError(f"bad reply: its records do not decode ({type(error).__name__})")]
 
 
-def _fault(site: str, reply: Message | Unreadable, asked: str, most_bytes: int) -> Failure | None:
-    if isinstance(reply, Unreadable):
-        return Failure(site, reply.reason, "unreadable")
+def _fault(site: str, reply: Message | ExchangeError, asked: str, most_bytes: int) -> Failure | None:
+    if isinstance(reply, ExchangeError):
+        return Failure(site, str(reply), "unreadable")
     if str(reply.metadata.reply_to_message_id) != asked:
         return Failure(site, "bad reply: answers another message than the one it was sent", "unreadable")
     if not reply.has_error():

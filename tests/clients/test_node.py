@@ -195,7 +195,7 @@ def test_a_deployed_node_says_in_its_own_words_why_it_cannot(
     config = {**tiny_run_config, "backbone": "tiny"}
     reply = asked(config, site_file(tmp_path, str(tiny_backbone)), TextRules())
     assert reply.has_error()
-    assert "ExchangeError: split mode 'components'" in str(reply.error.reason)
+    assert "ExchangeError: the run's [split] mode = 'components'" in str(reply.error.reason)
 
 
 def test_no_place_of_a_site_leaves_it(tiny_run_config: dict[str, Scalar], tiny_backbone: Path, tmp_path: Path) -> None:

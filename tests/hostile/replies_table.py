@@ -450,8 +450,8 @@ EVALUATE: dict[str, tuple[Any, str]] = {
     "an error of 10 MB": (("instead", error("x" * 10_000_000)), "^x{1999}"),
     "another message's number": (("instead", of_another), "answers another message"),
 }
-RECORD = f"{protocol.SCORES_PREFIX}{SITE}"
-BASE = f"{protocol.BASE_SCORES_PREFIX}{SITE}"
+RECORD = f"{protocol.SCORES_PREFIXES['result']}{SITE}"
+BASE = f"{protocol.SCORES_PREFIXES['base']}{SITE}"
 
 
 def scored(key: str, change: Callable[[list[Any]], object], *records: str) -> Change:

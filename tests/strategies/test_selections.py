@@ -18,7 +18,7 @@ from strategies.aggregation.mean import State
 from strategies.strategy import SiteStrategy
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, rounds, run
-from tests.selected import counted
+from tests.selected import counted, mask_of
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_the_next_round_is_equation_4_of_what_came_inside_each_cluster(config, t
             came, sent = unpack_selected(opened(reply.content.array_records[protocol.ARRAYS]), chosen, runs(given, chosen))
             sizes[site] = reply.content[protocol.METRICS]["num_examples"]
             numbers[site] = {name: came[name].astype(np.float64) for name in chosen.names}
-            masks[site] = Joined({part: sent.mask_of(part) for part in ("encoder", "decoder")}, chosen)
+            masks[site] = Joined({part: mask_of(sent, part) for part in ("encoder", "decoder")}, chosen)
     assert len(set(sizes.values())) > 1
     for spec in chosen.specs:
         for cluster, sites in clusters[spec.part].items():

@@ -76,21 +76,23 @@ class Codec:
         """Return the tokenizer's own code of a language."""
         return self.language_codes[known_as(language, self.language_codes) or language]
 
-    def encode(self, sentences: Sequence[str], language: str, max_tokens: int) -> list[list[int]]:
-        """Return the ids of each sentence, cut to at most `max_tokens`, language and end included."""
-        return [[self.language_id(language), *ids[: max_tokens - 2], self.end_id] for ids in self.pieces(sentences)]
+    def before_source(self, direction: Direction) -> list[int]:
+        """Return the ids that stand before the pieces of every source sentence."""
+        return [self.language_id(direction.source)]
 
     def room(self, direction: Direction, max_tokens: int) -> int:
         """Return how many pieces of a source sentence `encode_source` keeps."""
-        return max_tokens - 2
+        return max(0, max_tokens - 1 - len(self.before_source(direction)))
 
     def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         """Return the input ids of each source sentence, at most `max_tokens`; a prompt around the sentence may come on top."""
-        return self.encode(sentences, direction.source, max_tokens)
+        before, room = self.before_source(direction), self.room(direction, max_tokens)
+        return [[*before, *ids[:room], self.end_id] for ids in self.pieces(sentences)]
 
     def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         """Return the ids to be predicted for each target sentence, its end included; at most `max_tokens`."""
-        return self.encode(sentences, direction.target, max_tokens)
+        before = [self.language_id(direction.target)] if self.begins_with_target else []
+        return [[*before, *ids[: max_tokens - 1 - len(before)], self.end_id] for ids in self.pieces(sentences)]
 
     def first_id(self, direction: Direction) -> int | None:
         """Return the token that every translation must begin with; None if any token may begin it."""

@@ -29,12 +29,8 @@ class MarianCodec(Codec):
         exact = {plain_code(language): code for language, code in reversed(exact.items())} | exact
         return {language: (code, int(tokenizer.convert_tokens_to_ids(code))) for language, code in exact.items()}  # type: ignore[arg-type]
 
-    def room(self, direction: Direction, max_tokens: int) -> int:
-        return max_tokens - (2 if self.language_ids else 1)
-
-    def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
-        target = [self.language_id(direction.target)] if self.language_ids else []
-        return [[*target, *ids[: self.room(direction, max_tokens)], self.end_id] for ids in self.pieces(sentences)]
+    def before_source(self, direction: Direction) -> list[int]:
+        return [self.language_id(direction.target)] if self.language_ids else []
 
     def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         return [[*ids[: max_tokens - 1], self.end_id] for ids in self.pieces(sentences, written=True)]

@@ -2,7 +2,7 @@
 or the words with which T5 was trained to translate (Raffel et al. 2020, §2.4)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -36,22 +36,11 @@ class T5Codec(Codec):
         }
         return {plain_code(language): each for language, each in reversed(exact.items())} | exact
 
-    def room(self, direction: Direction, max_tokens: int) -> int:
-        return max(0, max_tokens - 1 - len(self._before(direction)))
-
-    def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
-        before, room = self._before(direction), self.room(direction, max_tokens)
-        return [[*before, *ids[:room], self.end_id] for ids in self.pieces(sentences)]
-
-    def encode_target(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
-        return [[*ids[: max_tokens - 1], self.end_id] for ids in self.pieces(sentences)]
+    def before_source(self, direction: Direction) -> list[int]:
+        return [self.language_id(direction.target)] if self.language_ids else self.pieces([self._prompt(direction)])[0]
 
     def as_text(self, sentence: str, direction: Direction) -> str:
         return f"{self.language_code(direction.target) if self.language_ids else self._prompt(direction).strip()} {sentence}"
-
-    def _before(self, direction: Direction) -> list[int]:
-        """Return the ids of the task, before the source."""
-        return [self.language_id(direction.target)] if self.language_ids else self.pieces([self._prompt(direction)])[0]
 
     def _prompt(self, direction: Direction) -> str:
         pair = known_as(direction.source, self.reads), known_as(direction.target, self.writes)

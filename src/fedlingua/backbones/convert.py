@@ -10,6 +10,7 @@ from typing import Any
 from fedlingua.backbones.published import KEPT, PICKLED, SAFETENSORS, has_safetensors
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.errors import BackboneError
+from fedlingua.common.files import sha256
 
 
 def as_safetensors(directory: Path) -> Path:
@@ -35,8 +36,7 @@ def files_hash(files: list[Path]) -> str:
     """Return the sha256 of the names and bytes of files."""
     digest = hashlib.sha256()
     for file in files:
-        with file.open("rb") as stream:
-            digest.update(f"{file.name}:{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+        digest.update(f"{file.name}:{sha256(file)}\n".encode())
     return digest.hexdigest()
 
 

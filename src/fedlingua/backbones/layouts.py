@@ -33,18 +33,11 @@ _OF_LAYER = re.compile(
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of layers. prefix: module that holds it. layers: name of the list of layers in that module. places: from PLACES.
-    feed_forward: width of the feed-forward."""
+    """A stack of layers. path: full name of the list of layers. places: from PLACES. feed_forward: width of the feed-forward."""
 
-    prefix: str
-    layers: str
+    path: str
     places: Mapping[str, str]
     feed_forward: int
-
-    @property
-    def path(self) -> str:
-        """Full name of the list of layers."""
-        return f"{self.prefix}.{self.layers}"
 
     def held(self, model: "PreTrainedModel") -> Any:
         """Return the list of layers of a model."""
@@ -65,11 +58,12 @@ class Layout:
     def place(self, tensor_name: str) -> tuple[Part, int | None]:
         """Return the part that a tensor belongs to, and its layer; None outside the layers."""
         for part, stack in self.stacks.items():
-            if tensor_name.startswith(f"{stack.prefix}."):
-                words = tensor_name.removeprefix(f"{stack.prefix}.").split(".")
+            prefix, _, layers = stack.path.rpartition(".")
+            if tensor_name.startswith(f"{prefix}."):
+                words = tensor_name.removeprefix(f"{prefix}.").split(".")
                 if self.family.shape == "decoder" and words[0].startswith("embed"):
                     break  # embeds both languages, and is often tied to the head
-                return part, int(words[1]) if words[0] == stack.layers else None
+                return part, int(words[1]) if words[0] == layers else None
         return "shared", None
 
 
@@ -94,8 +88,7 @@ def layout_from(config: Any, names: Iterable[str]) -> Layout:
     for path, of_layer in modules.items():
         if places := next((places for places in PLACES if of_layer.issuperset(places.values())), None):
             part: Part = "decoder" if family.shape == "decoder" or path.startswith(("decoder.", "model.decoder.")) else "encoder"
-            prefix, _, layers = path.rpartition(".")
-            stacks[part] = Stack(prefix, layers, places, int(getattr(config, family.feed_forward[part])))
+            stacks[part] = Stack(path, places, int(getattr(config, family.feed_forward[part])))
     if set(stacks) != set(family.layers):
         raise BackboneError(
             f"a backbone of type {config.model_type!r} has {' and '.join(family.layers)}; found here: {', '.join(modules) or 'no stack'} "

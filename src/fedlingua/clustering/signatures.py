@@ -49,7 +49,13 @@ def group(signatures: Sequence[Array], num_clusters: int, distance: str, algorit
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
     def divide(number: int) -> Array:
-        return _divide(vectors, distances, number, algorithm, seed)
+        if number == 1 or len(vectors) == 1:
+            return np.zeros(len(vectors), dtype=int)
+        if algorithm == "k-means":
+            labels: Array = KMeans(number, n_init=10, random_state=seed % 2**32).fit_predict(vectors)
+        else:
+            labels = AgglomerativeClustering(number, metric="precomputed", linkage="average").fit_predict(distances)
+        return labels
 
     silhouettes: dict[int, float] = {}
     if num_clusters == -1:
@@ -61,13 +67,3 @@ def group(signatures: Sequence[Array], num_clusters: int, distance: str, algorit
         num_clusters = max(silhouettes, key=lambda number: (silhouettes[number], -number), default=1)
     tree = linkage(squareform(distances, checks=False), "average") if len(vectors) > 1 else np.zeros((0, 4))
     return Grouping(tuple(int(label) for label in divide(num_clusters)), distances, tree, silhouettes)
-
-
-def _divide(vectors: Array, distances: Array, number: int, algorithm: str, seed: int) -> Array:
-    if number == 1 or len(vectors) == 1:
-        return np.zeros(len(vectors), dtype=int)
-    if algorithm == "k-means":
-        labels: Array = KMeans(number, n_init=10, random_state=seed % 2**32).fit_predict(vectors)
-    else:
-        labels = AgglomerativeClustering(number, metric="precomputed", linkage="average").fit_predict(distances)
-    return labels

@@ -5,6 +5,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -60,19 +61,19 @@ def json_text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def replace_text(file: Path, text: str) -> None:
-    """Write a file atomically: under another name, then renamed."""
+def replace_text(file: Path, text: str, mode: int = 0o666) -> None:
+    """Write a file atomically: under another name, then renamed. mode: its permissions, from the first byte on, less the umask."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        _write_to_disk(aside, text)
+        _write_to_disk(aside, text, mode)
         os.replace(aside, file)
     finally:
         aside.unlink(missing_ok=True)
 
 
-def _write_to_disk(file: Path, text: str) -> None:
-    with file.open("w", encoding="utf-8") as stream:
+def _write_to_disk(file: Path, text: str, mode: int = 0o666) -> None:
+    with open(file, "w", encoding="utf-8", opener=partial(os.open, mode=mode)) as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

@@ -57,13 +57,11 @@ def check_folder(folder: Path, must_have: str, instead: str) -> None:
     Raises:
         RunError: names the folder, or the file in it.
     """
-    listed: dict[str, str] = {}
     try:
-        for line in (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines():
-            checksum, _, name = line.partition("  ")
-            listed[name] = checksum
+        lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"{folder} has no readable checksums ({error}); {instead}") from error
+    listed = {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
     present = {file.name for file in folder.iterdir()} - {CHECKSUMS}
     if present != set(listed) or must_have not in listed:
         odd = ", ".join(sorted(present ^ set(listed))) or must_have

@@ -72,10 +72,8 @@ def seconds(value: float | None) -> str:
     return f"{value:.{min(6, max(0, 2 - math.floor(math.log10(abs(value)))))}f}"
 
 
-def transfer(value: float | None) -> str:
+def transfer(value: float) -> str:
     """Format seconds for a sentence, with more decimals the shorter they are; two minutes and more as `duration` does."""
-    if value is None:
-        return NOTHING
     if value >= 120:
         return duration(value)
     if value >= 10 or value == 0:

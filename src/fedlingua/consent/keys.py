@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import os
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import replace_text
 
 KINDS = ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
 """OpenSSH's names of the key types that Flower accepts: ECDSA on a NIST curve."""
@@ -21,18 +21,15 @@ def make_key(file: Path) -> str:
     """Write a new ECDSA P-384 private key to `file` and its public key beside it, as `.pub`; return the public key's line.
 
     Raises:
-        ConfigError: One of the two files already exists, or `file` itself ends in `.pub`.
+        ConfigError: One of the two files already exists.
     """
     public_file = file.with_suffix(".pub")
-    if public_file == file:
-        raise ConfigError(f"{file}: '.pub' is for the public key; give the private key's file another ending, or none")
     for path in (file, public_file):
         if path.exists():
             raise ConfigError(f"{path} already exists and may be in use; give another file, or move it away")
     key = ec.generate_private_key(ec.SECP384R1())
-    file.parent.mkdir(parents=True, exist_ok=True)
-    form, encryption = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    write_private(file, key.private_bytes(Encoding.PEM, form, encryption))
+    private = key.private_bytes(Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    replace_text(file, private.decode(), 0o600)
     line = public_line(file)
     public_file.write_text(line + "\n", encoding="ascii")
     return line
@@ -61,14 +58,6 @@ def is_signed(line: str, message: bytes, signature: bytes) -> bool:
     except (ConfigError, InvalidSignature):
         return False
     return True
-
-
-def write_private(file: Path, content: bytes) -> None:
-    """Write a file, whole or not at all, that only its owner can read at any moment."""
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-        stream.write(content)
-    os.replace(aside, file)
 
 
 def read_public_key(text: str, where: str) -> ec.EllipticCurvePublicKey:

@@ -17,20 +17,13 @@ from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
 from fedlingua.settings.config import Settings
 
 
-@dataclass(frozen=True)
-class Entry:
+@dataclass(frozen=True, kw_only=True)
+class Entry(Release):
     """One reply that a site has paid for. key: identifies it, its noise included. what: the reply in words. run: the run's id, or empty."""
 
     key: str
     what: str
     run: str
-    noise: float
-    share: float = 1.0
-    steps: int = 1
-
-    @property
-    def release(self) -> Release:
-        return Release(self.noise, self.share, self.steps)
 
 
 @dataclass(frozen=True)
@@ -54,15 +47,14 @@ class Ledger:
         """Return the entry of a training round, without key. Its noise is that of the run's earlier rounds, or else the least that
         `dp.epsilon` allows."""
         share, steps = settings.private_share, settings.local_epochs
-        entry = Entry("", f"training, round {number}", run, 0.0, share, steps)
+        entry = Entry(0.0, share, steps, key="", what=f"training, round {number}", run=run)
         noises = [each.noise for each in self._of_run(entry)]
         asked = settings.dp_epsilon, settings.dp_delta, share, settings.rounds * steps
         return replace(entry, noise=noises[0] if noises else noise_for(*asked))
 
     def check_round(self, entry: Entry, settings: Settings) -> None:
         """Raise ExchangeError if a round would cost more than the run's `dp.epsilon`, or this site's max-epsilon, allows."""
-        before = self._of_run(entry)
-        cost = epsilon_of([each.release for each in (*before, entry)], settings.dp_delta)
+        cost = epsilon_of([*self._of_run(entry), entry], settings.dp_delta)
         if cost > settings.dp_epsilon:
             raise ExchangeError(
                 f"{entry.what}, would bring this run's training to epsilon = {cost:.3g} at delta = {settings.dp_delta:g}; it has "
@@ -73,10 +65,7 @@ class Ledger:
     def check(self, entry: Entry) -> None:
         """Raise ExchangeError if an entry would bring the site above its max-epsilon."""
         entries = self.entries()
-        if entry.key in {each.key for each in entries}:
-            return
-        before = epsilon_of([each.release for each in entries], self.delta)
-        after = epsilon_of([each.release for each in (*entries, entry)], self.delta)
+        before, after = epsilon_of(entries, self.delta), epsilon_of([*entries, entry], self.delta)
         if after > self.max_epsilon:
             raise ExchangeError(
                 f"{entry.what}: brings what this site has given away from epsilon = {before:.3g} to {after:.3g} at delta = "
@@ -92,7 +81,7 @@ class Ledger:
                 return
             (check or self.check)(entry)
             entries.append(entry)
-            cost = epsilon_of([each.release for each in entries], self.delta)
+            cost = epsilon_of(entries, self.delta)
             about = {"epsilon": cost, "delta": self.delta, "entries": [asdict(each) for each in entries]}
             replace_text(self.file, json_text(about))
 

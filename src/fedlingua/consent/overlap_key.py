@@ -5,7 +5,7 @@ import secrets
 from pathlib import Path
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.consent.keys import write_private
+from fedlingua.common.files import replace_text
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
 _WANTED = "wanted one line of 64 hexadecimal digits, as `fedlingua site overlap-key` writes it"
@@ -16,9 +16,8 @@ def make_overlap_key(file: Path) -> bytes:
     if file.exists():
         raise ConfigError(f"{file} already exists, and other sites may have it too; give another file, or move it away")
     key = secrets.token_bytes(32)
-    file.parent.mkdir(parents=True, exist_ok=True)
     text = f"# For the sites of the federation, the same at each. Whoever has it can try sentences, so not for the server.\n{key.hex()}\n"
-    write_private(file, text.encode())
+    replace_text(file, text, 0o600)
     return key
 
 

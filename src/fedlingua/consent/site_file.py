@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,18 +23,9 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
 
 _TABLES = {"site", "text", "server", "node", "limits", "backbones"}
-_NODE = {
-    "key",
-    "state",
-    "home",
-    "device",
-    "processes",
-    "raw-gradients",
-    "max-epsilon",
-    "max-delta",
-    "overlap-key",
-    "idle-minutes",
-}
+_PLACES = {"key": "keys/site.key", "state": "state", "home": "flower"}
+"""Paths in [node], with their defaults."""
+_NODE = {*_PLACES, "device", "processes", "raw-gradients", "max-epsilon", "max-delta", "overlap-key", "idle-minutes"}
 
 SITE_FILE = "site-file"
 """Key of a SuperNode's --node-config: the path of its site's file."""
@@ -69,14 +60,8 @@ class SiteFile:
 
     def check_rules(self, rules: TextRules) -> None:
         """Refuse rules that need all sites' text in one place, with an ExchangeError."""
-        if rules.split.mixed:
-            raise ExchangeError(
-                "mixed = true mixes all sites' text, which only a simulation can; a deployed site's text stays with it"
-            )
-        if rules.split.mode == "components" and not all(site.direction.is_one_language for site in self.sites):
-            raise ExchangeError(
-                "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
-            )
+        if why := why_not_deployed(rules, self.sites):
+            raise ExchangeError(f"the run's {why}")
 
     def here(self, settings: Settings) -> Settings:
         """Return a run's settings as they take effect here: with the site's backbone, device and processes, and without the server's paths.
@@ -164,18 +149,16 @@ def read_site_file(path: Path) -> SiteFile:
         if names.count(site.name) > 1:
             raise ConfigError(f"{path.name}: {names.count(site.name)} sites have the name {site.name!r}; give each its own")
     address, insecure = server.get("address", ""), flag(server, "insecure", f"{path.name} [server]")
-    check_address(address, f"{path.name} [server]: address =")
+    host_and_port(address, f"{path.name} [server]: address =")
     if node.get("device", "") not in ("", "cpu", "cuda"):
         raise ConfigError(f"{path.name} [node]: device = {node['device']!r}; choose cpu or cuda, or leave it to the run")
+    places: dict[str, Any] = {key: folder / str(node.get(key, default)) for key, default in _PLACES.items()}
     return SiteFile(
         path=path.resolve(),
         sites=sites,
         address=address,
         authority=folder / str(server.get("authority", "ca.crt")),
         insecure=insecure,
-        key=folder / str(node.get("key", "keys/site.key")),
-        state=folder / str(node.get("state", "state")),
-        home=folder / str(node.get("home", "flower")),
         device=str(node.get("device", "")),
         processes=count(node.get("processes", 0), f"{path.name} [node]: processes"),
         limits=limits,
@@ -185,14 +168,28 @@ def read_site_file(path: Path) -> SiteFile:
         overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
         idle_minutes=_number(node, "idle-minutes", 10.0, (0.0, math.inf), path.name),
         backbones={name: folder / str(place) for name, place in backbones.items()},
+        **places,
     )
 
 
-def check_address(address: Any, where: str) -> None:
-    """Raise ConfigError for an address that is not host:port. where: the place of the address."""
-    host, _, port = str(address).rpartition(":")
-    if not isinstance(address, str) or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise ConfigError(f"{where} {address!r}; wanted host:port, such as server.example.org:9092")
+def why_not_deployed(rules: TextRules, sites: Iterable[Site]) -> str:
+    """Return why deployed sites cannot split their text by these rules; "" if they can."""
+    if rules.split.mixed:
+        return "[split] mixed = true mixes all sites' text, which only a simulation can; a deployed site's text stays with it"
+    if rules.split.mode == "components" and not all(site.direction.is_one_language for site in sites):
+        return "[split] mode = 'components' needs all sites' text in one place; deployed sites take 'shared-side'"
+    return ""
+
+
+def host_and_port(address: Any, where: str) -> tuple[str, int]:
+    """Split "host:port", an IPv6 address in brackets; raise ConfigError for anything else. where: the place of the address."""
+    named, _, port = str(address).rpartition(":")
+    host = named[1:-1] if named.startswith("[") and named.endswith("]") else named
+    # An IPv6 address without brackets cannot be distinguished from one with a port.
+    is_host = isinstance(address, str) and host and (":" in named) == (host != named)
+    if not is_host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise ConfigError(f"{where} {address!r}; wanted host:port, such as server.example.org:9092 or [2001:db8::7]:9092")
+    return host, int(port)
 
 
 def site_table(entry: Mapping[str, Any]) -> str:

@@ -85,11 +85,6 @@ class Account:
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
 
-    def leave_out(self, reason: str, count: int) -> None:
-        """Count pairs that were read and all dropped."""
-        self.read += count
-        self.drop(reason, count)
-
     def take_back(self, reason: str, count: int) -> None:
         """Move pairs from kept to dropped."""
         if count:
@@ -159,11 +154,11 @@ def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus")
 
 def usable(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account: Account) -> Iterator[Pair]:
     """Yield the pairs that `reason` does not drop, stripped of outer white space."""
-    return (pair for pair, is_usable in judged(pairs, reason, account) if is_usable)
+    return (pair for pair, against in judged(pairs, reason, account) if against is None)
 
 
-def judged(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account: Account) -> Iterator[tuple[Pair, bool]]:
-    """Yield every pair, stripped of outer white space, and whether it is kept; `account` counts them, dropped ones by reason."""
+def judged(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account: Account) -> Iterator[tuple[Pair, str | None]]:
+    """Yield every pair, stripped of outer white space, and the reason to drop it, None if it is kept; `account` counts both."""
     for raw in pairs:
         pair = stripped(raw)
         against = reason(pair)
@@ -172,7 +167,7 @@ def judged(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account:
             account.kept += 1
         else:
             account.drop(against)
-        yield pair, against is None
+        yield pair, against
 
 
 def stripped(pair: Pair) -> Pair:
@@ -198,15 +193,6 @@ def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
         return "control-characters"
     if rules.drop_identical and pair.source == pair.target and not direction.is_one_language:
         return "identical"
-    return _other_language(pair, direction, rules)
-
-
-def _has_control_character(sentence: str) -> bool:
-    # The first test settles most sentences: no printable character is a control character.
-    return not sentence.isprintable() and any(unicodedata.category(c) == "Cc" and c != "\t" for c in sentence)
-
-
-def _other_language(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
     if rules.min_script_share:
         shares = map(script_share, pair, direction.sides)
         if any(share is not None and share < rules.min_script_share for share in shares):
@@ -214,6 +200,11 @@ def _other_language(pair: Pair, direction: Direction, rules: CleaningRules) -> s
     if rules.identify_language and any(map(other_language, pair, direction.sides)):
         return "language"
     return None
+
+
+def _has_control_character(sentence: str) -> bool:
+    # The first test settles most sentences: no printable character is a control character.
+    return not sentence.isprintable() and any(unicodedata.category(c) == "Cc" and c != "\t" for c in sentence)
 
 
 def length(sentence: str, language: str) -> int:

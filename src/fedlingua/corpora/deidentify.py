@@ -32,13 +32,6 @@ TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
-class FunctionHook:
-    """A function `package.module:function` that maps a document to its de-identified text."""
-
-    name: str
-
-
-@dataclass(frozen=True)
 class CommandHook:
     """A program that reads a document on its standard input and writes its de-identified text on its standard output.
 
@@ -49,7 +42,8 @@ class CommandHook:
     folder: Path
 
 
-Hook = FunctionHook | CommandHook
+Hook = str | CommandHook
+"""A command, or the name `package.module:function` of a function that maps a document to its de-identified text."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ class Failure:
 def read_hook(raw: Any, where: str, folder: Path) -> Hook:
     """Read `deidentify-with` without importing or starting it; raise ConfigError if it is neither a function nor a command."""
     if isinstance(raw, str) and re.fullmatch(r"[\w.]+:\w+", raw):
-        return FunctionHook(raw)
+        return raw
     if isinstance(raw, list) and raw and all(isinstance(word, str) for word in raw) and raw[0]:
         return CommandHook(tuple(raw), folder)
     raise ConfigError(
@@ -87,20 +81,20 @@ def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
         if located is None:
             raise ConfigError(f"{what}: there is no program {program!r} that can be started; check its path, or the PATH")
         return lambda document: _run(hook, document)
-    module_name, function_name = hook.name.split(":")
+    module_name, function_name = hook.split(":")
     if str(APP_DIR) not in sys.path:
         sys.path.append(str(APP_DIR))  # a node has it on its path; the command line may not
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ConfigError(
-            f"{what} = {hook.name!r}: cannot import {module_name!r} ({error}); it has to be installed where the text is, "
+            f"{what} = {hook!r}: cannot import {module_name!r} ({error}); it has to be installed where the text is, "
             "or to lie beside pyproject.toml"
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         near = nearest(function_name, vars(module))
-        raise ConfigError(f"{what} = {hook.name!r}: {module_name} has no function {function_name!r}{near}")
+        raise ConfigError(f"{what} = {hook!r}: {module_name} has no function {function_name!r}{near}")
     return function  # type: ignore[no-any-return]  # callable() says nothing about the result, so deidentify checks it
 
 

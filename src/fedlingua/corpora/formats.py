@@ -21,17 +21,12 @@ from fedlingua.corpora.tmx import TmxFile
 
 @dataclass(frozen=True)
 class SplitFiles(Corpus[Pair]):
-    """A file for each split, as `fedlingua corpus prepare` writes them; callers read the files of `by_split` themselves."""
+    """A file for each split, as `fedlingua corpus prepare` writes them; callers read each file themselves."""
 
-    train: TsvFile
-    dev: TsvFile
-    test: TsvFile
-
-    def by_split(self) -> dict[Split, TsvFile]:
-        return {"train": self.train, "dev": self.dev, "test": self.test}
+    files: Mapping[Split, TsvFile]
 
     def paths(self) -> list[AnyPath]:
-        return [file.path for file in self.by_split().values()]
+        return [file.path for file in self.files.values()]
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,7 @@ def _splits(entry: Entry) -> SplitFiles:
             f"{entry.where}: splits = {entry.name!r} has no place for the split; write {{}} once, where train, dev and test stand"
         )
     columns = _columns(entry)
-    return SplitFiles(*(TsvFile(entry.data_dir / entry.name.replace("{}", split), *columns) for split in SPLITS))
+    return SplitFiles({split: TsvFile(entry.data_dir / entry.name.replace("{}", split), *columns) for split in SPLITS})
 
 
 def _share(entry: Entry) -> tuple[int, int]:

@@ -221,7 +221,6 @@ def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
 
 
 def empty(path: AnyPath | str, unit: str = "line") -> str:
-    """Return the message about an empty file."""
     return f"{path} is empty; a corpus needs at least one {unit}"
 
 

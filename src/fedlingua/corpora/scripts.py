@@ -78,22 +78,18 @@ def _own(scripts: tuple[str, ...]) -> "regex.Pattern[str]":
 
 def in_order(pairs: Iterable[Pair], direction: Direction, where: str) -> Iterator[Pair]:
     """Yield the pairs unchanged; raise CorpusError if most of the first ones have each side in the other's script."""
-    pairs = iter(pairs)
+    pairs, turned = iter(pairs), direction.reverse
     source, target = (scripts_of(language) for language in direction.sides)
     if _OTHER_CHINESE.get(source[0]) != target[0] and _in_unicode(source) & _in_unicode(target):
         return pairs
-    return chain(_checked(list(islice(pairs, _SAMPLE)), direction, where), pairs)
-
-
-def _checked(first: list[Pair], direction: Direction, where: str) -> list[Pair]:
-    turned = direction.reverse
+    first = list(islice(pairs, _SAMPLE))
     swapped = sum(_is_written(pair, turned) for pair in first)
     if 2 * swapped > len(first):
         raise CorpusError(
             f"{where}: of the first {len(first)} pairs {swapped} have {direction.source} written as {direction.target} is, and the other "
             f"way about; the two sides are swapped, so swap them back (columns = [1, 0], fields, or the direction {turned})"
         )
-    return first
+    return chain(first, pairs)
 
 
 def _is_written(pair: Pair, direction: Direction) -> bool:

@@ -71,7 +71,6 @@ def pooled_texts(texts: Mapping[str, SiteText], federation: Federation, pools: s
 
 
 def is_pooled(site: Site, pools: str) -> bool:
-    """Whether the pool includes a site's text."""
     return pools == "all" or (site.public if pools == "public" else site.name == pools)
 
 

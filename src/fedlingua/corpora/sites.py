@@ -62,10 +62,6 @@ class Federation:
     def site_names(self) -> list[str]:
         return [site.name for site in self.sites]
 
-    @property
-    def directions(self) -> list[Direction]:
-        return [site.direction for site in self.sites]
-
     def relatives(self, cluster_by: str) -> Relatives:
         """Return the languages that are averaged together: families if `cluster_by` is "family", else groups."""
         return Relatives(self.families, "family" if cluster_by == "family" else "group")

@@ -54,15 +54,14 @@ def check_shares(rules: SplitRules, where: str) -> None:
 class Components:
     """Union-find over sentences: the two sides of a pair share a component, and so do equal sentences anywhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, corpora: Iterable[tuple[Direction, Iterable[Pair]]]) -> None:
         self._parent: dict[Side, Side] = {}
-
-    def add(self, pairs: Iterable[Pair], direction: Direction) -> None:
-        for pair in pairs:
-            left = self.root((direction.source, pair.source))
-            right = self.root((direction.target, pair.target))
-            # The smaller root wins, so that the order of adding corpora changes nothing.
-            self._parent[max(left, right)] = min(left, right)
+        for direction, pairs in corpora:
+            for pair in pairs:
+                left = self.root((direction.source, pair.source))
+                right = self.root((direction.target, pair.target))
+                # The smaller root wins, so that the order of the corpora changes nothing.
+                self._parent[max(left, right)] = min(left, right)
 
     def root(self, side: Side) -> Side:
         parent = self._parent.setdefault(side, side)
@@ -71,6 +70,10 @@ class Components:
             self._parent[side] = grandparent
             side, parent = parent, grandparent
         return side
+
+    def is_among(self, side: Side, share: float, key: str, purpose: str) -> bool:
+        """Whether a sentence's component is in the `share` of all components that a hash, keyed for this purpose, chooses."""
+        return position(key, purpose, *self.root(side)) < share
 
 
 def position(key: str, *parts: str) -> float:
@@ -81,13 +84,11 @@ def position(key: str, *parts: str) -> float:
 
 def base_sides(corpora: Sequence[tuple[Direction, Sequence[Pair]]], key: str, share: float) -> set[Side]:
     """Return all sentences of the components that the backbone trains on: a `share` of them, chosen by keyed hash."""
-    components = Components()
-    for direction, pairs in corpora:
-        components.add(pairs, direction)
+    components = Components(corpora)
     chosen: set[Side] = set()
     for direction, pairs in corpora:
         for pair in pairs:
-            if position(key, "base", *components.root((direction.source, pair.source))) < share:
+            if components.is_among((direction.source, pair.source), share, key, "base"):
                 chosen.update(zip(direction.sides, pair, strict=True))
     return chosen
 
@@ -111,9 +112,7 @@ def split_sites(
             side = shared_side(direction, everybody)
             result[name] = _group(pairs, [by_share(rules, pair[side]) for pair in pairs])
         return result
-    components = Components()
-    for direction, pairs in sites.values():
-        components.add(pairs, direction)
+    components = Components(sites.values())
     tainted = {components.root(side) for side in base}
     assert rules.mode == "components", rules.mode  # split_sites never gets mode "given"
     result = {}
@@ -151,9 +150,7 @@ def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
     So sites with the same two languages choose the same side, whatever their direction.
     """
     held = [sum(language in other.sides for other in everybody) for language in direction.sides]
-    if held[0] != held[1]:
-        return 0 if held[0] > held[1] else 1
-    return 0 if direction.source < direction.target else 1
+    return min((0, 1), key=lambda side: (-held[side], direction.sides[side]))
 
 
 @dataclass(frozen=True)

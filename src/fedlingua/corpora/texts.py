@@ -18,7 +18,7 @@ from fedlingua.corpora.read import Pair
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sentences import split_sentences
-from fedlingua.corpora.sites import Federation, Site, check_corpora, check_deidentified, sizes_asked
+from fedlingua.corpora.sites import Federation, Site, check_deidentified, sizes_asked
 from fedlingua.corpora.sizes import Sizes, check_found, first_sentences, more_sentences, take
 from fedlingua.corpora.split import SPLITS, Document, Side, Split, split_documents, split_sites
 
@@ -32,15 +32,9 @@ class SiteText:
     splits: Mapping[Split, Sequence[Pair]]
 
 
-def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dict[str, SiteText]:
+def read_sites(federation: Federation, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
     """Read, clean and split every site's text, as `read_text` does; `base` has the sentences that the backbone was trained on."""
     return read_text(federation.sites, federation.rules, base)
-
-
-def check_sizes(federation: Federation, base: set[Side] | frozenset[Side] = frozenset()) -> None:
-    """Read all of a federation's text before anything starts, to raise the errors of `read_sites` early."""
-    check_corpora(federation.sites)
-    read_sites(federation, base)
 
 
 def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
@@ -86,9 +80,9 @@ def _split_text(
             corpus = dataclasses.replace(corpus, sentences=sentences[site.name])
         if isinstance(corpus, SplitFiles):
             # Each file is cleaned by itself, so that a pair is a duplicate only inside its split.
-            files = corpus.by_split().items()
-            parts = {split: list(clean(f.read(), site.direction, rules.cleaning, account, str(f.path))) for split, f in files}
-            splits[site.name] = {"base": [], **parts}
+            splits[site.name] = {"base": []}
+            for split, file in corpus.files.items():
+                splits[site.name][split] = list(clean(file.read(), site.direction, rules.cleaning, account, str(file.path)))
         elif site.direction.is_one_language:
             usable_documents = take_in(corpus.read(), site.direction, rules.cleaning, hooks.get(site.name), account, here)
             documents[site.name] = (site.direction.source, usable_documents)
@@ -142,7 +136,9 @@ def take_in(
         text = deidentify(raw, hook) if hook else raw
         if isinstance(text, Failure):
             failures[text.kind] = failures.get(text.kind, 0) + 1
-            account.leave_out("not-deidentified", len(split_sentences(raw, language.source, rules.max_words)))
+            lost = len(split_sentences(raw, language.source, rules.max_words))
+            account.read += lost
+            account.drop("not-deidentified", lost)
             continue
         passed += 1
         pairs = (Pair(sentence, sentence) for sentence in split_sentences(text, language.source, rules.max_words))

@@ -120,15 +120,13 @@ def _units(stream: Any, path: Path) -> Iterator[Any]:
         remove_pis=True,
         chunk_size=_CHUNK_BYTES,
     )
-    first = True
     for event, unit in parsing:
-        pruned.root = unit.getroottree().getroot() if pruned.root is None else pruned.root
+        if pruned.root is None:
+            pruned.root = unit.getroottree().getroot()
+            refuse_entities(unit, path)
         if event == "start" or unit.tag != "tu":
             continue
         pruned.held = 0
-        if first:
-            refuse_entities(unit, path)
-            first = False
         yield unit
         unit.clear()
 

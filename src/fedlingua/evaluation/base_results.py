@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from fedlingua.common.files import replace_text
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import code_hash, library_versions
 from fedlingua.settings.config import Settings
@@ -63,10 +63,7 @@ def _read(file: Path) -> str | None:
 def _write(file: Path, content: str) -> None:
     """Write atomically, readable by this user alone, safe beside other writers; then remove old results over MOST_BYTES."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    number, aside = tempfile.mkstemp(dir=file.parent)
-    with os.fdopen(number, "w", encoding="utf-8") as stream:
-        stream.write(f"{_digest(content)}\n{content}")
-    os.replace(aside, file)
+    replace_text(file, f"{_digest(content)}\n{content}", 0o600)
     room = MOST_BYTES
     with os.scandir(file.parent) as entries:
         known = sorted(((about := each.stat()).st_mtime, about.st_size, each.path) for each in entries)

@@ -61,11 +61,10 @@ def measure(
     measured: dict[str, dict[str, Measured]] = {name: {} for name in texts}
     for metric in metrics:
         if metric == COMET:
-            scores = comet_scores(texts, model, say, progress)
-            made = {name: (scores.counts(name), scores.checkpoint) for name in texts}
+            made, checkpoint = comet_scores(texts, model, say, progress)
         else:
-            made = {name: (TEXT_METRICS[metric].count(text), 0) for name, text in texts.items()}
-        for name, (counts, checkpoint) in made.items():
+            made, checkpoint = {name: TEXT_METRICS[metric].count(text) for name, text in texts.items()}, 0
+        for name, counts in made.items():
             signature = signature_of(metric, texts[name].target, model, checkpoint)
             measured[name][metric] = Measured(metric, counts, signature, checkpoint)
     return measured

@@ -9,10 +9,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from sacrebleu.metrics.bleu import BLEU
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction, plain_code
-from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated, bleu_metric
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 from fedlingua.evaluation.text_metrics import bleu_tokenizer as bleu_tokenizer
 
 BLEU_ORDER = 4
@@ -85,7 +86,7 @@ def check_tokenizers(directions: Iterable[Direction]) -> None:
     for direction in directions:
         tokenizer, extra = bleu_tokenizer(direction.target), plain_code(direction.target)
         try:
-            bleu_metric(tokenizer)
+            BLEU(tokenize=tokenizer)
         except RuntimeError as error:  # raised by sacreBLEU if the packages of one of its extras are missing
             raise ConfigError(
                 f"direction {direction}: BLEU into {direction.target!r} takes sacreBLEU's tokenizer {tokenizer!r}, whose packages are not "

@@ -80,18 +80,13 @@ def bleu_tokenizer(target: str) -> str:
     return _OWN_TOKENIZERS.get(plain_code(target), "char") if without_spaces(target) else "13a"
 
 
-def bleu_metric(tokenizer: str) -> BLEU:
-    """Return sacreBLEU's BLEU with one of its tokenizers."""
-    return BLEU(tokenize=tokenizer)
-
-
 def _ter(target: str) -> TER:
     """Return TER, by characters for Chinese and Japanese, as in Tercom; in Thai and others without spaces it finds no words."""
     asian = plain_code(target) in ("zh", "ja")
     return TER(normalized=asian, asian_support=asian)
 
 
-_BLEU = _sacre(10, lambda target: bleu_metric(bleu_tokenizer(target)))
+_BLEU = _sacre(10, lambda target: BLEU(tokenize=bleu_tokenizer(target)))
 
 
 def _other_languages(text: Translated) -> Counts:

@@ -46,7 +46,8 @@ def masked_sums(model: PreTrainedModel, batches: Iterable[MaskedBatch]) -> tuple
     model.eval()
     nll_sum, num_tokens, correct = 0.0, 0, 0
     for batch in batches:
-        logits, targets = batch.predicted(model)
+        head, hidden, targets = batch.before_head(model)
+        logits = head.scores(hidden)
         nll_sum += float(nn.functional.cross_entropy(logits.float(), targets, reduction="sum"))
         num_tokens += int(targets.numel())
         correct += int((logits.argmax(dim=-1) == targets).sum())

@@ -28,7 +28,7 @@ _PREFIXES = {"result": ("", "{}"), "base": ("base_", "{}"), "alone": ("", "alone
 class _Form:
     """The sums of a task's texts.
 
-    fields: field -> width, 0 for a single number. metrics: metric -> score of a text. size: a text's weight in a micro mean.
+    fields: list of numbers -> its length. metrics: metric -> score of a text. size: a text's weight in a micro mean.
     """
 
     fields: Mapping[str, int]
@@ -39,13 +39,13 @@ class _Form:
 
 _FORMS = {
     "translation": _Form(
-        {"sentences": 0, "bleu": 10, "chrf": 18},
+        {"bleu": 10, "chrf": 18},
         {"bleu": bleu_score, "chrf": chrf_score},
         lambda sums: sums.sentences,
         ScoreSums,
     ),
     "masked-language": _Form(
-        {"sentences": 0, "nll": 4, "tokens": 4, "correct": 4},
+        {"nll": 4, "tokens": 4, "correct": 4},
         {"perplexity": perplexity, "accuracy": accuracy},
         lambda sums: sum(sums.tokens),
         partial(MaskedScores, masks=0),
@@ -58,7 +58,7 @@ def score_counters(task: str) -> tuple[str, ...]:
     form = _FORMS[task]
     of_text = [name for field, width in form.fields.items() for name in _places(field, width)]
     means = [f"{mean}.{metric}" for mean in ("macro", "micro") for metric in form.metrics]
-    return (*GAINS, *(f"{model}.{name}" for model in MODELS for name in ("texts", "size", *of_text, *means)))
+    return (*GAINS, *(f"{model}.{name}" for model in MODELS for name in ("texts", "size", "sentences", *of_text, *means)))
 
 
 def counted_scores(task: str, texts: Mapping[str, Scores]) -> dict[str, float]:
@@ -76,10 +76,9 @@ def _of_model(model: str, sums: Any, form: _Form) -> Iterator[tuple[str, float]]
     if sums is None:
         return
     size, record = form.size(sums), sums.record()
-    yield from ((f"{model}.texts", 1), (f"{model}.size", size))
+    yield from ((f"{model}.texts", 1), (f"{model}.size", size), (f"{model}.sentences", sums.sentences))
     for field, width in form.fields.items():
-        values = record[field] if width else [record[field]]
-        yield from zip((f"{model}.{name}" for name in _places(field, width)), values, strict=True)
+        yield from zip((f"{model}.{name}" for name in _places(field, width)), record[field], strict=True)
     for metric, score in form.metrics.items():
         value = min(score(sums), MOST)
         yield from ((f"{model}.macro.{metric}", value), (f"{model}.micro.{metric}", value * size))
@@ -99,7 +98,7 @@ def _gains(task: str, scores: Scores) -> Iterator[str]:
 
 
 def _places(field: str, width: int) -> list[str]:
-    return [f"{field}.{place}" for place in range(width)] if width else [field]
+    return [f"{field}.{place}" for place in range(width)]
 
 
 @dataclass(frozen=True)
@@ -126,11 +125,11 @@ def totals_of(task: str, numbers: Mapping[str, float]) -> Totals:
         if round(numbers[f"{model}.texts"]) < texts:  # a sum over fewer sites compares with nothing
             continue
         fields = {
-            field: tuple(numbers[f"{model}.{name}"] if field == "nll" else round(numbers[f"{model}.{name}"]) for name in names)
+            field: tuple(values if field == "nll" else map(round, values))
             for field, width in form.fields.items()
-            if (names := _places(field, width))
+            if (values := [numbers[f"{model}.{name}"] for name in _places(field, width)])
         }
-        made[model] = form.make(**{field: values if form.fields[field] else values[0] for field, values in fields.items()})
+        made[model] = form.make(sentences=round(numbers[f"{model}.sentences"]), **fields)
         first, name = _PREFIXES[model]
         for metric in form.metrics:
             of_metric = name.format(metric)

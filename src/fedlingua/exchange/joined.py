@@ -72,16 +72,7 @@ class Joined(Mapping[str, Numbers]):
     @cached_property
     def _places(self) -> dict[str, tuple[TensorSpec, int]]:
         """Name -> the tensor, and the index of its first number in its part."""
-        places, ends = dict[str, tuple[TensorSpec, int]](), dict.fromkeys(PARTS, 0)
-        for spec in self.chosen.specs:
-            places[spec.name] = spec, ends[spec.part]
-            ends[spec.part] += spec.size
-        return places
-
-    @property
-    def places(self) -> list[tuple[Part, int, int]]:
-        """(part, first, last) of every tensor, in the set's order: where its numbers lie in the part's flat array."""
-        return [(spec.part, first, first + spec.size) for spec, first in self._places.values()]
+        return {spec.name: (spec, first) for spec, (_, first, _) in zip(self.chosen.specs, self.chosen.places, strict=True)}
 
     def of_part(self, part: Part) -> "Joined":
         """Return the tensors of one part."""
@@ -98,6 +89,9 @@ class Joined(Mapping[str, Numbers]):
         tensor = self.parts[spec.part][first : first + spec.size].reshape(spec.shape)
         tensor.flags.writeable = False
         return tensor
+
+    def __contains__(self, name: object) -> bool:  # Mapping's own would read the tensor
+        return name in self._places
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)

@@ -72,11 +72,11 @@ SELECT_S, BATCHES_S, SLOPE_S = "select_seconds", "batches_seconds", "slope_secon
 """Seconds, in METRICS and META: comparing with the last round and selecting tensors; the pass over meta batches; the slope."""
 THETA = "theta"
 """In METRICS, where every site has its own threshold, fixed or random: the threshold that the site used."""
-SCORES_PREFIX = "scores."
-BASE_SCORES_PREFIX = "base-scores."
-ALONE_SCORES_PREFIX, FEDERATED_SCORES_PREFIX, CHOICE_PREFIX = "alone-scores.", "federated-scores.", "choice."
-"""A FINISH reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name; the
-last three only if the site has chosen the model that it keeps. A choice: KEPT, OVER_BETTER and OVER_ALONE."""
+SCORES_PREFIXES = {"result": "scores.", "base": "base-scores.", "alone": "alone-scores.", "federated": "federated-scores."}
+CHOICE_PREFIX = "choice."
+"""A FINISH reply has a MetricRecord for each field of Scores that holds sums and for each of the site's texts, under the prefix and the
+text's name; `alone`, `federated` and the choice only if the site has chosen the model that it keeps. A choice: KEPT, OVER_BETTER and
+OVER_ALONE."""
 KEPT, OVER_BETTER, OVER_ALONE = "kept", "over-better", "over-alone"
 """In a choice: the index of the kept model in fedlingua.personalization.choice.CANDIDATES; the interval [low, high] of its
 gain on the text over the better of base and alone, and over alone."""

@@ -118,7 +118,7 @@ def standing_beside(model: PreTrainedModel) -> TensorSet:
 def read_tensors(model: PreTrainedModel, chosen: TensorSet) -> Tensors:
     """Copy tensors out of the model; without a copy they would share memory with parameters that train on."""
     joined = read_joined(model, chosen)
-    placed = zip(chosen.specs, joined.places, strict=True)
+    placed = zip(chosen.specs, chosen.places, strict=True)
     return {spec.name: np.reshape(joined.parts[part][first:last], spec.shape) for spec, (part, first, last) in placed}
 
 

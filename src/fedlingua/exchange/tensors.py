@@ -4,13 +4,14 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from fedlingua.backbones.parts import Part
+from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import ExchangeError
 
 Tensors = dict[str, np.ndarray[Any, Any]]
@@ -57,6 +58,15 @@ class TensorSet:
     @property
     def num_parameters(self) -> int:
         return sum(spec.size for spec in self.specs)
+
+    @cached_property
+    def places(self) -> list[tuple[Part, int, int]]:
+        """(part, first, last) of every tensor, in the set's order: where its numbers lie among those of its part, end to end."""
+        places, ends = list[tuple[Part, int, int]](), dict.fromkeys(PARTS, 0)
+        for spec in self.specs:
+            places.append((spec.part, ends[spec.part], ends[spec.part] + spec.size))
+            ends[spec.part] += spec.size
+        return places
 
     def of_part(self, part: Part) -> list[TensorSpec]:
         return [spec for spec in self.specs if spec.part == part]
@@ -131,11 +141,6 @@ def with_companions(travels: TensorSet, suffixes: Sequence[str]) -> TensorSet:
         for suffix in suffixes
     ]
     return TensorSet(travels.name, (*travels.specs, *beside))
-
-
-def without_companions(travels: TensorSet) -> TensorSet:
-    """Return the set without its companions: the model's own parameters."""
-    return travels.where(lambda spec: not is_companion(spec.name))
 
 
 def is_companion(name: str) -> bool:

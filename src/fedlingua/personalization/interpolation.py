@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 
 from fedlingua.backbones.parts import Part
-from fedlingua.common.errors import ConfigError, ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.tensors import Tensors, TensorSet
 
 ALPHAS = tuple(step / 20 for step in range(21))
@@ -20,9 +20,8 @@ def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors
     """Return theta_int = alpha theta_i + (1 - alpha) theta (eq. 3) in float32; alpha 0 or 1 gives an exact copy of one model.
 
     Raises:
-        ConfigError: alpha is outside [0, 1]. ExchangeError: The two models have different tensors.
+        ExchangeError: The two models have different tensors.
     """
-    check_alpha(alpha)
     check_alike(federated, personal)
     if alpha in (0, 1):  # 0 x theta_i would turn a -0.0 of theta into 0.0
         return {name: array.copy() for name, array in (personal if alpha else federated).items()}
@@ -73,12 +72,6 @@ def _downhill(losses: dict[float, float], loss: Callable[[float], float]) -> tup
         if not unknown:
             return best, losses[best]
         losses = losses | {alpha: loss(alpha) for alpha in unknown}
-
-
-def check_alpha(alpha: float) -> None:
-    """Raise ConfigError if alpha is outside [0, 1], or NaN."""
-    if not 0 <= alpha <= 1:
-        raise ConfigError(f"alpha = {alpha}; wanted a share of the site's own model: 0 (none of it) to 1 (nothing else)")
 
 
 def check_alike(federated: Tensors, personal: Tensors) -> None:

@@ -12,21 +12,6 @@ DIVERGED = 100.0
 
 
 @dataclass(frozen=True)
-class Passes:
-    """A schedule of passes.
-
-    Attributes:
-        rates: Multiples of the run's learning rate, in order.
-        patience: The number of successive passes without a lower dev loss after which the next rate is used.
-        most: The most passes at all rates together.
-    """
-
-    rates: Sequence[float]
-    patience: int
-    most: int
-
-
-@dataclass(frozen=True)
 class Trained:
     """The result of passes.
 
@@ -44,11 +29,6 @@ class Trained:
     diverged: tuple[float, ...] = ()
 
     @property
-    def passes(self) -> int:
-        """The number of completed passes."""
-        return len(self.rates)
-
-    @property
     def useless(self) -> str:
         """Why these tensors cannot be a candidate; "" if they can."""
         if self.diverged and not self.best:
@@ -58,7 +38,9 @@ class Trained:
 
 def train_until_dev_stops(
     start: Tensors,
-    how: Passes,
+    schedule: Sequence[float],
+    patience: int,
+    most: int,
     train: Callable[[int, float], object],
     dev_loss: Callable[[], float],
     write: Callable[[Tensors], None],
@@ -70,6 +52,9 @@ def train_until_dev_stops(
 
     Args:
         start: The tensors before the first pass.
+        schedule: Multiples of the run's learning rate, in order.
+        patience: The number of successive passes without a lower dev loss after which the next rate is used.
+        most: The most passes at all rates together.
         train: Trains the current model for one pass, given its number from 1 and its rate; RunError means that training diverged.
         dev_loss: Measures the current model, in nats per token.
         write, read: Write tensors into the model; copy them out of it.
@@ -77,10 +62,10 @@ def train_until_dev_stops(
     """
     write(start)
     tensors, best, losses, rates, diverged = start, 0, [dev_loss()], list[float](), list[float]()
-    for rate in how.rates:
+    for rate in schedule:
         write(tensors)
         stale = 0
-        while len(rates) < how.most and stale < how.patience and may_go_on():
+        while len(rates) < most and stale < patience and may_go_on():
             rates.append(rate)
             try:
                 train(len(rates), rate)
@@ -88,7 +73,7 @@ def train_until_dev_stops(
             except RunError:
                 loss = math.nan
             losses.append(loss)
-            note(f"pass {len(rates)} of at most {how.most}, rate x {rate:g}: dev loss {loss:.4f}")
+            note(f"pass {len(rates)} of at most {most}, rate x {rate:g}: dev loss {loss:.4f}")
             if not loss < DIVERGED:  # true if it is NaN
                 diverged.append(rate)
                 break

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,12 @@ from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization import choice
 from fedlingua.personalization.choice import Choice, DevResult
 from fedlingua.personalization.interpolation import interpolated_by_part, search_alphas
-from fedlingua.personalization.passes import DIVERGED, Passes, Trained, train_until_dev_stops
+from fedlingua.personalization.passes import DIVERGED, Trained, train_until_dev_stops
 from fedlingua.runs.folder import json_text
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example
 from fedlingua.training.head import HeadUse
-from fedlingua.training.objective import Placed, evaluation_batches, nll_of_each
+from fedlingua.training.objective import nll_of_each
 
 FOLDER, FILE = "choice", "choice.json"
 
@@ -66,12 +66,8 @@ class SiteModel:
 
     def measure(self) -> DevResult:
         """Measure the dev loss of the current model."""
-        use = HeadUse(self.settings.head_chunk)
-        return DevResult(*nll_of_each(self.trainable.model, self._batches, self.settings.precision, use))
-
-    @cached_property
-    def _batches(self) -> Placed:
-        return evaluation_batches(self.trainable.model, self.trainable.backbone.codec, self.dev)
+        use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
+        return DevResult(*nll_of_each(self.trainable.model, codec, self.dev, self.settings.precision, use))
 
 
 @dataclass(frozen=True)
@@ -221,7 +217,9 @@ class _Phase:
 
         return train_until_dev_stops(
             start,
-            Passes(rates, settings.keep_patience, most),
+            rates,
+            settings.keep_patience,
+            most,
             train,
             lambda: model.measure().loss,
             self.write,

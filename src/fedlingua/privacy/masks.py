@@ -46,7 +46,7 @@ def masked(
     levels: Numbers, secrets: Secrets, roster: Roster, site: str, members: Collection[str], number: int, bound: bytes
 ) -> Numbers:
     """Add a site's masks to its levels, (n,) unsigned. members: The sites of its cluster. bound: The hash that `context` returns."""
-    result = levels + _stream(own_seed(secrets.own_seed(number), bound), levels)
+    result = levels + _own_mask(secrets.own_seed(number), bound, levels)
     private = secrets.private_key(number)
     for other in members:
         if other != site:
@@ -74,7 +74,7 @@ def unmasked(
     result = total.copy()
     for site in members:
         if site in seeds:
-            result -= _stream(own_seed(seeds[site], bound), total)
+            result -= _own_mask(seeds[site], bound, total)
     for gone in members:
         for site in members if gone in keys else ():
             if site in seeds:  # the opposite of the mask that this survivor added
@@ -82,9 +82,8 @@ def unmasked(
     return result
 
 
-def own_seed(seed: bytes, bound: bytes) -> bytes:
-    """Derive the stream key of a self mask."""
-    return derived(seed, "own mask", bound)
+def _own_mask(seed: bytes, bound: bytes, like: Numbers) -> Numbers:
+    return _stream(derived(seed, "own mask", bound), like)
 
 
 def _add_pair(numbers: Numbers, private: bytes, roster: Roster, site: str, other: str, number: int, bound: bytes) -> Numbers:

@@ -99,7 +99,8 @@ class RunFolder:
             self.event("note", text="the code has changed since the run began: results may differ from an uninterrupted run")
         for left in self.directory.glob(".*.json*"):  # files that the killed server was writing
             left.unlink()
-        self._append_line("progress.jsonl", "")  # ends a line that was broken off
+        with (self.directory / "progress.jsonl").open("a", encoding="utf-8") as stream:
+            stream.write("\n")  # ends a line that was broken off
         attempt = int(old["attempt"]) + 1
         changes = {"status": "running", "reason": None, "finished": None, "config": now, "attempt": attempt, "resumed": _now()}
         self.update(**changes, flower_run_id=str(run_id), versions=library_versions(), code_hash=code_hash())
@@ -194,11 +195,8 @@ class RunFolder:
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Add a line to one of the folder's .jsonl files."""
-        self._append_line(name, json.dumps(record, ensure_ascii=False))
-
-    def _append_line(self, name: str, line: str) -> None:
         with (self.directory / name).open("a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
+            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def run_about(directory: Path) -> dict[str, Any]:

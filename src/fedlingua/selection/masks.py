@@ -53,15 +53,8 @@ class Selection:
 
     def shapes_of(self, part: str) -> list[tuple[int, ...]]:
         """Return for each tensor of a part the shape of its selected numbers: (count,)."""
-        places = [(number, *place) for number, place in enumerate(Joined({}, self.chosen).places) if place[0] == part]
+        places = [(number, *place) for number, place in enumerate(self.chosen.places) if place[0] == part]
         return [(self.count_of(*place),) for place in places]
-
-    def mask_of(self, part: str) -> Numbers:
-        """Return which numbers of one part are sent, (its numbers,) bool in joined order, also of whole tensors."""
-        if self.numbers is not None:
-            return self.numbers[part]
-        assert self.tensors is not None
-        return np.repeat(self.tensors[[spec.part == part for spec in self.chosen.specs]], self.chosen.sizes_of(part))
 
     @property
     def share_of_numbers(self) -> float:
@@ -110,10 +103,11 @@ def pack_selected(tensors: Mapping[str, Numbers], selection: Selection) -> Tenso
     if selection.tensors is not None:
         sent = TensorSet(chosen.name, tuple(compress(chosen.specs, selection.tensors)))
         return _filled(join(tensors, sent)) | {MASK: np.packbits(selection.tensors)}
+    assert selection.numbers is not None
     packed: Tensors = {}
     for part, pieces in runs(tensors, chosen).items():
-        if part in part_sizes(chosen):
-            packed |= _packed_part(part, pieces, selection.mask_of(part))
+        if part in selection.numbers:
+            packed |= _packed_part(part, pieces, selection.numbers[part])
     return packed
 
 
@@ -179,7 +173,7 @@ def _put(payload: Numbers, flat: Numbers, selection: Selection, part: str) -> No
         return
     assert selection.tensors is not None
     taken = 0
-    for of_part, first, last in compress(Joined({}, selection.chosen).places, selection.tensors):
+    for of_part, first, last in compress(selection.chosen.places, selection.tensors):
         if of_part == part:
             flat[first:last] = payload[taken : taken + last - first]
             taken += last - first

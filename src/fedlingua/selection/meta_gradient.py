@@ -4,7 +4,7 @@ Site k sends the tensors whose deviation lies on the right side of theta; a tens
 
     W_s(l) = W_g(l) + sum_k w_k g_k(l) u_k(l)       u: W_k - W_g; w: weights inside a cluster; g: 1 where sent, else 0
 
-With g as a soft gate (selection/gates.py) and L_val = sum_j v_j L_j over the sites' own dev texts,
+With g as a soft gate (`gate_slope`) and L_val = sum_j v_j L_j over the sites' own dev texts,
 
     dL_val / dtheta = sum_j v_j sum_k sum_l w_k g_k'(l) <grad L_j(W_s)(l), u_k(l)>
 
@@ -23,11 +23,12 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedlingua.exchange.coding.coder import generator_of
-from fedlingua.exchange.joined import Flat, Numbers, cuts, flat
+from fedlingua.exchange.joined import Numbers, cuts, flat
 from fedlingua.exchange.tensors import TensorSet
-from fedlingua.selection.gates import Keep, gate_slope
+from fedlingua.selection.rules import Keep
 
 BLOCK = 64 * 1024
 """Numbers in a block of an inner product's sum; another size would change the last bits of a slope."""
@@ -46,23 +47,37 @@ def mean_over_sites(answers: Mapping[str, float], weights: Mapping[str, float]) 
     return math.fsum(weights[site] / present * answer for site, answer in answers.items())
 
 
+def gate_slope(deviations: ArrayLike, theta: float, tau: float, keep: Keep) -> Numbers:
+    """Return d gate / d theta, float64: negative under "g", positive under "l", 0 where the deviation is infinite.
+
+    Whether a tensor is sent is a step function of theta, which has no slope to learn from. Rounds select by the step; learning uses
+    the slope of a sigmoid of width tau, a half where the deviation is theta. The paper gives no form for the step from L_val to phi
+    (eq. 5); this one is ours.
+
+    deviations: eq. 2, >= 0; infinite for a tensor whose norm was 0, for which not theta but `send.zero-norm` decides.
+    """
+    small = np.exp(-np.abs((np.asarray(deviations, np.float64) - theta) / tau))
+    steepness = small / np.square(1.0 + small) / tau
+    return -steepness if keep == "g" else steepness
+
+
 # --- own and cross -------------------------------------------------------------------------------------------------------------
 
 
 def products(
     gradients: Mapping[str, Numbers], received: Mapping[str, Numbers], trained: Mapping[str, Numbers]
 ) -> dict[str, float]:
-    """Return <grad L_k(W_s), u_k> of each tensor that has a gradient, in float64; u_k = trained - received."""
-    return {name: _product(*(flat(each, name) for each in (gradients, received, trained))) for name in gradients}
+    """Return <grad L_k(W_s), u_k> of each tensor that has a gradient, in float64; u_k = trained - received.
 
-
-def _product(gradient: Flat, start: Flat, there: Flat) -> float:
-    """Return <gradient, there - start>, summed by numpy itself: a BLAS would split the sum by its number of threads."""
-    total = 0.0
-    with np.errstate(invalid="ignore"):  # the caller checks the result
-        for cut in cuts(len(there), BLOCK):
-            total += float((gradient[cut] * (there[cut].astype(np.float64) - start[cut])).sum())
-    return total
+    The products are summed by numpy itself: a BLAS would split the sum by its number of threads.
+    """
+    sums = dict.fromkeys(gradients, 0.0)
+    for name in gradients:
+        gradient, start, there = (flat(each, name) for each in (gradients, received, trained))
+        with np.errstate(invalid="ignore"):  # the caller checks the result
+            for cut in cuts(len(there), BLOCK):
+                sums[name] += float((gradient[cut] * (there[cut].astype(np.float64) - start[cut])).sum())
+    return sums
 
 
 def own_slope(

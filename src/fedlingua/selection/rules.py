@@ -4,7 +4,7 @@ Top-k selects single numbers, and so does adaptive freezing (`freezing.py`); all
 """
 
 import math
-from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.coding.coder import largest
 from fedlingua.exchange.joined import Numbers, runs
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
-from fedlingua.selection.gates import Keep
 from fedlingua.selection.masks import Selection, part_sizes
+
+Keep = Literal["g", "l"]
+"""Which tensors are sent: those whose deviation is at least theta ("g"), or those below it ("l")."""
 
 
 def rounded(share: float, number: int) -> int:
@@ -81,23 +83,6 @@ def random_threshold(deviations: Numbers, rng: np.random.Generator, over: str) -
         return float(rng.uniform())
     finite = _finite(deviations)
     return float(rng.uniform(finite.min(), finite.max())) if len(finite) else 0.0
-
-
-KEPT_FROM = 0.5
-"""Least probability at which the second filter keeps a tensor."""
-
-
-def second_filter(selection: Selection, magnitudes: Numbers, keep_probability: Callable[[Numbers], Numbers]) -> Selection:
-    """Apply the second filter (MetaSend's journal, §V-E): of the selected tensors, select those that a network would keep.
-
-    magnitudes: (n_tensors,), as `deviation.magnitudes` gives them. keep_probability: magnitudes of the selected tensors -> for
-    each the probability (0-1) that it is worth sending; from KEPT_FROM on it is kept.
-    """
-    remaining = selection.tensors
-    assert remaining is not None, "the second filter looks at tensors, not at single numbers"
-    sent = remaining.copy()
-    sent[remaining] = keep_probability(magnitudes[remaining]) >= KEPT_FROM
-    return Selection(selection.chosen, sent)
 
 
 def _finite(deviations: Numbers) -> Numbers:

@@ -13,6 +13,8 @@ from fedlingua.exchange.joined import Numbers
 NEURONS = 8
 SIZE = 3 * NEURONS + 1
 """Parameters of the network, which is sent to every site in every round."""
+KEPT_FROM = 0.5
+"""Least probability at which a tensor is kept."""
 _SMALLEST = 1e-8
 _KEEPS_AT_FIRST = 2.0
 """Initial bias of the output, a probability of 0.88: the filter begins by keeping everything."""

@@ -22,6 +22,22 @@ _KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str:
 MOST_PRIVATE_DIM = 64
 """Most numbers in a private signature; each adds noise."""
 _MEANS = ("fed-mean", "fed-avg", "by-loss")
+WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
+    "aggregation": _MEANS,
+    "async.buffer": (0,),
+    "dp.epsilon": (0,),
+    "optimizer-state": ("fresh", "kept"),
+    "own-model": ("none",),
+    "privacy.sum": ("plain",),
+    "private-layers": ("",),
+    "pull": (0,),
+    "scaffold": (False,),
+    "send.rule": ("all", ""),
+    "server.extrapolation": (False,),
+    "server.optimizer": ("none", ""),
+    "sites-per-round": (0,),
+}
+"""Key -> its values that go with a method under which nothing leaves a site."""
 
 
 def settings_from(run_config: Mapping[str, Any]) -> Settings:
@@ -81,11 +97,24 @@ def choices_of(key: str) -> tuple[str, ...]:
 
 def _conflicts(settings: Settings) -> Iterator[str]:
     """Yield a message for each conflict between keys."""
-    groups = (_of_the_run, _of_clusters, _of_own, _of_codes, _of_modes, _of_training, _of_the_server, _of_sending)
+    groups = (_of_methods, _of_the_run, _of_clusters, _of_own, _of_codes, _of_modes, _of_training, _of_the_server, _of_sending)
     for conflicts in groups:
         yield from conflicts(settings)
     if settings.task == "masked-language":
         yield from _of_masked_language(settings)
+
+
+def _said(settings: Settings, key: str) -> str:
+    """Return a key with its value, as messages begin."""
+    return f"{key} = {getattr(settings, OPTIONS[key].attribute)!r}"
+
+
+def _of_methods(settings: Settings) -> Iterator[str]:
+    """Yield conflicts with a method under which nothing leaves a site."""
+    for key, values in WITHOUT_FEDERATION.items() if not settings.how.travels else ():
+        if getattr(settings, OPTIONS[key].attribute) not in values:
+            here = f"under method {settings.method} nothing leaves a site"
+            yield f"{_said(settings, key)}, and {here}; give {values[0]!r}, or a federated method"
 
 
 def _of_the_run(settings: Settings) -> Iterator[str]:
@@ -118,8 +147,6 @@ def _against_draws(settings: Settings) -> Iterator[str]:
     here = f"sites-per-round = {settings.sites_per_round:g}"
     if settings.sites_per_round > 1 and not settings.sites_per_round.is_integer():
         yield f"{here}; wanted a whole number of sites, or a share below 1"
-    if not settings.how.travels:
-        yield f"{here}, and under method {settings.method} sites are not averaged; give 0, or a federated method"
     if settings.scaffold:
         yield f"{here}, and scaffold = true corrects by the mean of all sites' gradients of the round before; give 0, or scaffold = false"
     if settings.learns_threshold:
@@ -167,20 +194,12 @@ def _of_own(settings: Settings) -> Iterator[str]:
             f"private-layers = {settings.private_layers!r}; wanted part.layer or part.third with commas, as in "
             "'decoder.output-end' or 'decoder.-2,decoder.-1'"
         )
-    if names and not settings.how.travels:
-        yield (
-            f"private-layers = {settings.private_layers!r}, and under method {settings.method} nothing leaves a site; "
-            "leave it empty, or choose a federated method"
-        )
     if settings.own_model != "none":
         yield from (f"own-model = {settings.own_model!r}, and {but}" for but in _against_own_models(settings))
     if settings.pull and settings.own_model == "shared-private":
         yield f"pull = {settings.pull:g}, and own-model = 'shared-private' has the others beside it instead; give 0"
-    if settings.pull and (settings.learns_threshold or not settings.how.travels):
-        yield (
-            f"pull = {settings.pull:g}, and method {settings.method} with selection {settings.selected_by} has no request that tells it; "
-            "give 0, or a federated method without a learned threshold"
-        )
+    if settings.pull and settings.learns_threshold:
+        yield f"pull = {settings.pull:g}, and selection {settings.selected_by} has no request that tells it; give 0, or another send.rule"
 
 
 def _of_codes(settings: Settings) -> Iterator[str]:
@@ -301,23 +320,18 @@ NOT_BUFFERED: dict[str, tuple[Callable[[Settings], bool], str]] = {
 def _of_modes(settings: Settings) -> Iterator[str]:
     """Yield conflicts with secure sums, differential privacy, quantized weights, and rounds that do not wait for all sites."""
     chosen = (
-        ("privacy.sum", settings.privacy_sum == "secure", settings.sums_securely, UNSOUND, "'plain'"),
-        ("dp.epsilon", settings.dp_epsilon > 0, settings.trains_privately, NOT_PRIVATE, "0"),
-        ("frozen-bits", settings.frozen_bits > 0, settings.frozen_bits > 0, NOT_QUANTIZED, "0"),
-        ("async.buffer", settings.async_buffer > 0, settings.async_buffer > 0 and settings.how.travels, NOT_BUFFERED, "0"),
+        ("privacy.sum", settings.sums_securely, UNSOUND),
+        ("dp.epsilon", settings.trains_privately, NOT_PRIVATE),
+        ("frozen-bits", settings.frozen_bits > 0, NOT_QUANTIZED),
+        ("async.buffer", settings.async_buffer > 0 and settings.how.travels, NOT_BUFFERED),
     )
-    for key, is_asked, holds, unsound, none in chosen:
-        asked = f"{key} = {getattr(settings, OPTIONS[key].attribute)!r}"
-        if is_asked and not holds:
-            yield f"{asked}, and under method {settings.method} nothing leaves a site; give {none}, or a federated method"
+    for key, holds, unsound in chosen:
         for other, (is_unsound, why) in unsound.items() if holds else ():
             if is_unsound(settings):
-                yield f"{asked}, and {other} = {getattr(settings, OPTIONS[other].attribute)!r} {why}"
+                yield f"{_said(settings, key)}, and {_said(settings, other)} {why}"
 
 
 def _against_own_models(settings: Settings) -> Iterator[str]:
-    if not settings.how.travels:
-        yield f"under method {settings.method} nothing leaves a site; leave it 'none', or choose a federated method"
     able = ("adapters", "lora") if settings.own_model == "shared-private" else SMALL_SETS
     if settings.trained_set not in able:
         yield f"the tensor set is {settings.trained_set!r}; give tensor-set = one of {', '.join(able)}"
@@ -336,8 +350,7 @@ def _of_training(settings: Settings) -> Iterator[str]:
             "pool comes once before any comes again, whichever text it belongs to; give 1, or sample.replacement = true"
         )
     if settings.companions and (
-        not settings.how.travels
-        or (settings.optimizer_state == "averaged" and settings.optimizer == "sgd")
+        (settings.optimizer_state == "averaged" and settings.optimizer == "sgd")
         or settings.own_model != "none"
         or settings.selected_by != "all"
         or settings.optimized_by != "none"
@@ -345,7 +358,7 @@ def _of_training(settings: Settings) -> Iterator[str]:
         or settings.strategy
     ):
         yield (
-            f"{' and '.join(settings.companions)} travel(s) beside every tensor and is averaged as it is; that takes a federated method "
+            f"{' and '.join(settings.companions)} travel(s) beside every tensor and is averaged as it is; that takes a method "
             "that sends all of its updates, adam for optimizer-state = 'averaged', and no own-model, server.optimizer, "
             "server.extrapolation or strategy"
         )
@@ -384,22 +397,12 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
             f"aggregation = {aggregation!r} compares all sites' values of every number, but selection {rule} leaves some out; "
             "give send.rule = 'all', or aggregation = 'norm-clip' or 'fed-mean'"
         )
-    if not settings.how.travels:
-        without = f"and under method {settings.method} the server gets no update; leave it"
-        if aggregation not in _MEANS:
-            yield f"aggregation = {aggregation!r}, {without} 'fed-mean', or choose a federated method"
-        if settings.server_optimizer not in ("", "none"):
-            yield f"server.optimizer = {settings.server_optimizer!r}, {without} empty, or choose a federated method"
     if settings.server_extrapolation and (
-        not settings.how.travels
-        or aggregation not in _MEANS
-        or settings.learns_threshold
-        or settings.sends_own
-        or settings.strategy
+        aggregation not in _MEANS or settings.learns_threshold or settings.sends_own or settings.strategy
     ):
         yield (
-            "server.extrapolation = true works on the mean of the sites' changes; leave it out, or take a federated method, a mean as "
-            "aggregation, and no learned threshold, strategy or own-model that is sent"
+            "server.extrapolation = true works on the mean of the sites' changes; leave it out, or take a mean as aggregation, and no "
+            "learned threshold, strategy or own-model that is sent"
         )
     if optimizer != "none" and settings.learns_threshold:
         yield (
@@ -409,11 +412,6 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
 
 
 def _of_sending(settings: Settings) -> Iterator[str]:
-    if settings.selection not in ("", "all") and not settings.how.travels:
-        yield (
-            f"send.rule = {settings.selection!r}, and under method {settings.method} nothing leaves a site; leave it empty, or choose "
-            "a federated method"
-        )
     if settings.fixed_threshold != "median" and not _is_number(settings.fixed_threshold):
         yield (f"send.fixed-threshold = {settings.fixed_threshold!r}; wanted a number, 0 or above, as in '0.5', or 'median'")
     if settings.second_filter and not (settings.learns_threshold and not settings.meta_frozen):

@@ -42,10 +42,11 @@ def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
     content = read_toml(path)
     refuse_other_kind(path, content, EXPERIMENT)
     in_file = {**default_run_config(), **flat_keys(content)}
-    mistakes, of_file = (_mistakes(config) for config in ({**in_file, **overrides}, in_file))
-    if mistakes:
-        raise ConfigError("\n".join(f"{path if each in of_file else 'command line'}: {each}" for each in mistakes))
-    return settings_from({**in_file, **overrides})
+    try:
+        return settings_from({**in_file, **overrides})
+    except ConfigError as error:
+        mistakes, of_file = str(error).split("\n"), _mistakes(in_file)
+        raise ConfigError("\n".join(f"{path if each in of_file else 'command line'}: {each}" for each in mistakes)) from error
 
 
 def _mistakes(config: Mapping[str, Any]) -> list[str]:

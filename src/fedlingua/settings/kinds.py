@@ -42,6 +42,5 @@ def kind_of(content: Mapping[str, Any]) -> str | None:
 def refuse_other_kind(path: Path, content: Mapping[str, Any], wanted: str) -> None:
     """Raise ConfigError, which names the command for it, for a file that is clearly of another kind."""
     kind = kind_of(content)
-    if kind not in (None, wanted):
-        assert kind is not None
+    if kind and kind != wanted:
         raise ConfigError(f"{path} is {kind}; wanted {wanted}; {_USE[kind].format(str(path))}")

@@ -11,7 +11,7 @@ from fedlingua.common.languages import nearest
 Scalar = str | int | float | bool
 T = TypeVar("T", str, bool, int, float)
 
-GROUPS = ("adapter", "apf", "cluster", "dp", "lora", "meta", "privacy", "sample", "server", "signature")
+GROUPS = ("adapter", "apf", "async", "cluster", "dp", "keep", "lora", "meta", "privacy", "sample", "send", "server", "signature")
 """Groups of keys, as first words of attributes: adapter_dim is the key adapter.dim."""
 PAPERS = {"liu": "Liu et al. 2023", "chu": "Chu et al. 2024", "manoel": "Manoel et al. 2022"}
 """Short name of a paper -> its name. They are on clustered adapters, on MetaSend, and on multilingual medical encoders."""

@@ -128,10 +128,10 @@ class Run:
     overlap: str = option("off", choices=("off", "report", "remove"), off=("off", "report"))
     """Compare sites' sentences by keyed hashes before the first round. report: write the numbers of shared sentences
     to overlap.json; remove: also leave out dev and test pairs with a sentence that another site trains on."""
-    keep_translations: int = option(0, least=0, resumable=True)
+    keep_translations: int = option(0, key="keep-translations", least=0, resumable=True)
     """Number of dev sentences, from the first on, that each site translates after every round for the report. The
     site stores them in its own folder (translations-by-round/). No tensor, score or byte sent changes."""
-    keep_every: int = option(0, least=0, **SERVERS_OWN)
+    keep_every: int = option(0, key="keep-every", least=0, **SERVERS_OWN)
     """Keep the checkpoint of every Nth round, for personalization; 0: none."""
     track: str = option("", check=tracker_names, **SERVERS_OWN)
     """Experiment trackers that `fedlingua run` and `suite` log rounds and scores to, separated by commas:
@@ -362,28 +362,16 @@ class Sending:
     """Which part of its update a site sends; "": the method's rule; -g: what deviates most; -l: what deviates
     least."""
     send_code: str = option(
-        "auto",
-        key="send.code",
-        check=lambda text: text == "auto" or parse_code(text),
-        when=CODED,
-        off=("none",),
-        liu="none",
-        chu="none",
+        "auto", check=lambda text: text == "auto" or parse_code(text), when=CODED, off=("none",), liu="none", chu="none"
     )
     """How a site's changes are compressed on the uplink: none (float32), lossless, 2bit to 8bit, or sign. With
     "top 0.1" after it, only the tenth of the numbers that changed most is sent; with "rank 4", two factors of
     every matrix. What a code leaves out is added to a later update. auto: 4bit if a site sends its whole change."""
     send_code_down: str = option(
-        "same",
-        key="send.code-down",
-        check=lambda text: text == "same" or parse_code(text),
-        when=TRAVELS,
-        off=("same",),
-        liu="same",
-        chu="same",
+        "same", check=lambda text: text == "same" or parse_code(text), when=TRAVELS, off=("same",), liu="same", chu="same"
     )
     """How the server's changes are compressed on the downlink, with the same codes; "same": as send.code."""
-    send_share: float = option(0.5, key="send.share", above=0, most=1, when=sends("rand-send", "top-k"))
+    send_share: float = option(0.5, above=0, most=1, when=sends("rand-send", "top-k"))
     """Share that is sent: of tensors (rand-send) or of numbers (top-k)."""
     fixed_threshold: str = option("0.5", key="send.fixed-threshold", when=sends("fixed-g", "fixed-l"))
     """A number, or "median": the median of a site's deviations in the round."""
@@ -458,26 +446,26 @@ class Scoring:
 class Keeping:
     """What each site keeps at the end."""
 
-    keep_choose: bool = option(True, key="keep.choose", when=TRAVELS, off=(False,), liu=False, chu=False, manoel=False)
+    keep_choose: bool = option(True, when=TRAVELS, off=(False,), liu=False, chu=False, manoel=False)
     """Whether each site chooses by its dev text which model it keeps at the end of a run; false: it keeps
     what the server sends."""
-    keep_by: str = option("both", key="keep.by", choices=("loss", "chrf", "both"), when=CHOOSES & task_is("translation"))
+    keep_by: str = option("both", choices=("loss", "chrf", "both"), when=CHOOSES & task_is("translation"))
     """What has to show that a candidate is better than both the base and the site's model trained alone: dev
     loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). Without translations:
     the loss."""
-    keep_confidence: float = option(0.95, key="keep.confidence", least=0.5, below=1, when=CHOOSES)
+    keep_confidence: float = option(0.95, least=0.5, below=1, when=CHOOSES)
     """Confidence level of the interval for that gain, by paired bootstrap over dev sentences; its lower bound must
     be above 0."""
-    keep_passes: int = option(0, key="keep.passes", least=0, when=CHOOSES)
+    keep_passes: int = option(0, least=0, when=CHOOSES)
     """Maximum number of passes that a site trains further, starting from the federation's model; 0: as many as all
     rounds make. The model trained alone gets these passes and those of all rounds. A pass is as long as a round's
     training, or covers the whole text if rounds draw parts of it without replacement."""
-    keep_patience: int = option(2, key="keep.patience", least=1, when=CHOOSES)
+    keep_patience: int = option(2, least=1, when=CHOOSES)
     """After this many passes in a row without a lower dev loss, a site continues from its best pass with the next
     of keep.rates, or stops."""
-    keep_rates: str = option("1,0.3", key="keep.rates", check=rates, when=CHOOSES)
+    keep_rates: str = option("1,0.3", check=rates, when=CHOOSES)
     """Learning rates of these passes, in order, as multiples of the run's, separated by commas."""
-    keep_minutes: float = option(0.0, key="keep.minutes", least=0, when=CHOOSES, off=(0.0,))
+    keep_minutes: float = option(0.0, least=0, when=CHOOSES, off=(0.0,))
     """Minutes after which a site starts no further pass; 0: no bound."""
 
 
@@ -489,11 +477,11 @@ class Waiting:
     """Number of sites that train in a round or, below 1, their share; 0: all. They are drawn before the round, each
     equally often and from every cluster in proportion; a cluster without a drawn site stays as it is. All sites
     measure the dev loss, in separate messages (see evaluate-every)."""
-    async_buffer: int = option(0, key="async.buffer", least=0, off=(0,), when=TRAVELS)
+    async_buffer: int = option(0, least=0, off=(0,), when=TRAVELS)
     """End a round once this many sites have sent their updates (FedBuff, Nguyen et al. 2022); 0: wait for all. The
     others go on training, and their changes count in the round in which they arrive, weighted by age. The order of
     replies changes the result. Each site measures the dev loss when it is not training."""
-    async_age_exponent: float = option(-0.5, key="async.age-exponent", least=-10, most=1, when=BUFFERED)
+    async_age_exponent: float = option(-0.5, least=-10, most=1, when=BUFFERED)
     """Power to which (1 + t) is raised to weight a change that began t rounds ago: -0.5 as in FedBuff, 0 to give it
     full weight, above 0 to make up for rounds that a slow site has missed."""
     quorum: float = option(1.0, above=0, most=1, liu=1.0, chu=1.0, **SERVERS_OWN)

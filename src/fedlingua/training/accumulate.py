@@ -1,7 +1,6 @@
 """Accumulation of the gradient of one optimiser step, batch after batch, in pieces that fit into memory."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -12,9 +11,10 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
 from fedlingua.common.errors import RunError
 from fedlingua.privacy.clipping import Clipping
-from fedlingua.training.batches import IGNORED, Example, pad
-from fedlingua.training.head import WHOLE, HeadUse
-from fedlingua.training.pieces import cut
+from fedlingua.settings.config import Settings
+from fedlingua.training.batches import IGNORED, Example, TrainingExample, pad
+from fedlingua.training.head import HeadUse
+from fedlingua.training.pieces import cut, pass_tokens
 from fedlingua.training.process_group import ALONE, ProcessGroup, Sums
 
 Step = Sequence[Sequence[Example]]
@@ -23,9 +23,8 @@ Step = Sequence[Sequence[Example]]
 
 class StepGradient:
     """Adds the gradient of a step's mean loss to the parameters. The mean is over the tokens of the whole step, however its batches are
-    cut or shared among a process group. pass_tokens: The fixed cost of a pass through the model, in tokens, by which batches are
-    cut into pieces of similar length; 0: they are not cut. clipping: Makes the gradient the noised mean of the sentences' clipped
-    gradients, within its `recording`; such a step may have no example.
+    cut or shared among a process group. texts: What is trained on; `head-vocabulary = "text"` computes over its ids. clipping: Makes the
+    gradient the noised mean of the sentences' clipped gradients, within its `recording`; such a step may have no example.
 
     If a batch runs out of memory, it is halved and the step begins again. It is the same step except for dropout, which is drawn anew.
     From then on no batch has more padded tokens than that half.
@@ -35,18 +34,21 @@ class StepGradient:
         self,
         model: PreTrainedModel,
         codec: Codec,
-        precision: str,
-        label_smoothing: float = 0.0,
-        use: HeadUse = WHOLE,
+        settings: Settings,
+        texts: Sequence[Sequence[TrainingExample]] = (),
         group: ProcessGroup = ALONE,
-        pass_tokens: int = 0,
         clipping: Clipping | None = None,
     ) -> None:
-        self.model, self.codec, self.precision = model, codec, precision
-        self.label_smoothing, self.use, self.group, self.pass_tokens = label_smoothing, use, group, pass_tokens
-        self.clipping = clipping
-        if clipping and clipping.trains(model.get_output_embeddings().weight):
-            self.use = replace(use, chunk=-1)  # a head that trains needs the slopes of whole sentences
+        self.model, self.codec, self.settings, self.group, self.clipping = model, codec, settings, group, clipping
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        self.pass_tokens = pass_tokens(settings.micro_tokens, parameters, model.device.type)
+        # A head that trains privately needs the slopes of whole sentences.
+        whole = clipping is not None and clipping.trains(model.get_output_embeddings().weight)
+        vocabulary = None
+        if settings.head_vocabulary == "text":
+            ids = {number for text in texts for example in text for number in example.target_ids}
+            vocabulary = torch.tensor(sorted(ids), device=model.device)
+        self.use = HeadUse(-1 if whole else settings.head_chunk, vocabulary)
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:
@@ -78,9 +80,9 @@ class StepGradient:
         return [each for each in self.model.parameters() if each.requires_grad]
 
     def _add(self, batch: Sequence[Example], tokens_of_step: int) -> Sums:
-        with autocast(self.model, self.precision):
+        with autocast(self.model, self.settings.precision):
             padded = pad(batch, self.codec).to(self.model.device)
-            nll, tokens = padded.nll(self.model, self.label_smoothing, self.use)
+            nll, tokens = padded.nll(self.model, self.settings.label_smoothing, self.use)
         if self.clipping:
             nll.backward()
             self.clipping.add(padded.labels != IGNORED)

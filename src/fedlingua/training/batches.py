@@ -138,13 +138,6 @@ def optimiser_steps(examples: Sequence[E], batch_size: int, accumulation: int, r
         yield [step[first : first + batch_size] for first in range(0, len(step), batch_size)]
 
 
-def steps_by_tokens(examples: Sequence[E], max_tokens: int, accumulation: int, rng: random.Random) -> Iterator[list[list[E]]]:
-    """Yield the batches of `by_tokens` as optimiser steps, each of up to `accumulation` batches."""
-    batches = list(by_tokens(examples, max_tokens, rng))
-    for start in range(0, len(batches), accumulation):
-        yield batches[start : start + accumulation]
-
-
 def by_tokens(examples: Sequence[E], max_tokens: int, rng: random.Random) -> Iterator[list[E]]:
     """Yield batches of similar length, `max_tokens` at most on the longer padded side; every example once, in random order."""
     order = sorted(examples, key=lambda example: (example.length, rng.random()))

@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import SystemRandom
 
 import torch
@@ -18,103 +18,39 @@ from fedlingua.privacy.clipping import Clipping, PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step, StepGradient
-from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
+from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps
 from fedlingua.training.controls import Controls
-from fedlingua.training.head import HeadUse
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
-from fedlingua.training.pieces import pass_tokens
 from fedlingua.training.process_group import ALONE, ProcessGroup
-from fedlingua.training.sampling import Sampling
+from fedlingua.training.sampling import sampled
 
 
-@dataclass(frozen=True)
-class LocalTraining:
-    """How a site trains in one round. An optimiser step uses batch_size x accumulation examples, or `accumulation` batches of up to
-    `tokens_per_batch` padded tokens. The defaults are the paper's: a constant rate, no clipping, no smoothing, all scores at once.
-    """
-
-    batch_size: int
-    accumulation: int
-    epochs: int
-    learning_rate: float
-    whole_steps: bool
-    precision: str
-    optimizer: str = "adam"
-    weight_decay: float = 0.0
-    epsilon: float = 1e-8
-    sampling: Sampling = field(default_factory=Sampling)
-    tokens_per_batch: int = 0
-    schedule: str = "constant"
-    warmup_steps: int = 0
-    clip_norm: float = 0.0
-    label_smoothing: float = 0.0
-    gradient_checkpointing: bool = False
-    head_chunk: int = 0
-    head_vocabulary: str = "all"
-    micro_tokens: int = 0
-    proximal_mu: float = 0.0
-
-    @classmethod
-    def of(cls, settings: Settings) -> "LocalTraining":
-        """Take everything from the run's settings except `proximal_mu`, which a request holds."""
-        passes = "" if settings.sample_replacement else f"{settings.seed}/pass"
-        sampling = Sampling(settings.sample_least, settings.sample_share, settings.sampling_temperature, passes)
-        named = {
-            name: getattr(settings, _SETTING.get(name, name))
-            for name in cls.__dataclass_fields__
-            if name not in ("sampling", "proximal_mu")
-        }
-        return cls(**named, sampling=sampling)
-
-    def steps(
-        self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, epoch: int = 0
-    ) -> list[list[list[TrainingExample]]]:
-        """Draw the optimiser steps of an epoch, counted from 0 over the run, each as batches; `micro_tokens` cuts these anew."""
-        drawn = self.sampling.drawn(texts, rng, epoch)
-        if self.tokens_per_batch:
-            steps = list(steps_by_tokens(drawn, self.tokens_per_batch, self.accumulation, rng))
-        else:
-            steps = list(optimiser_steps(_usable(drawn, self, rng), self.batch_size, self.accumulation, rng))
-        if self.micro_tokens <= 0:
-            return steps
-        return [list(by_tokens([example for batch in step for example in batch], self.micro_tokens, rng)) for step in steps]
-
-    def private_steps(
-        self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, share: float
-    ) -> list[list[list[TrainingExample]]]:
-        """Draw the one step of a private epoch: each example with probability `share` (Poisson sampling), maybe none. Batches, of similar
-        length, only bound its memory."""
-        drawn = [example for text in texts for example in text if rng.random() < share]
-        if not drawn:
-            return [[]]
-        if tokens := max(self.micro_tokens, 0) or self.tokens_per_batch:
-            return [list(by_tokens(drawn, tokens, rng))]
-        return list(optimiser_steps(drawn, self.batch_size, 1 + len(drawn) // self.batch_size, rng))
-
-    def gradient(
-        self,
-        model: PreTrainedModel,
-        codec: Codec,
-        texts: Sequence[Sequence[TrainingExample]],
-        group: ProcessGroup = ALONE,
-        clipping: Clipping | None = None,
-    ) -> StepGradient:
-        """Return the object that computes the gradient of each step on these texts."""
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        cost = pass_tokens(self.micro_tokens, parameters, model.device.type)
-        use = self.head_use(texts, model.device)
-        return StepGradient(model, codec, self.precision, self.label_smoothing, use, group, cost, clipping)
-
-    def head_use(self, texts: Sequence[Sequence[TrainingExample]], device: torch.device) -> HeadUse:
-        """Return how the output head is used: its chunks, and over the whole vocabulary or over the ids in these texts."""
-        if self.head_vocabulary == "all":
-            return HeadUse(self.head_chunk)
-        ids = sorted({number for text in texts for example in text for number in example.target_ids})
-        return HeadUse(self.head_chunk, torch.tensor(ids, device=device))
+def steps_of(
+    settings: Settings, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, epoch: int = 0
+) -> list[list[list[TrainingExample]]]:
+    """Draw the optimiser steps of an epoch, counted from 0 over the run, each as batches; `memory.micro-tokens` cuts these anew."""
+    drawn, accumulation = sampled(texts, settings, rng, epoch), settings.accumulation
+    if settings.tokens_per_batch:
+        batches = list(by_tokens(drawn, settings.tokens_per_batch, rng))
+        steps = [batches[first : first + accumulation] for first in range(0, len(batches), accumulation)]
+    else:
+        steps = list(optimiser_steps(_usable(drawn, settings, rng), settings.batch_size, accumulation, rng))
+    if settings.micro_tokens <= 0:
+        return steps
+    return [list(by_tokens([example for batch in step for example in batch], settings.micro_tokens, rng)) for step in steps]
 
 
-_SETTING = {"epochs": "local_epochs", "learning_rate": "step_learning_rate", "epsilon": "optimizer_epsilon"}
-"""Fields of LocalTraining that have another name in Settings -> that name."""
+def private_steps(
+    settings: Settings, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, share: float
+) -> list[list[list[TrainingExample]]]:
+    """Draw the one step of a private epoch: each example with probability `share` (Poisson sampling), maybe none. Batches, of similar
+    length, only bound its memory."""
+    drawn = [example for text in texts for example in text if rng.random() < share]
+    if not drawn:
+        return [[]]
+    if tokens := max(settings.micro_tokens, 0) or settings.tokens_per_batch:
+        return [list(by_tokens(drawn, tokens, rng))]
+    return list(optimiser_steps(drawn, settings.batch_size, 1 + len(drawn) // settings.batch_size, rng))
 
 
 @dataclass(frozen=True)
@@ -133,12 +69,13 @@ def train_locally(
     names: Sequence[str],
     texts: Sequence[Sequence[TrainingExample]],
     codec: Codec,
-    how: LocalTraining,
+    settings: Settings,
     seed: str,
     state: dict[str, Numbers] | None = None,
     before_step: Callable[[Step], None] | None = None,
     this_round: tuple[int, int] = (1, 1),
     group: ProcessGroup = ALONE,
+    proximal_mu: float = 0.0,
     towards: NamedTensors | None = None,
     controls: Controls | None = None,
     private: PrivateSteps | None = None,
@@ -150,13 +87,14 @@ def train_locally(
         names: The parameters that train.
         texts: The examples, text by text if several texts are trained on as one.
         codec: The model's.
-        how: `whole_steps` drops examples that do not fill a step, as Liu et al. 2023 do, unless none would be left.
+        settings: The run's. `whole-steps` drops examples that do not fill a step, as Liu et al. 2023 do, unless none would be left.
         seed: Decides order, masks and dropout, so that equal seeds give equal bits.
         state: The optimiser's state to continue from, updated at the end; None: a new optimiser.
         before_step: Called with the batches of every step before it is taken; must leave the model unchanged.
         this_round: The round's number, from 1, and the number of rounds. A schedule spans all rounds, as if each had as many steps.
         group: The processes that train together; all of them must be given equal arguments.
-        towards: The tensors that `proximal_mu` pulls to, some or all; None: those that training begins with.
+        proximal_mu: The weight of the proximal term (see `_pull_back`); 0: none.
+        towards: The tensors that it pulls to, some or all; None: those that training begins with.
         controls: SCAFFOLD's control variates, which also collect the gradients for the next ones.
         private: Makes an epoch one step on sentences drawn at random, with clipped gradients and noise. Draws and dropout then come from
             the system's random numbers instead of the seed, which the server knows.
@@ -172,18 +110,21 @@ def train_locally(
     for name, parameter in parameters.items():
         parameter.requires_grad_(name in wanted)
     trained = {name: parameter for name, parameter in parameters.items() if name in wanted}
-    optimizer = OPTIMIZERS[how.optimizer](list(trained.values()), how.learning_rate, how.weight_decay, how.epsilon)
+    optimizer = OPTIMIZERS[settings.optimizer](
+        list(trained.values()), settings.step_learning_rate, settings.weight_decay, settings.optimizer_epsilon
+    )
     if state:
         restore_optimizer(optimizer, trained, state)
-    center = _center(trained, towards) if how.proximal_mu else {}
+    center = _center(trained, towards) if proximal_mu else {}
     clipping = Clipping(model, trained, private, private.share * sum(map(len, texts))) if private else None
-    add_gradient = how.gradient(model, codec, texts, group, clipping)
+    add_gradient = StepGradient(model, codec, settings, texts, group, clipping)
+    epochs = settings.local_epochs
     nll_sum: float | Tensor = 0.0
     num_tokens, num_examples, num_steps = 0, 0, 0
     model.train()
-    with _checkpointing(model, how.gradient_checkpointing), clipping.recording() if clipping else nullcontext():
-        for epoch in range((this_round[0] - 1) * how.epochs, this_round[0] * how.epochs):  # counted over all rounds
-            steps = how.private_steps(texts, rng, private.share) if private else how.steps(texts, rng, epoch)
+    with _checkpointing(model, settings.gradient_checkpointing), clipping.recording() if clipping else nullcontext():
+        for epoch in range((this_round[0] - 1) * epochs, this_round[0] * epochs):  # counted over all rounds
+            steps = private_steps(settings, texts, rng, private.share) if private else steps_of(settings, texts, rng, epoch)
             movement: Movement | None = None
             for number, batches in enumerate(steps):
                 step = [[example.drawn(rng) for example in batch] for batch in batches]
@@ -193,15 +134,16 @@ def train_locally(
                     nll_sum += nll
                     num_tokens += tokens
                     num_examples += examples
-                place, steps_of_run = epoch * len(steps) + number, this_round[1] * how.epochs * len(steps)
-                rate = how.learning_rate * rate_share(how.schedule, place, steps_of_run, how.warmup_steps)
+                place, steps_of_run = epoch * len(steps) + number, this_round[1] * epochs * len(steps)
+                share = rate_share(settings.schedule, place, steps_of_run, settings.warmup_steps)
+                rate = settings.step_learning_rate * share
                 for of_group in optimizer.param_groups:
                     of_group["lr"] = rate
                 if controls:
                     controls.correct(trained)
-                _pull_back(trained, center, how.proximal_mu)
-                if how.clip_norm:
-                    nn.utils.clip_grad_norm_(trained.values(), how.clip_norm)
+                _pull_back(trained, center, proximal_mu)
+                if settings.clip_norm:
+                    nn.utils.clip_grad_norm_(trained.values(), settings.clip_norm)
                 movement = movement or (Movement(trained, rate) if rate > 0 else None)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
@@ -246,9 +188,9 @@ def _checkpointing(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
         model.activation_checkpointing_disable()
 
 
-def _usable(examples: Sequence[TrainingExample], how: LocalTraining, rng: random.Random) -> Sequence[TrainingExample]:
-    window = how.batch_size * how.accumulation
-    if not how.whole_steps or len(examples) < window:
+def _usable(examples: Sequence[TrainingExample], settings: Settings, rng: random.Random) -> Sequence[TrainingExample]:
+    window = settings.batch_size * settings.accumulation
+    if not settings.whole_steps or len(examples) < window:
         return examples
     # A new random choice each time, so that no sentence is always left out.
     return rng.sample(list(examples), len(examples) // window * window)

@@ -32,11 +32,6 @@ class MaskedBatch(Batch):
         head, transformed = masked_head(model, self.at_labels(hidden))
         return head, transformed, self.at_labels(self.labels)
 
-    def predicted(self, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
-        """Return the scores of the masked positions only, (positions, vocabulary), and the pieces to predict there."""
-        head, hidden, targets = self.before_head(model)
-        return head.scores(hidden), targets
-
 
 class MaskedExample(NamedTuple):
     """A masked sequence. positions: of the pieces to predict; targets: these pieces."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +11,10 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
 from fedlingua.training.batches import Batch, E, Example, by_tokens, pad
 from fedlingua.training.head import WHOLE, HeadUse
+from fedlingua.training.optimizers import Numbers
 from fedlingua.training.pieces import tokens_at_once
 
-Numbers = np.ndarray[Any, Any]
-Gradients = dict[str, np.ndarray[Any, Any]]
+Gradients = dict[str, Numbers]
 EVALUATION_TOKENS = 3000
 """Padded tokens of a batch when a loss is measured on a CPU; without gradients, batches can be large."""
 
@@ -43,17 +42,6 @@ def examples_nll(
         return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups], use)
 
 
-Placed = list[tuple[list[int], Batch]]
-"""Batches, each with the places of its examples in the list of all."""
-
-
-def evaluation_batches(model: PreTrainedModel, codec: Codec, examples: Sequence[Example]) -> Placed:
-    """Return the batches of `examples_nll`, to measure them several times."""
-    places = {id(example): place for place, example in enumerate(examples)}
-    groups = evaluation_groups(model, examples)
-    return [([places[id(example)] for example in group], pad(group, codec)) for group in groups]
-
-
 def evaluation_groups(model: PreTrainedModel, examples: Sequence[E]) -> Iterable[list[E]]:
     """Return the examples in groups of similar length, as many at once as the model's device takes without gradients."""
     vocabulary = model.config.get_text_config().vocab_size
@@ -61,18 +49,21 @@ def evaluation_groups(model: PreTrainedModel, examples: Sequence[E]) -> Iterable
 
 
 @torch.no_grad()
-def nll_of_each(model: PreTrainedModel, batches: Placed, precision: str, use: HeadUse = WHOLE) -> tuple[Numbers, Numbers]:
+def nll_of_each(
+    model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
+) -> tuple[Numbers, Numbers]:
     """Return (nll_sum, number of predicted tokens) of each example, both (examples,) float64, in order, without dropout.
 
     The sums over all examples are those of `examples_nll` except for rounding.
     """
     model.eval()
-    size = sum(len(places) for places, _ in batches)
-    nll, tokens = np.zeros(size), np.zeros(size)
+    places = {id(example): place for place, example in enumerate(examples)}
+    nll, tokens = np.zeros(len(examples)), np.zeros(len(examples))
     with autocast(model, precision):
-        for places, batch in batches:
-            of_batch = batch.to(model.device).nlls(model, use)
-            nll[places], tokens[places] = (values.double().cpu().numpy() for values in of_batch)
+        for group in evaluation_groups(model, examples):
+            of_batch = pad(group, codec).to(model.device).nlls(model, use)
+            at = [places[id(example)] for example in group]
+            nll[at], tokens[at] = (values.double().cpu().numpy() for values in of_batch)
     return nll, tokens
 
 

@@ -30,7 +30,7 @@ from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import TrainingExample
-from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
+from fedlingua.training.loop import LocalResult, train_locally
 from fedlingua.training.optimizers import Numbers
 from fedlingua.training.process_group import DistributedGroup, ProcessGroup
 
@@ -103,9 +103,9 @@ def train_in_processes(trainable: Trainable, job: Job, log: Path) -> LocalResult
 def train_as_one_of(group: ProcessGroup, trainable: Trainable, job: Job) -> Done:
     """Train a job as one process of a group, and return the result."""
     write_tensors(trainable.model, job.tensors)
-    how, names, codec = LocalTraining.of(job.settings), trainable.trained.names, trainable.backbone.codec
+    names, codec, settings = trainable.trained.names, trainable.backbone.codec, job.settings
     result = train_locally(
-        trainable.model, names, job.texts, codec, how, job.seed, job.optimizer, this_round=job.this_round, group=group
+        trainable.model, names, job.texts, codec, settings, job.seed, job.optimizer, this_round=job.this_round, group=group
     )
     return Done(result, read_tensors(trainable.model, trainable.trained), job.optimizer)
 

@@ -1,39 +1,29 @@
 """Sampling of the examples that a site trains on in a round: Manoel et al. 2022, §2.3 and table 2."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
+
+from fedlingua.settings.config import Settings
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How examples are drawn. least, share: See `num_samples`; if both are 0, every example is used once. temperature: Several texts that
-    are trained on as one are drawn by size to the power of 1 / temperature: 1 is by size, higher is more equal. passes: For draws
-    without replacement, the key that orders each pass over all texts; empty: draws are with replacement.
+def sampled(texts: Sequence[Sequence[T]], settings: Settings, rng: Random, draw: int = 0) -> list[T]:
+    """Return the examples of one epoch; from several texts, as many as if each were trained on alone. draw: The epoch's number, from 0.
+    Without replacement each draw continues where the one before ended, so no example repeats before all were drawn.
     """
-
-    least: int = 0
-    share: float = 0.0
-    temperature: float = 1.0
-    passes: str = ""
-
-    def drawn(self, texts: Sequence[Sequence[T]], rng: Random, draw: int = 0) -> list[T]:
-        """Return the examples of one epoch; from several texts, as many as if each were trained on alone. draw: The epoch's number, from
-        0. Without replacement each draw continues where the one before ended, so no example repeats before all were drawn.
-        """
-        texts = [text for text in texts if text]
-        if not (self.least or self.share):
-            return [example for text in texts for example in text]
-        number = sum(num_samples(len(text), self.least, self.share) for text in texts)
-        if self.passes:
-            return in_passes([example for text in texts for example in text], draw * number, number, self.passes)
-        if len(texts) == 1:
-            return rng.choices(texts[0], k=number)
-        weights = tempered([len(text) for text in texts], self.temperature)
-        return [rng.choice(text) for text in rng.choices(texts, weights, k=number)]
+    texts = [text for text in texts if text]
+    examples = [example for text in texts for example in text]
+    if not settings.draws:
+        return examples
+    number = sum(num_samples(len(text), settings.sample_least, settings.sample_share) for text in texts)
+    if not settings.sample_replacement:
+        return in_passes(examples, draw * number, number, f"{settings.seed}/pass")
+    if len(texts) == 1:
+        return rng.choices(texts[0], k=number)
+    weights = tempered([len(text) for text in texts], settings.sampling_temperature)
+    return [rng.choice(text) for text in rng.choices(texts, weights, k=number)]
 
 
 def in_passes(examples: Sequence[T], first: int, number: int, key: str) -> list[T]:

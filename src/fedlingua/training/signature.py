@@ -4,7 +4,6 @@ On mBART-50 an adapter's two weight matrices have 131,072 numbers, as many as th
 the private form is a random projection of every sentence's gradient, clipped, summed and noised.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
@@ -31,18 +30,17 @@ def chosen_adapter(model: PreTrainedModel, name: str) -> BottleneckAdapter:
     Raises:
         ConfigError: There is no such adapter; lists those there are.
     """
-    match = re.fullmatch(r"(encoder|decoder)\.(-?\d+)\.(\w+)", name)
+    part, layer, place = name.split(".")
     stacks: dict[str, Stack] = dict(layout_of(model).stacks.items())
-    stack = stacks.get(match[1]) if match else None
-    adapters = [layer.adapters for layer in stack.held(model) if hasattr(layer, "adapters")] if stack else []
-    number = int(match[2]) if match else 0
-    if not match or not stack or match[3] not in stack.places or not -len(adapters) <= number < len(adapters):
-        places = "; ".join(f"{part}.LAYER.PLACE, PLACE one of {', '.join(each.places)}" for part, each in stacks.items())
+    adapters = [layer.adapters for layer in stacks[part].held(model) if hasattr(layer, "adapters")] if part in stacks else []
+    number = int(layer)
+    if part not in stacks or place not in stacks[part].places or not -len(adapters) <= number < len(adapters):
+        places = "; ".join(f"{stack}.LAYER.PLACE, PLACE one of {', '.join(each.places)}" for stack, each in stacks.items())
         raise ConfigError(
             f"signature.adapter = {name!r}: there is no such adapter; wanted {places}; LAYER from 0, or from -1 backwards, "
             f"of {len(adapters) or 'the'} layers with adapters"
         )
-    adapter: BottleneckAdapter = adapters[number][match[3]]
+    adapter: BottleneckAdapter = adapters[number][place]
     return adapter
 
 

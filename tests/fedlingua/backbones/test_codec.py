@@ -17,21 +17,24 @@ def codec(backbone: Backbone) -> Codec:
 
 def test_a_sentence_stands_between_its_language_and_the_end(codec: Codec, phrases: dict[str, list[str]]) -> None:
     sentence = phrases["de"][0]
-    (ids,) = codec.encode([sentence], "de", 64)
+    (ids,) = codec.encode_source([sentence], Direction("de", "de"), 64)
     assert ids[0] == codec.tokenizer.get_lang_id("de")
     assert ids[-1] == codec.end_id == 2
     assert ids[1:-1] == codec.tokenizer(sentence, add_special_tokens=False)["input_ids"]
 
 
 def test_the_language_is_of_the_sentence_and_not_of_the_one_before(codec: Codec) -> None:
-    first = [codec.encode(["a"], language, 8)[0][0] for language in ("de", "fr", "de")]
+    first = [codec.encode_source(["a"], Direction(language, language), 8)[0][0] for language in ("de", "fr", "de")]
     assert first == [codec.language_ids["de"], codec.language_ids["fr"], codec.language_ids["de"]]
     assert first[0] != first[1]
 
 
 def test_a_long_sentence_is_cut_to_exactly_max_tokens_and_keeps_its_end(codec: Codec, phrases: dict[str, list[str]]) -> None:
     sentence = " ".join(phrases["fr"][:3])
-    (whole,), (cut,) = codec.encode([sentence], "fr", 1000), codec.encode([sentence], "fr", 7)
+    (whole,), (cut,) = (
+        codec.encode_source([sentence], Direction("fr", "fr"), 1000),
+        codec.encode_source([sentence], Direction("fr", "fr"), 7),
+    )
     assert len(whole) > 7
     assert cut == [*whole[:6], codec.end_id]
 
@@ -39,7 +42,7 @@ def test_a_long_sentence_is_cut_to_exactly_max_tokens_and_keeps_its_end(codec: C
 def test_what_was_encoded_decodes_to_itself_in_every_language(codec: Codec, phrases: dict[str, list[str]]) -> None:
     unknown = codec.tokenizer.unk_token_id
     for language, sentences in phrases.items():
-        encoded = codec.encode(sentences, language, 200)
+        encoded = codec.encode_source(sentences, Direction(language, language), 200)
         # 300 pieces do not hold every letter of nine languages.
         whole = [number for number, ids in enumerate(encoded) if unknown not in ids]
         assert len(whole) > 200
@@ -47,12 +50,12 @@ def test_what_was_encoded_decodes_to_itself_in_every_language(codec: Codec, phra
 
 
 def test_padding_and_language_leave_no_trace_in_the_text(codec: Codec) -> None:
-    pieces = codec.encode(["ja"], "de", 8)[0]
+    pieces = codec.encode_source(["ja"], Direction("de", "de"), 8)[0]
     assert codec.decode([[codec.end_id, *pieces, codec.pad_id, codec.pad_id]]) == codec.decode([pieces]) == ["ja"]
 
 
 def test_no_sentences_are_no_ids(codec: Codec) -> None:
-    assert codec.encode([], "de", 8) == []
+    assert codec.encode_source([], Direction("de", "de"), 8) == []
 
 
 def test_the_language_of_an_mbart_code_is_what_stands_before_the_underscore() -> None:
@@ -74,7 +77,7 @@ def test_a_code_with_script_or_country_takes_the_token_of_its_language(codec: Co
     assert codec.language_id("zh-Hant") == codec.language_id("zh-Hans") == codec.language_ids["zh"]
     assert codec.language_id("nso") == codec.language_ids["ns"]
     assert codec.language_code("nb") == "no"
-    assert codec.encode(["a"], "zh-Hant", 8) == codec.encode(["a"], "zh", 8)
+    assert codec.encode_source(["a"], Direction("zh-Hant", "zh-Hant"), 8) == codec.encode_source(["a"], Direction("zh", "zh"), 8)
 
 
 def test_a_language_without_a_token_is_answered_with_its_relatives(codec: Codec) -> None:

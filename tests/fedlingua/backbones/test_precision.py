@@ -1,6 +1,5 @@
 """What trains is fp32, whatever the frozen weights are: the same numbers move as in fp32, and every forward pass works."""
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -23,9 +22,9 @@ from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.config import Scalar
+from fedlingua.settings.config import Scalar, Settings
 from fedlingua.training.batches import pad
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import train_locally
 from fedlingua.training.masked_language import TextExample
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.translation import encode_pairs
@@ -51,11 +50,11 @@ def built(config: dict[str, Scalar], backbone: Path, tensor_set: str, precision:
     return build_trainable(settings_from({**config, **changes}))
 
 
-def how(tensor_set: str, precision: str, **changes: Any) -> LocalTraining:
-    return dataclasses.replace(LocalTraining(16, 1, 1, RATES[tensor_set], True, precision), **changes)
+def how(tensor_set: str, precision: str, **changes: Any) -> Settings:
+    return Settings(learning_rate=RATES[tensor_set], precision=precision, **changes)
 
 
-def two_rounds(trainable: Trainable, training: LocalTraining, sentences: int) -> tuple[list[Tensors], float]:
+def two_rounds(trainable: Trainable, training: Settings, sentences: int) -> tuple[list[Tensors], float]:
     """Two sites whose updates are averaged: (what each of them did in the first round, the last mean's dev loss).
 
     sentences: of each site's training text, which the demo backbone has not seen; 64 are for dev.

@@ -19,10 +19,10 @@ from fedlingua.evaluation.decode import translate
 from fedlingua.exchange.tensor_sets import read_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.checks import NOT_QUANTIZED, settings_from
-from fedlingua.settings.config import Scalar
+from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.training.accumulate import StepGradient
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import train_locally
 from fedlingua.training.masked_language import encode_text
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.parallel import _move
@@ -78,7 +78,7 @@ def held_bytes(layer: Any) -> int:
 
 
 def trained(trainable: Trainable, examples: Any, rate: float, epochs: int = 8, **changes: Any) -> None:
-    how = LocalTraining(4, 1, epochs, rate, False, "fp32")
+    how = Settings(batch_size=4, local_epochs=epochs, learning_rate=rate, whole_steps=False)
     names = trainable.trained.names
     train_locally(trainable.model, names, [examples], trainable.backbone.codec, dataclasses.replace(how, **changes), "seed")
 
@@ -144,7 +144,7 @@ def test_what_trains_is_fp32_is_the_servers_and_alone_has_gradients(
     names = set(small.trained.names)
     for name, parameter in small.model.named_parameters():
         parameter.requires_grad_(name in names)
-    StepGradient(small.model, small.backbone.codec, "fp32")([examples])
+    StepGradient(small.model, small.backbone.codec, Settings())([examples])
     for name, parameter in small.model.named_parameters():
         if parameter.grad is not None:
             seen[name] = parameter.dtype

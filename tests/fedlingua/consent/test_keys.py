@@ -53,12 +53,6 @@ def test_a_key_that_is_there_is_not_overwritten(tmp_path: Path, there: str) -> N
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(there, "old")]
 
 
-def test_a_private_key_does_not_take_the_public_ones_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="another ending"):
-        make_key(tmp_path / "site.pub")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()], ids=lambda curve: curve.name)
 def test_every_nist_curve_of_openssh_is_read(curve: ec.EllipticCurve) -> None:
     key = ec.generate_private_key(curve).public_key()

@@ -58,7 +58,7 @@ def test_a_round_that_is_trained_again_costs_again_and_never_more_than_the_run_a
 
 def test_the_sum_of_all_runs_and_signatures_is_bounded_by_the_sites_own_budget(settings: Settings, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "clinic.json", max_epsilon=10.0)
-    ledger.enter(Entry("signature", "a signature", "", 2.0))
+    ledger.enter(Entry(2.0, key="signature", what="a signature", run=""))
     for number in range(1, 5):
         spend(ledger, settings, "one", number, f"one {number}")
     noise = ledger.entries()[-1].noise
@@ -70,7 +70,7 @@ def test_the_sum_of_all_runs_and_signatures_is_bounded_by_the_sites_own_budget(s
     ):
         spend(ledger, settings, "two", 2, "two 2")
     assert len(ledger.entries()) == 6
-    ledger.enter(Entry("signature", "a signature", "", 2.0))  # given already
+    ledger.enter(Entry(2.0, key="signature", what="a signature", run=""))  # given already
 
 
 def test_the_budget_is_counted_at_the_sites_delta_whatever_the_run_says(settings: Settings, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_budget_is_counted_at_the_sites_delta_whatever_the_run_says(settings
 def test_an_entry_is_on_disk_before_enter_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     monkeypatch.setattr("os.fsync", lambda descriptor: order.append("on disk"))
-    Ledger(tmp_path / "clinic.json").enter(Entry("key", "a signature", "", 2.0))
+    Ledger(tmp_path / "clinic.json").enter(Entry(2.0, key="key", what="a signature", run=""))
     order.append("returned")
     assert order == ["on disk", "returned"]
 

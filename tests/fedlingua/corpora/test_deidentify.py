@@ -16,7 +16,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.corpora import deidentify as module
 from fedlingua.corpora.clean import Account, CleaningRules
-from fedlingua.corpora.deidentify import CommandHook, Failure, FunctionHook, deidentify, load_hook
+from fedlingua.corpora.deidentify import CommandHook, Failure, deidentify, load_hook
 from fedlingua.corpora.read import LineDocuments
 from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sites import Site
@@ -216,16 +216,14 @@ def test_a_long_document_goes_through_a_command_that_does_not_read_it(tmp_path: 
 @pytest.mark.parametrize(
     ("hook", "told"),
     [
-        (FunctionHook("nowhere_at_all:scrub"), "deidentify-with = 'nowhere_at_all:scrub': cannot import 'nowhere_at_all'"),
-        (FunctionHook("scrubbing_hooks:scrubb"), "scrubbing_hooks has no function 'scrubb'; did you mean 'scrub'?"),
-        (FunctionHook("scrubbing_hooks:nothing"), "scrubbing_hooks has no function 'nothing'"),
+        ("nowhere_at_all:scrub", "deidentify-with = 'nowhere_at_all:scrub': cannot import 'nowhere_at_all'"),
+        ("scrubbing_hooks:scrubb", "scrubbing_hooks has no function 'scrubb'; did you mean 'scrub'?"),
+        ("scrubbing_hooks:nothing", "scrubbing_hooks has no function 'nothing'"),
         (CommandHook(("no-such-program",), Path()), "deidentify-with: there is no program 'no-such-program'"),
         (CommandHook(("./hook",), Path()), "there is no program './hook' that can be started"),
     ],
 )
-def test_a_hook_that_is_not_there_is_told_before_any_text_is_read(
-    hooks: str, hook: FunctionHook | CommandHook, told: str
-) -> None:
+def test_a_hook_that_is_not_there_is_told_before_any_text_is_read(hooks: str, hook: str | CommandHook, told: str) -> None:
     site = Site("clinic", Direction("es", "es"), LineDocuments(Path("nowhere.txt")), deidentify_with=hook)
     with pytest.raises(ConfigError) as caught:
         read_text([site], SPLIT)
@@ -237,7 +235,7 @@ def test_a_module_is_found_beside_the_app(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "hook_beside_the_app.py").write_text("def scrub(document):\n    return document.upper()\n")
     monkeypatch.setattr(module, "APP_DIR", tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    assert deidentify("uno", load_hook(FunctionHook("hook_beside_the_app:scrub"), "site a")) == "UNO"
+    assert deidentify("uno", load_hook("hook_beside_the_app:scrub", "site a")) == "UNO"
 
 
 def test_a_program_is_found_beside_the_corpus(tmp_path: Path) -> None:

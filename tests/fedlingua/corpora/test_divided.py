@@ -10,7 +10,7 @@ from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.split import SPLITS
-from fedlingua.corpora.texts import check_sizes, read_sites, read_text
+from fedlingua.corpora.texts import read_sites, read_text
 
 GIVEN = '[split]\nmode = "given"\n'
 SITE = '[[site]]\nname = "court"\ndirection = "de-en"\nsplits = "t/de-en.{}.tsv"\n'
@@ -53,8 +53,7 @@ def test_every_file_is_its_split_cleaned_by_itself(court: Federation) -> None:
 
 def test_the_place_of_the_split_stands_in_braces(tmp_path: Path) -> None:
     read = federation(tmp_path, GIVEN + SITE + "columns = [1, 0]\n")
-    files = [TsvFile(tmp_path / f"t/de-en.{split}.tsv", 1, 0) for split in ("train", "dev", "test")]
-    assert read.sites[0].corpus == SplitFiles(*files)
+    assert read.sites[0].corpus == SplitFiles({split: TsvFile(tmp_path / f"t/de-en.{split}.tsv", 1, 0) for split in SPLITS})
 
 
 def test_sizes_take_the_front_of_each_file(tmp_path: Path, court: Federation) -> None:
@@ -62,7 +61,7 @@ def test_sizes_take_the_front_of_each_file(tmp_path: Path, court: Federation) ->
     whole = read_sites(court, frozenset())["court"].splits
     assert [cut[split] for split in SPLITS] == [whole["train"][:2], whole["dev"], whole["test"][:1]]
     with pytest.raises(CorpusError, match=r"train 3 of 4"):
-        check_sizes(federation(tmp_path, GIVEN + "[sizes]\ntrain = 4\n" + SITE))
+        read_sites(federation(tmp_path, GIVEN + "[sizes]\ntrain = 4\n" + SITE))
 
 
 def test_a_deployed_site_reads_its_own_files_by_the_servers_rules(court: Federation) -> None:

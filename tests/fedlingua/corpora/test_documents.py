@@ -8,7 +8,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.deidentify import CommandHook, FunctionHook
+from fedlingua.corpora.deidentify import CommandHook
 from fedlingua.corpora.read import Corpus, LineDocuments, Notes, Pair
 from fedlingua.corpora.records import JsonDocuments
 from fedlingua.corpora.registers import Register
@@ -63,7 +63,7 @@ def test_a_site_says_what_is_public_and_what_its_hook_is(tmp_path: Path) -> None
     command = 'lines = "b.txt"\ndeidentify-with = ["./scrub", "--lang", ""]'
     sites = federation(tmp_path, clinic(function) + clinic(command, "other")).sites
     assert [site.public for site in sites] == [True, False]
-    assert sites[0].deidentify_with == FunctionHook("scrubbing.spanish:scrub")
+    assert sites[0].deidentify_with == "scrubbing.spanish:scrub"
     assert sites[1].deidentify_with == CommandHook(("./scrub", "--lang", ""), tmp_path / "data")
 
 

@@ -10,7 +10,7 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.sizes import LARGEST_REGISTER, Sizes, check_limits, first_sentences, more_sentences, take
 from fedlingua.corpora.split import SPLITS, Split, SplitRules, position
-from fedlingua.corpora.texts import SiteText, check_sizes, read_sites, read_text
+from fedlingua.corpora.texts import SiteText, read_sites, read_text
 from fedlingua_demo import phrasebook
 
 PAPER = '[split]\nmode = "paper"\n'
@@ -87,7 +87,7 @@ def test_a_corpus_that_is_too_small_is_refused_with_site_split_and_both_numbers(
     text = PAPER + tsv_site("court", "train = 60") + tsv_site("bank", "train = 61", "dev = 20", "test = 25")
     short = federation(tmp_path, text, court=PAIRS, bank=PAIRS)
     with pytest.raises(CorpusError) as caught:
-        check_sizes(short)
+        read_sites(short)
     assert "site bank: too few sentences for the requested sizes (train 60 of 61, test 20 of 25); 100 were kept in all" in str(
         caught.value
     )
@@ -96,17 +96,17 @@ def test_a_corpus_that_is_too_small_is_refused_with_site_split_and_both_numbers(
 
 def test_a_federation_with_enough_text_passes_and_one_without_its_files_does_not(tmp_path: Path) -> None:
     enough = federation(tmp_path, PAPER + "[sizes]\ntrain = 60\ndev = 20\ntest = 20\n" + tsv_site("court"), court=PAIRS)
-    check_sizes(enough)
+    read_sites(enough)
     (tmp_path / "court.tsv").unlink()
-    with pytest.raises(CorpusError, match=r"site court: .*there is no such file"):
-        check_sizes(enough)
+    with pytest.raises(CorpusError, match=r"court.tsv: there is no such file"):
+        read_sites(enough)
 
 
 def test_text_of_the_backbone_does_not_count(tmp_path: Path) -> None:
     asked = federation(tmp_path, "[sizes]\ntrain = 40\n" + tsv_site("court"), court=PAIRS)
-    check_sizes(asked)
+    read_sites(asked)
     with pytest.raises(CorpusError, match=r"train \d+ of 40"):
-        check_sizes(asked, {("de", pair.source) for pair in PAIRS[:60]})
+        read_sites(asked, {("de", pair.source) for pair in PAIRS[:60]})
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_register_without_sizes_stays_at_a_thousand_sentences(tmp_path: Path) 
 
 def test_a_register_with_a_number_of_sentences_does_not_grow(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"site court: too few .*train \d+ of 100"):
-        check_sizes(federation(tmp_path, register("court", "de-fr", "sentences = 50", "train = 100")))
+        read_sites(federation(tmp_path, register("court", "de-fr", "sentences = 50", "train = 100")))
 
 
 def test_the_first_guess_and_the_next_are_a_tenth_above_the_need() -> None:

@@ -13,9 +13,7 @@ THOUSANDS = [Pair(f"Satz {number}", f"sentence {number}") for number in range(20
 
 
 def components_of(*pairs: tuple[str, str], direction: Direction = DE_EN) -> Components:
-    components = Components()
-    components.add((Pair(*pair) for pair in pairs), direction)
-    return components
+    return Components([(direction, [Pair(*pair) for pair in pairs])])
 
 
 def where(splits: dict[str, list[Pair]]) -> dict[Pair, str]:
@@ -35,9 +33,10 @@ def test_equal_sentences_on_either_side_join_pairs_into_one_component() -> None:
 
 
 def test_two_components_become_one_when_a_late_pair_joins_them() -> None:
-    components = components_of(("a", "1"), ("b", "2"), ("c", "2"), ("c", "3"))
+    apart = (("a", "1"), ("b", "2"), ("c", "2"), ("c", "3"))
+    components = components_of(*apart)
     assert components.root(("de", "a")) != components.root(("en", "3"))
-    components.add([Pair("a", "3")], DE_EN)
+    components = components_of(*apart, ("a", "3"))
     assert len({components.root(side) for side in [("de", "a"), ("de", "b"), ("de", "c"), ("en", "1"), ("en", "2")]}) == 1
 
 
@@ -54,9 +53,7 @@ def test_the_same_characters_in_two_languages_are_two_sentences() -> None:
 
 
 def test_a_component_reaches_across_corpora_of_other_directions() -> None:
-    components = components_of(("a", "1"))
-    components.add([Pair("f", "1")], FR_EN)
-    components.add([Pair("2", "f")], EN_FR)
+    components = Components([(DE_EN, [Pair("a", "1")]), (FR_EN, [Pair("f", "1")]), (EN_FR, [Pair("2", "f")])])
     assert components.root(("en", "2")) == components.root(("de", "a"))
 
 

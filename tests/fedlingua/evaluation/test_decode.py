@@ -47,7 +47,7 @@ def translated(talker: Backbone, sentences: list[str], direction: Direction = DE
 def greedy(talker: Backbone, sentence: str, direction: Direction, most: int) -> list[int]:
     """End token, language, then the likeliest piece again and again, one forward pass each."""
     codec = talker.codec
-    source = torch.tensor(codec.encode([sentence], direction.source, 32))
+    source = torch.tensor(codec.encode_source([sentence], Direction(direction.source, direction.source), 32))
     ids = [codec.end_id, codec.language_ids[direction.target]]
     while len(ids) <= most and ids[-1] != codec.end_id:
         logits = talker.model(input_ids=source, decoder_input_ids=torch.tensor([ids])).logits
@@ -85,7 +85,7 @@ def test_order_is_kept_and_no_sentence_sees_its_neighbours(talker: Backbone, sen
 def generated(talker: Backbone, sentences: list[str], beam: int, without_cache: bool) -> list[str]:
     """transformers' own generate, all sentences in one batch, in their own order."""
     codec = talker.codec
-    encoded = codec.encode(sentences, "de", 32)
+    encoded = codec.encode_source(sentences, Direction("de", "de"), 32)
     input_ids = torch.full((len(encoded), max(map(len, encoded))), codec.pad_id)
     for row, ids in enumerate(encoded):
         input_ids[row, : len(ids)] = torch.tensor(ids)
@@ -163,7 +163,7 @@ def test_what_stands_beyond_max_tokens_is_not_read(talker: Backbone, sentences: 
     def cut_at(max_tokens: int, end: str) -> list[str]:
         return translate(talker.model, talker.codec, [sentence + end for sentence in sentences], DE_FR, 1, max_tokens, 8)
 
-    assert min(map(len, talker.codec.encode(sentences, "de", 100))) > 8
+    assert min(map(len, talker.codec.encode_source(sentences, Direction("de", "de"), 100))) > 8
     assert cut_at(8, "") == cut_at(8, " Hat der reiche Tourist das gesehen?")
     assert cut_at(8, "") != cut_at(60, "")
 
@@ -182,7 +182,7 @@ def test_a_short_sentences_limit_is_its_own_beside_a_long_one(talker: Backbone, 
         talker.model.lm_head.weight[talker.codec.end_id] = 0
         talker.model.lm_head.weight[talker.codec.end_id] -= 1e3 * talker.model.lm_head.weight[5:300].mean(dim=0)
     texts = ["Ja", "Der Arzt liest.", " ".join(phrases["de"][:3])]
-    lengths = [len(ids) for ids in talker.codec.encode(texts, "de", 60)]
+    lengths = [len(ids) for ids in talker.codec.encode_source(texts, Direction("de", "de"), 60)]
     assert lengths == sorted(set(lengths))
     together = translate(talker.model, talker.codec, texts, DE_FR, beam, 60, 60)
     alone = [translate(talker.model, talker.codec, [text], DE_FR, beam, 60, 60)[0] for text in texts]
@@ -205,7 +205,7 @@ def test_most_bounds_the_batches(talker: Backbone, sentences: list[str]) -> None
 def greedy_without_repeats(talker: Backbone, sentence: str, size: int, most: int) -> list[int]:
     """As `greedy`, but of pieces that would make the last `size` tokens stand there twice the next likeliest is taken."""
     codec = talker.codec
-    source = torch.tensor(codec.encode([sentence], "de", 32))
+    source = torch.tensor(codec.encode_source([sentence], Direction("de", "de"), 32))
     ids = [codec.end_id, codec.language_ids["fr"]]
     while len(ids) <= most and ids[-1] != codec.end_id:
         order = talker.model(input_ids=source, decoder_input_ids=torch.tensor([ids])).logits[0, -1].argsort(descending=True)

@@ -8,9 +8,9 @@ import pytest
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.evaluation import measuring
-from fedlingua.evaluation.comet.scores import CometScores, checked_model
+from fedlingua.evaluation.comet.scores import checked_model
 from fedlingua.evaluation.measuring import measure, score_of, signature_of, width_of
-from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from tests.in_process import run
 
 TEXT = Translated(["a", "b"], ["a cat sat", "this"], ["a cat sits", "this one"], "en")
@@ -35,10 +35,10 @@ def test_comet_is_a_mean_and_names_its_checkpoint() -> None:
 def length_as_comet(monkeypatch: pytest.MonkeyPatch) -> None:
     """In COMET's place, whose own process comet/test_scores.py starts: a sentence's score is its number of letters over 100."""
 
-    def scores(texts: dict[str, Translated], model: str, *_: object) -> CometScores:
+    def scores(texts: dict[str, Translated], model: str, *_: object) -> tuple[dict[str, Counts], int]:
         if checked_model(model).endswith("no-such-model"):
             raise ConfigError(f"COMET model {checked_model(model)} is not on this machine")
-        return CometScores({name: [len(line) / 100 for line in text.hypotheses] for name, text in texts.items()}, 255)
+        return {name: np.array([[len(line) / 100, 1.0] for line in text.hypotheses]) for name, text in texts.items()}, 255
 
     monkeypatch.setattr(measuring, "comet_scores", scores)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedlingua.common.errors import ConfigError, ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.personalization.interpolation import ALPHAS, Alphas, interpolated, interpolated_by_part, search_alphas
 
@@ -34,12 +34,6 @@ def test_there_are_21_values_from_0_to_1_evenly_apart() -> None:
     assert len(ALPHAS) == 21
     assert (ALPHAS[0], ALPHAS[18], ALPHAS[-1]) == (0.0, 0.9, 1.0)
     assert np.allclose(np.diff(ALPHAS), 0.05)
-
-
-@pytest.mark.parametrize("alpha", [-0.01, 1.01, float("nan"), float("inf")])
-def test_an_alpha_that_is_no_share_is_refused(alpha: float) -> None:
-    with pytest.raises(ConfigError, match="wanted a share of the site's own model: 0"):
-        interpolated(GLOBAL, OWN, alpha)
 
 
 def test_models_with_other_tensors_are_refused_by_name() -> None:

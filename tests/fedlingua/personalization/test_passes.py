@@ -8,7 +8,7 @@ import pytest
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensors import Tensors
-from fedlingua.personalization.passes import Passes, Trained, train_until_dev_stops
+from fedlingua.personalization.passes import Trained, train_until_dev_stops
 
 
 class Made:
@@ -21,9 +21,9 @@ class Made:
         self.trained.append((number, rate, self.at))
         self.at += rate
 
-    def run(self, how: Passes, may_go_on: Callable[[], bool] = lambda: True) -> Trained:
+    def run(self, rates: Sequence[float], patience: int, most: int, may_go_on: Callable[[], bool] = lambda: True) -> Trained:
         return train_until_dev_stops(
-            *({"w": np.array([self.at])}, how, self.train, lambda: self.loss(self.at), self.write, self.read),
+            *({"w": np.array([self.at])}, rates, patience, most, self.train, lambda: self.loss(self.at), self.write, self.read),
             note=lambda line: None,
             may_go_on=may_go_on,
         )
@@ -37,22 +37,22 @@ class Made:
 
 def test_a_rate_ends_with_the_patience_and_the_next_goes_on_from_the_best() -> None:
     made = Made(lambda at: abs(at - 2.25))
-    trained = made.run(Passes((1.0, 0.25), patience=2, most=20))
+    trained = made.run((1.0, 0.25), patience=2, most=20)
     assert [number for number, _, _ in made.trained] == list(range(1, 8))
     assert [rate for _, rate, _ in made.trained] == [1.0] * 4 + [0.25] * 3
     assert made.trained[4] == (5, 0.25, 2.0)
-    assert (trained.best, trained.tensors["w"][0], trained.passes) == (5, 2.25, 7)
+    assert (trained.best, trained.tensors["w"][0], len(trained.rates)) == (5, 2.25, 7)
     assert trained.losses == pytest.approx((2.25, 1.25, 0.25, 0.75, 1.75, 0.0, 0.25, 0.5))
 
 
 def test_passes_are_bounded_over_all_rates_and_by_the_clock() -> None:
-    assert Made(lambda at: -at).run(Passes((1.0, 0.5), 1, most=3)).rates == (1.0, 1.0, 1.0)
+    assert Made(lambda at: -at).run((1.0, 0.5), 1, most=3).rates == (1.0, 1.0, 1.0)
     clock = iter([True, False, False])
-    assert Made(lambda at: -at).run(Passes((1.0, 0.5), 1, most=3), lambda: next(clock)).passes == 1
+    assert Made(lambda at: -at).run((1.0, 0.5), 1, 3, lambda: next(clock)).rates == (1.0,)
 
 
 def test_where_no_pass_helps_the_start_stays() -> None:
-    trained = Made(lambda at: at).run(Passes((1.0, 0.3), 2, 9))
+    trained = Made(lambda at: at).run((1.0, 0.3), 2, 9)
     assert (trained.best, trained.tensors["w"][0], trained.useless) == (0, 0.0, "")
     assert trained.rates == (1.0, 1.0, 0.3, 0.3)
 
@@ -62,12 +62,12 @@ def test_what_diverges_ends_its_rate_and_is_named(wrong: float) -> None:
     def loss(at: float) -> float:
         return wrong if at >= 1 else 1 - at
 
-    trained = Made(loss).run(Passes((1.0, 0.25), 1, 9))
+    trained = Made(loss).run((1.0, 0.25), 1, 9)
     assert trained.rates[:2] == (1.0, 0.25)
     assert (trained.diverged, trained.useless, trained.tensors["w"][0]) == ((1.0, 0.25), "", 0.75)
-    useless = Made(lambda at: wrong if at else 1.0).run(Passes((1.0, 0.3), 2, 9))
+    useless = Made(lambda at: wrong if at else 1.0).run((1.0, 0.3), 2, 9)
     assert useless.useless == "diverged at 1, 0.3 x the learning rate"
-    assert useless.passes == 2
+    assert len(useless.rates) == 2
 
 
 def test_a_training_that_fails_counts_as_diverged() -> None:
@@ -77,7 +77,7 @@ def test_a_training_that_fails_counts_as_diverged() -> None:
 
         start = {"w": np.zeros(1)}
         return train_until_dev_stops(
-            *(start, Passes(rates, 1, 5), train, lambda: 1.0, lambda _: None, lambda: start), note=lambda _: None
+            *(start, rates, 1, 5, train, lambda: 1.0, lambda _: None, lambda: start), note=lambda _: None
         )
 
     assert fails((1.0,)).useless

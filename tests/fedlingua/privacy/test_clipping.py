@@ -16,13 +16,15 @@ from fedlingua.corpora.read import Pair
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, tensor_set
 from fedlingua.privacy.clipping import Clipping, PrivateSteps, gaussian
 from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.training import pieces
 from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import pad
-from fedlingua.training.head import HeadUse
 from fedlingua.training.translation import encode_pairs
 
 SMALL = {"adapter.dim": 4, "lora.rank": 3}
+WHOLE = Settings(micro_tokens=-1)
 
 
 @pytest.fixture
@@ -64,13 +66,13 @@ def one_by_one(
 
 
 def clipped(
-    backbone: Backbone, trained: dict[str, nn.Parameter], step: list[list[Any]], clip: float, **how: Any
+    backbone: Backbone, trained: dict[str, nn.Parameter], step: list[list[Any]], clip: float, settings: Settings = WHOLE
 ) -> dict[str, Tensor]:
     """The same sum by book-keeping, without noise."""
     backbone.model.requires_grad_(False)
     clipping = Clipping(backbone.model, trained, PrivateSteps(1.0, clip, 0.0), 1.0)
     with clipping.recording():
-        StepGradient(backbone.model, backbone.codec, "fp32", clipping=clipping, **how)(step)
+        StepGradient(backbone.model, backbone.codec, settings, clipping=clipping)(step)
     found = {name: parameter.grad for name, parameter in trained.items() if parameter.grad is not None}
     backbone.model.zero_grad(set_to_none=True)
     return found
@@ -82,7 +84,7 @@ def clipped(
     + [("nllb", "controllers"), ("t5", "adapters"), ("t5", "norms"), ("marian", "lora")],
 )
 def test_the_clipped_sum_is_that_of_single_sentences(
-    family: str, name: str, load: Callable[[str], Backbone], phrases: dict[str, list[str]]
+    family: str, name: str, load: Callable[[str], Backbone], phrases: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = load(family)
     options = {"lora.targets": "q_proj,v_proj,fc1" if family == "nllb" else "q_proj,v_proj"}
@@ -94,9 +96,11 @@ def test_the_clipped_sum_is_that_of_single_sentences(
     assert 0 < (factors < 1).sum() < len(factors)
     wanted = {key: sum(factor * one[key] for factor, one in zip(factors, gradients, strict=True)) for key in trained}
     scale = max(float(each.abs().max()) for each in wanted.values())
-    in_pieces: dict[str, Any] = {"pass_tokens": 8, "use": HeadUse(5)}
-    for step, how in (([examples], {}), ([examples[:3], examples[3:]], {}), ([examples], in_pieces)):
-        found = clipped(backbone, trained, step, clip, **how)
+    monkeypatch.setattr(pieces, "LARGE_MODEL", 1)
+    monkeypatch.setattr(pieces, "PASS_TOKENS", 8)
+    in_pieces = Settings(head_chunk=5)
+    for step, settings in (([examples], WHOLE), ([examples[:3], examples[3:]], WHOLE), ([examples], in_pieces)):
+        found = clipped(backbone, trained, step, clip, settings)
         for key in trained:
             torch.testing.assert_close(
                 found[key], wanted[key], rtol=1e-5, atol=1e-5 * scale, msg=lambda text, key=key: f"{key}: {text}"
@@ -167,7 +171,7 @@ def test_a_step_without_sentences_is_noise_of_clip_times_noise_over_the_expected
     clipping = Clipping(backbone.model, trained, PrivateSteps(0.1, clip=0.5, noise=3.0), expected=4.0)
     torch.manual_seed(7)  # has no part in it
     with clipping.recording():
-        assert StepGradient(backbone.model, backbone.codec, "fp32", clipping=clipping)([]) == []
+        assert StepGradient(backbone.model, backbone.codec, Settings(), clipping=clipping)([]) == []
     first = torch.cat([parameter.grad.flatten() for parameter in trained.values()])  # type: ignore[union-attr]
     assert float(first.std()) == pytest.approx(0.5 * 3.0 / 4.0, rel=0.1)
     assert abs(float(first.mean())) < 0.05

@@ -5,20 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from fedlingua.selection.gates import Keep, gate, gate_slope
+from fedlingua.selection.meta_gradient import gate_slope
+from fedlingua.selection.rules import Keep
+from tests.soft_gates import gate
 
 DEVIATIONS = np.array([0.0, 0.3, 0.5, 0.52, 2.0])
 KEEPS: list[Keep] = ["g", "l"]
-
-
-def test_a_gate_is_the_sigmoid_of_the_distance_to_theta() -> None:
-    assert gate(0.7, 0.5, 0.1, "g") == pytest.approx(1 / (1 + math.exp(-2)))
-    assert gate(0.7, 0.5, 0.1, "l") == pytest.approx(1 / (1 + math.exp(2)))
-    assert gate(0.5, 0.5, 0.1, "g") == gate(0.5, 0.5, 0.1, "l") == 0.5
-
-
-def test_what_one_gate_keeps_the_other_does_not() -> None:
-    assert gate(DEVIATIONS, 0.5, 0.1, "g") + gate(DEVIATIONS, 0.5, 0.1, "l") == pytest.approx(np.ones(5))
 
 
 @pytest.mark.parametrize("keep", KEEPS)

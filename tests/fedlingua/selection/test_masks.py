@@ -12,7 +12,7 @@ from fedlingua.exchange.joined import join, runs
 from fedlingua.exchange.records import from_record, to_record
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection, everything, pack_selected, unpack_selected
-from tests.selected import counted
+from tests.selected import counted, mask_of
 
 Array = np.ndarray[Any, Any]
 
@@ -117,7 +117,7 @@ def test_shares_count_tensors_and_numbers() -> None:
         (by_number("00000", "0000"), False, True),
     ):
         assert (selection.is_everything, selection.share_of_numbers == 0) == (all_sent, none_sent)
-    assert some.mask_of("encoder").tolist() == [False, False, False, True, True]
+    assert mask_of(some, "encoder").tolist() == [False, False, False, True, True]
     assert (some.count("encoder"), some.count("decoder"), few.count("encoder")) == (2, 4, 1)
 
 
@@ -145,9 +145,9 @@ def test_the_server_rebuilds_the_update_from_the_wire_alone(selection: Selection
     update, found = unpack_selected(wire, CHOSEN, sent)
     ours, theirs = join(NEW, CHOSEN), join(PREVIOUS, CHOSEN)
     for part in ours:
-        wanted = np.where(selection.mask_of(part), ours[part], theirs[part])
+        wanted = np.where(mask_of(selection, part), ours[part], theirs[part])
         assert np.asarray(update.parts[part][:]).tobytes() == wanted.tobytes()
-        assert found.mask_of(part).tolist() == selection.mask_of(part).tolist()
+        assert mask_of(found, part).tolist() == mask_of(selection, part).tolist()
         assert all((now == then).all() for now, then in zip(sent[part], before[part], strict=True))
     assert [update[spec.name].shape for spec in CHOSEN.specs] == [spec.shape for spec in CHOSEN.specs]
     assert found.share_of_numbers == selection.share_of_numbers

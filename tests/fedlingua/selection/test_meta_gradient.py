@@ -10,17 +10,19 @@ import pytest
 from fedlingua.exchange.joined import Joined, Numbers, join
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.selection import meta_gradient
-from fedlingua.selection.gates import Keep, gate, gate_slope
 from fedlingua.selection.meta_gradient import (
     PROJECTED,
     bytes_slope,
     cross_slope,
+    gate_slope,
     mean_over_sites,
     own_slope,
     products,
     projections,
     score_slope,
 )
+from fedlingua.selection.rules import Keep
+from tests.soft_gates import gate
 
 # L_j(W) = a_j / 2 |W - c_j|^2, and each site has moved towards its own c_j: what is good for one is bad for the other.
 SET = TensorSet(

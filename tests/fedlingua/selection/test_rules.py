@@ -12,8 +12,8 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step
 from fedlingua.selection.masks import Selection, pack_selected, unpack_selected
-from fedlingua.selection.rules import by_threshold, dp, fixed_threshold, rand_send, random_threshold, second_filter, top_k
-from tests.selected import counted
+from fedlingua.selection.rules import by_threshold, dp, fixed_threshold, rand_send, random_threshold, top_k
+from tests.selected import counted, mask_of
 
 Array = np.ndarray[Any, Any]
 
@@ -112,19 +112,6 @@ def test_a_random_threshold_lies_in_the_unit_interval_or_between_the_deviations(
     assert random_threshold(devs(np.inf), rng, "range") == 0
 
 
-def test_the_second_filter_asks_about_the_tensors_that_remain_alone() -> None:
-    asked: list[list[float]] = []
-
-    def keep_probability(magnitudes: Array) -> Array:
-        asked.append(magnitudes.tolist())
-        return np.array([0.5, 0.49, 0.9])
-
-    first = by_threshold(devs(1, 0, 1, 1), of_tensors(4), 0.5, "g", "send")
-    assert sent(second_filter(first, devs(10, 11, 12, 13), keep_probability)) == [0, 3]
-    assert asked == [[10, 12, 13]]
-    assert sent(first) == [0, 2, 3]
-
-
 # Two parts, more numbers than a byte has bits, one tensor that was zeros.
 SHAPES = {"e.w": (5, 7), "s.w": (9,), "e.b": (5,), "s.b": (3,)}
 CHOSEN = TensorSet(
@@ -150,16 +137,15 @@ def selections(new: dict[str, Array], previous: dict[str, Array]) -> dict[str, S
         "random-g": by_threshold(dev, CHOSEN, random_threshold(dev, rng, "range"), "g", "stay"),
         "top-k": top_k(new, CHOSEN),
         "top-k, few": top_k(new, CHOSEN, 0.02),
-        "apf": apf_step(apf_start(CHOSEN), new, previous)[0],
+        "apf": apf_step(apf_start(CHOSEN), CHOSEN, new, previous)[0],
     }
     for keep in ("g", "l"):
         for zero_norm in ("send", "stay"):
             found[f"fixed-{keep}, {zero_norm}"] = by_threshold(dev, CHOSEN, median, keep, zero_norm)
-    found["second"] = second_filter(
-        found["fixed-g, send"], magnitudes(new, CHOSEN), lambda numbers: numbers >= np.median(numbers)
-    )
-    frozen = apf_step(apf_start(CHOSEN), {**new, "e.w": previous["e.w"]}, previous)[1]
-    found["apf, frozen"] = apf_step(frozen, new, previous)[0]
+    large = magnitudes(new, CHOSEN)
+    found["second"] = Selection(CHOSEN, found["fixed-g, send"].tensors & (large >= np.median(large)))
+    frozen = apf_step(apf_start(CHOSEN), CHOSEN, {**new, "e.w": previous["e.w"]}, previous)[1]
+    found["apf, frozen"] = apf_step(frozen, CHOSEN, new, previous)[0]
     return found
 
 
@@ -175,7 +161,7 @@ def test_under_every_rule_the_server_has_the_update_from_the_counted_bytes_alone
     rebuilt, found = unpack_selected(arrays, CHOSEN, runs(previous, CHOSEN))
     ours, received = join(new, CHOSEN), join(previous, CHOSEN)
     for part in ours:
-        wanted = np.where(selection.mask_of(part), ours[part], received[part])
+        wanted = np.where(mask_of(selection, part), ours[part], received[part])
         assert np.asarray(rebuilt.parts[part][:]).tobytes() == wanted.tobytes()
     assert found.share_of_numbers == selection.share_of_numbers
     assert counted(packed)["payload"] == 4 * round(selection.share_of_numbers * CHOSEN.num_parameters)

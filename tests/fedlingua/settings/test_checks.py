@@ -228,9 +228,9 @@ def test_keys_that_do_not_go_together_are_refused(run_config: dict[str, Any], ch
     ("changes", "reason"),
     [
         ({"sites-per-round": 2.5}, "sites-per-round = 2.5; wanted a whole number of sites, or a share below 1"),
-        ({"method": "adapter-local"}, "under method adapter-local sites are not averaged; give 0, or a federated method"),
-        ({"method": "base"}, "under method base sites are not averaged"),
-        ({"method": "centralized"}, "under method centralized sites are not averaged"),
+        ({"method": "adapter-local"}, "under method adapter-local nothing leaves a site; give 0, or a federated method"),
+        ({"method": "base"}, "under method base nothing leaves a site"),
+        ({"method": "centralized"}, "under method centralized nothing leaves a site"),
         ({"scaffold": True, "send.code": "none"}, "scaffold = true corrects by the mean of all sites' gradients"),
         ({"send.rule": "metasend-g"}, "selection metasend-g learns a threshold from all sites' losses"),
         ({"sample.least": 9, "sample.replacement": False}, "a site that is not drawn would miss its next examples"),

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedlingua.backbones.load import Backbone
 from fedlingua.common.errors import RunError
+from fedlingua.settings.config import Settings
 from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import pad
 from fedlingua.training.process_group import ProcessGroup
@@ -66,7 +67,7 @@ def assert_same(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
 def test_a_steps_gradient_is_of_the_mean_over_all_its_tokens(
     trained: Backbone, step: list[list[PairExample]], wanted: dict[str, Tensor]
 ) -> None:
-    sums = StepGradient(trained.model, trained.codec, "fp32")(step)
+    sums = StepGradient(trained.model, trained.codec, Settings())(step)
     assert_same(gradients(trained), wanted)
     assert [examples for _, _, examples in sums] == [6, 6, 3]
     assert [tokens for _, tokens, _ in sums] == [sum(len(one.target) for one in batch) for batch in step]
@@ -81,7 +82,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_step_is_the_same(
 ) -> None:
     """And what fitted is remembered for the steps that follow."""
     asked = memory_for(trained, most)
-    add = StepGradient(trained.model, trained.codec, "fp32")
+    add = StepGradient(trained.model, trained.codec, Settings())
     for of_step in (seen, again):
         sums = add(step)
         assert sorted(asked, reverse=True) == of_step
@@ -93,7 +94,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_step_is_the_same(
 
 def test_memory_that_was_short_is_reckoned_in_padded_tokens(trained: Backbone) -> None:
     """Four of 10 tokens did not fit: from then on two of 10, or five of 4."""
-    add = StepGradient(trained.model, trained.codec, "fp32")
+    add = StepGradient(trained.model, trained.codec, Settings())
     asked = memory_for(trained, 3)
     add([[PairExample([10] * 10, [11, 2])] * 4])
     assert (asked, add.most_tokens) == ([4, 2, 2], 20)
@@ -116,7 +117,7 @@ def test_what_a_failed_pass_had_added_already_does_not_count_twice(
 
     first = next(p for name, p in trained.model.named_parameters() if name.startswith("model.encoder.layers.0.self_attn_layer"))
     first.register_hook(ends)
-    StepGradient(trained.model, trained.codec, "fp32")(step)
+    StepGradient(trained.model, trained.codec, Settings())(step)
     assert calls > 4
     assert_same(gradients(trained), wanted)
 
@@ -127,7 +128,7 @@ def test_a_single_example_that_does_not_fit_is_told_with_what_would_help(
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    add = StepGradient(trained.model, trained.codec, "fp32")
+    add = StepGradient(trained.model, trained.codec, Settings())
     monkeypatch.setattr(trained.model.model.encoder, "forward", full)
     wanted = "memory.gradient-checkpointing = true, memory.head-chunk = 64"
     with pytest.raises(RunError, match=rf"a single example of \d+ tokens; give {wanted}"):
@@ -142,7 +143,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(
 
     monkeypatch.setattr(trained.model.model.encoder, "forward", broken)
     with pytest.raises(RuntimeError, match="something else"):
-        StepGradient(trained.model, trained.codec, "fp32")(step)
+        StepGradient(trained.model, trained.codec, Settings())(step)
 
 
 class OneOf(ProcessGroup):
@@ -160,7 +161,7 @@ def test_the_gradients_of_a_group_add_up_to_that_of_the_step(
     sums = [
         one
         for number in range(size)
-        for one in StepGradient(trained.model, trained.codec, "fp32", group=OneOf(number, size))(step)
+        for one in StepGradient(trained.model, trained.codec, Settings(), group=OneOf(number, size))(step)
     ]
     assert_same(gradients(trained), wanted)
     assert sum(examples for *_, examples in sums) == 15

@@ -17,8 +17,9 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.evaluation.decode import translate
 from fedlingua.exchange.tensor_sets import tensor_set
+from fedlingua.settings.config import Settings
 from fedlingua.training.batches import IGNORED, pad
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import train_locally
 from fedlingua.training.masked_language import MaskedExample, encode_text
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.translation import encode_pairs
@@ -148,7 +149,8 @@ def test_an_encoders_loss_and_guesses_are_transformers_own(name: str, load: Load
     nll, count = batch.nll(model)
     assert count == int((labels != IGNORED).sum()) > 8
     assert float(nll) / count == pytest.approx(float(out.loss), rel=1e-5)
-    scores, targets = batch.predicted(model)  # type: ignore[attr-defined]
+    head, hidden, targets = batch.before_head(model)
+    scores = head.scores(hidden)
     assert torch.allclose(scores, out.logits[labels != IGNORED], atol=1e-5)
     assert targets.tolist() == labels[labels != IGNORED].tolist()
 
@@ -173,7 +175,7 @@ def test_every_family_trains_with_its_frozen_weights_and_activations_in_half(
         trained = tensor_set(model, tensors).names
         hold(model, trained, precision, "cpu")
         text: Any = encode_text(phrases["de"][:8], codec, 24, 0.3) if name in ENCODERS else encode_pairs(pairs, DE_FR, codec, 64)  # type: ignore[arg-type]
-        how = LocalTraining(8, 1, 12, 0.003, False, precision)
+        how = Settings(batch_size=8, local_epochs=12, learning_rate=0.003, whole_steps=False, precision=precision)
         dev: Any = [one.fixed("k")[0] for one in text] if name in ENCODERS else text
         before = examples_nll(model, codec, dev, precision)[0]
         train_locally(model, trained, [text], codec, how, "seed")

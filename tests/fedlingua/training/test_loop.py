@@ -13,16 +13,16 @@ from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
+from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import optimiser_steps, pad
 from fedlingua.training.controls import Controls
-from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
+from fedlingua.training.loop import LocalResult, steps_of, train_locally
 from fedlingua.training.objective import corpus_nll
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers
-from fedlingua.training.sampling import Sampling
 from fedlingua.training.translation import PairExample
 
-HOW = LocalTraining(batch_size=8, accumulation=1, epochs=1, learning_rate=1e-3, whole_steps=True, precision="fp32")
+HOW = Settings(batch_size=8, accumulation=1, local_epochs=1, learning_rate=1e-3, whole_steps=True)
 
 
 class Site:
@@ -35,9 +35,11 @@ class Site:
         self.initial = read_tensors(self.model, self.set)
         self.result: LocalResult | None = None
 
-    def trained(self, how: LocalTraining = HOW, seed: str = "2022/site/1", examples: list[PairExample] | None = None) -> Tensors:
+    def trained(
+        self, how: Settings = HOW, seed: str = "2022/site/1", examples: list[PairExample] | None = None, **more: Any
+    ) -> Tensors:
         write_tensors(self.model, self.initial)
-        self.result = train_locally(self.model, self.set.names, [examples or self.examples], self.codec, how, seed)
+        self.result = train_locally(self.model, self.set.names, [examples or self.examples], self.codec, how, seed, **more)
         return read_tensors(self.model, self.set)
 
     def without_dropout(self) -> None:
@@ -72,7 +74,7 @@ def test_the_model_is_frozen_and_evaluates_afterwards(site: Site) -> None:
 def test_training_lowers_the_loss(site: Site) -> None:
     batches = [pad(site.examples, site.codec)]
     before, _ = corpus_nll(site.model, batches)
-    site.trained(dataclasses.replace(HOW, epochs=5))
+    site.trained(dataclasses.replace(HOW, local_epochs=5))
     assert corpus_nll(site.model, batches)[0] < before
 
 
@@ -120,7 +122,7 @@ def test_dropout_is_the_seeds_too(site: Site) -> None:
 
 def test_adam_is_made_anew_for_each_round(site: Site) -> None:
     first = site.trained()
-    site.trained(dataclasses.replace(HOW, epochs=3), seed="something else between")
+    site.trained(dataclasses.replace(HOW, local_epochs=3), seed="something else between")
     assert as_bytes(site.trained()) == as_bytes(first)
 
 
@@ -149,9 +151,10 @@ def test_another_round_drops_another_remainder(site: Site) -> None:
     assert len(kept) > 1
 
 
-def test_the_result_is_the_sums_over_every_epoch(site: Site) -> None:
+def test_the_result_is_the_sums_over_every_epoch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.without_dropout()
-    how = dataclasses.replace(HOW, epochs=2, learning_rate=0.0, whole_steps=False)
+    monkeypatch.setattr(Settings, "step_learning_rate", 0.0)
+    how = dataclasses.replace(HOW, local_epochs=2, whole_steps=False)
     site.trained(how)
     nll_sum, num_tokens = corpus_nll(site.model, [pad(site.examples, site.codec)])
     assert site.result is not None
@@ -170,40 +173,10 @@ def test_bf16_trains_float32_tensors(site: Site) -> None:
 # --- Samples, optimisers, and what they are set by ---------------------------------------------------------------------------
 
 
-def test_the_run_config_says_how_a_site_trains(run_config: dict[str, Any]) -> None:
-    changes = {
-        "batch-size": 3,
-        "accumulation": 2,
-        "local-epochs": 4,
-        "learning-rate": 0.5,
-        "whole-steps": False,
-        "precision": "bf16",
-        "optimizer": "sgd",
-        "weight-decay": 0.25,
-        "optimizer-epsilon": 0.125,
-        "sample.least": 7,
-        "sample.share": 0.75,
-        "sampling-temperature": 3.0,
-        "tokens-per-batch": 900,
-        "schedule": "cosine",
-        "warmup-steps": 5,
-        "clip-norm": 1.5,
-        "label-smoothing": 0.2,
-        "memory.gradient-checkpointing": True,
-        "memory.head-chunk": 64,
-        "head-vocabulary": "text",
-        "memory.micro-tokens": 300,
-    }
-    how = LocalTraining.of(settings_from({**run_config, **changes}))
-    of_steps = (900, "cosine", 5, 1.5, 0.2, True, 64, "text", 300)
-    assert how == LocalTraining(3, 2, 4, 0.5, False, "bf16", "sgd", 0.25, 0.125, Sampling(7, 0.75, 3.0), *of_steps)
-    assert LocalTraining.of(settings_from(run_config)) == LocalTraining(16, 1, 1, 0.01, True, "fp32")
-
-
 def test_what_is_off_changes_no_byte(site: Site) -> None:
     """Written out, and as two texts instead of one, with their temperature: nothing is drawn."""
     plain = site.trained()
-    explicit = dataclasses.replace(HOW, optimizer="adam", weight_decay=0.0, epsilon=1e-8, sampling=Sampling(0, 0.0, 9.0))
+    explicit = dataclasses.replace(HOW, optimizer="adam", weight_decay=0.0, optimizer_epsilon=1e-8, sampling_temperature=9.0)
     assert as_bytes(site.trained(explicit)) == as_bytes(plain)
     write_tensors(site.model, site.initial)
     train_locally(site.model, site.set.names, [site.examples[:5], site.examples[5:]], site.codec, HOW, "2022/site/1")
@@ -249,9 +222,9 @@ def test_a_gradient_longer_than_the_norm_is_scaled_down_to_it_over_all_tensors(s
 def test_the_proximal_term_pulls_back_to_what_the_round_began_with(site: Site) -> None:
     """Li et al. 2020, eq. 2: nothing in the first step, rate x mu x (w1 - w0) in the second."""
     site.without_dropout()
-    first, second = (site.trained(dataclasses.replace(SGD, epochs=epochs)) for epochs in (1, 2))
-    pulled = site.trained(dataclasses.replace(SGD, epochs=2, proximal_mu=0.8))
-    at_once = site.trained(dataclasses.replace(SGD, proximal_mu=0.8))
+    first, second = (site.trained(dataclasses.replace(SGD, local_epochs=epochs)) for epochs in (1, 2))
+    pulled = site.trained(dataclasses.replace(SGD, local_epochs=2), proximal_mu=0.8)
+    at_once = site.trained(SGD, proximal_mu=0.8)
     for name, begun in site.initial.items():
         np.testing.assert_allclose(at_once[name], first[name], rtol=0, atol=1e-6)
         np.testing.assert_allclose(pulled[name], second[name] - 0.5 * 0.8 * (first[name] - begun), rtol=0, atol=1e-6)
@@ -264,8 +237,7 @@ def test_the_pull_of_an_own_model_is_to_the_mean_of_the_tensors_that_have_one(si
     slopes, rng = gradient(site, site.examples), np.random.default_rng(1)
     mean = {name: rng.standard_normal(array.shape, np.float32) for name, array in list(site.initial.items())[::2]}
     write_tensors(site.model, site.initial)
-    how = dataclasses.replace(SGD, proximal_mu=0.3)
-    train_locally(site.model, site.set.names, [site.examples], site.codec, how, "seed", towards=mean)
+    train_locally(site.model, site.set.names, [site.examples], site.codec, SGD, "seed", proximal_mu=0.3, towards=mean)
     got = read_tensors(site.model, site.set)
     pulls = {name: 0.3 * (array - mean.get(name, array)) for name, array in site.initial.items()}
     assert_stepped(site, got, {name: slope + pulls[name] for name, slope in slopes.items()})
@@ -287,7 +259,7 @@ def test_scaffolds_controls_are_option_ii_under_sgd(site: Site) -> None:
         np.testing.assert_allclose(first.next_own()[name], slopes[name], rtol=0, atol=1e-6)
 
     write_tensors(site.model, site.initial)
-    how, controls = dataclasses.replace(SGD, batch_size=8, epochs=2), Controls(c, {})
+    how, controls = dataclasses.replace(SGD, batch_size=8, local_epochs=2), Controls(c, {})
     steps = train_locally(site.model, site.set.names, [site.examples], site.codec, how, "seed", controls=controls).steps
     got = read_tensors(site.model, site.set)
     assert steps == 6
@@ -314,7 +286,7 @@ def test_a_schedule_is_over_the_steps_of_all_rounds(site: Site, monkeypatch: pyt
         return step(self, *rest)
 
     monkeypatch.setattr(torch.optim.SGD, "step", noted)
-    how = dataclasses.replace(SGD, batch_size=8, epochs=2, schedule="linear", warmup_steps=2)
+    how = dataclasses.replace(SGD, batch_size=8, local_epochs=2, schedule="linear", warmup_steps=2)
     for number in (1, 2):
         train_locally(site.model, site.set.names, [site.examples], site.codec, how, "seed", this_round=(number, 2))
     assert rates == pytest.approx([0.25, 0.5, *(0.5 * tenths / 10 for tenths in range(10, 0, -1))])
@@ -358,7 +330,7 @@ def test_steps_that_are_cut_by_length_are_the_same_steps(site: Site) -> None:
     """The very examples, in batches of at most 40 padded tokens, and the same tensors but for the order of sums."""
     site.without_dropout()
     plain, cut = dataclasses.replace(SGD, batch_size=8), dataclasses.replace(SGD, batch_size=8, micro_tokens=40)
-    wanted, pieces = (how.steps([site.examples], random.Random(1)) for how in (plain, cut))
+    wanted, pieces = (steps_of(how, [site.examples], random.Random(1)) for how in (plain, cut))
     assert [sorted(e for batch in step for e in batch) for step in pieces] == [sorted(step[0]) for step in wanted]
     assert all(max(e.length[0] for e in batch) * len(batch) <= 40 for step in pieces for batch in step)
     assert all(len(step) > 1 for step in pieces)
@@ -392,11 +364,11 @@ def test_a_head_in_chunks_trains_the_same_tensors(site: Site) -> None:
 
 def test_a_vocabulary_of_the_text_is_what_occurs_on_its_target_side(site: Site) -> None:
     """What cannot be said takes no probability, so that the loss is lower."""
-    how = dataclasses.replace(SGD, learning_rate=0.0, head_vocabulary="text")
-    use = how.head_use([site.examples[:5], site.examples[5:]], torch.device("cpu"))
+    how = dataclasses.replace(SGD, head_vocabulary="text")
+    use = StepGradient(site.model, site.codec, how, [site.examples[:5], site.examples[5:]]).use
     assert use.vocabulary is not None
     assert use.vocabulary.tolist() == sorted({number for example in site.examples for number in example.target})
-    assert HOW.head_use([site.examples], torch.device("cpu")).vocabulary is None
+    assert StepGradient(site.model, site.codec, HOW, [site.examples]).use.vocabulary is None
     site.without_dropout()
     site.trained(SGD)
     assert site.result is not None
@@ -426,7 +398,7 @@ def test_what_lies_below_the_first_trained_tensor_has_no_graph(
     assert graph_of(site, names, dataclasses.replace(HOW, gradient_checkpointing=again)) == ([0, 0], in_graph)
 
 
-def graph_of(site: Site, names: list[str], how: LocalTraining) -> tuple[list[int], list[int]]:
+def graph_of(site: Site, names: list[str], how: Settings) -> tuple[list[int], list[int]]:
     """Whether what embeddings give, and what the layers of both stacks give, belongs to a graph of gradients."""
     stacks = site.model.model.encoder, site.model.model.decoder
     embeddings, layers = [stack.embed_tokens for stack in stacks], [layer for stack in stacks for layer in stack.layers]
@@ -443,12 +415,12 @@ def graph_of(site: Site, names: list[str], how: LocalTraining) -> tuple[list[int
 
 
 def test_a_sample_is_drawn_anew_in_every_epoch(site: Site) -> None:
-    site.trained(dataclasses.replace(HOW, epochs=3, sampling=Sampling(least=40)))
+    site.trained(dataclasses.replace(HOW, local_epochs=3, sample_least=40))
     assert site.result is not None
     assert (site.result.num_examples, site.result.steps) == (120, 15)
     draws = set()
     for number in range(4):
-        site.trained(dataclasses.replace(HOW, sampling=Sampling(share=0.4)), seed=f"1/a/{number}")
+        site.trained(dataclasses.replace(HOW, sample_share=0.4), seed=f"1/a/{number}")
         assert site.result.num_examples == 8  # of 21
         draws.add(site.result.num_tokens)
     assert len(draws) > 1
@@ -485,7 +457,7 @@ def test_a_kept_state_over_two_rounds_is_one_training(site: Site, optimizer: str
     trained = [value for name, value in site.model.named_parameters() if name in site.initial]
     for parameter in trained:
         parameter.requires_grad_(True)
-    one = OPTIMIZERS[optimizer](trained, how.learning_rate, how.weight_decay, how.epsilon)
+    one = OPTIMIZERS[optimizer](trained, how.learning_rate, how.weight_decay, how.optimizer_epsilon)
     for number in (1, 2):
         rng = random.Random(f"1/a/{number}")
         rng.getrandbits(63)  # torch's own seed, for dropout

@@ -12,12 +12,13 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.lora import LowRank, attach_lora
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensor_sets import tensor_set
+from fedlingua.settings.config import Settings
 from fedlingua.training import loop
-from fedlingua.training.loop import LocalTraining, Movement, train_locally
+from fedlingua.training.loop import Movement, train_locally
 from fedlingua.training.optimizers import OPTIMIZERS
 from fedlingua.training.translation import PairExample
 
-HOW = LocalTraining(batch_size=8, accumulation=1, epochs=2, learning_rate=1e-3, whole_steps=True, precision="fp32")
+HOW = Settings(batch_size=8, accumulation=1, local_epochs=2, learning_rate=1e-3, whole_steps=True)
 HALF = [torch.bfloat16, torch.float16]
 
 
@@ -88,9 +89,7 @@ def test_local_training_names_a_tensor_that_its_optimiser_forgets(
 
 
 @pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
-@pytest.mark.parametrize(
-    "changes", [{}, {"learning_rate": 1e-6}, {"warmup_steps": 1000}, {"learning_rate": 0.0}, {"clip_norm": 1e-3}]
-)
+@pytest.mark.parametrize("changes", [{}, {"learning_rate": 1e-6}, {"warmup_steps": 1000}, {"clip_norm": 1e-3}])
 @pytest.mark.parametrize("kind", ["adapters", "zero", "lora", "full"])
 def test_honest_training_is_never_stopped(
     backbone: Backbone, examples: list[PairExample], kind: str, optimizer: str, changes: dict[str, float]

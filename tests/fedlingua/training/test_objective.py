@@ -5,7 +5,7 @@ import pytest
 from fedlingua.backbones.load import Backbone
 from fedlingua.training.batches import pad
 from fedlingua.training.head import HeadUse
-from fedlingua.training.objective import corpus_nll, evaluation_batches, examples_nll, nll_of_each
+from fedlingua.training.objective import corpus_nll, examples_nll, nll_of_each
 from fedlingua.training.translation import PairBatch, PairExample
 
 
@@ -47,8 +47,7 @@ def test_no_batches_are_no_loss(backbone: Backbone) -> None:
 def test_the_loss_of_each_example_is_that_of_the_example_alone(
     backbone: Backbone, examples: list[PairExample], chunk: int
 ) -> None:
-    batches = evaluation_batches(backbone.model, backbone.codec, examples)
-    nll, tokens = nll_of_each(backbone.model, batches, "fp32", HeadUse(chunk))
+    nll, tokens = nll_of_each(backbone.model, backbone.codec, examples, "fp32", HeadUse(chunk))
     alone = [examples_nll(backbone.model, backbone.codec, [example], "fp32") for example in examples]
     assert tokens.tolist() == [number for _, number in alone] == [example.num_targets for example in examples]
     assert nll.tolist() == pytest.approx([loss for loss, _ in alone], rel=1e-4)

@@ -13,14 +13,13 @@ from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors
+from fedlingua.settings.config import Settings
 from fedlingua.training import pieces
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import train_locally
 from fedlingua.training.pieces import tokens_at_once
 from fedlingua.training.translation import PairExample
 
-HOW = LocalTraining(
-    batch_size=8, accumulation=1, epochs=1, learning_rate=0.5, whole_steps=False, precision="fp32", optimizer="sgd"
-)
+HOW = Settings(batch_size=8, accumulation=1, local_epochs=1, learning_rate=0.5, whole_steps=False, optimizer="sgd")
 NEVER = dataclasses.replace(HOW, micro_tokens=-1, head_chunk=-1)
 
 
@@ -77,7 +76,7 @@ class Site:
     def note(self, _: Any, positional: Any, named: dict[str, Any]) -> None:
         self.passes.append(len(named["input_ids"]))
 
-    def trained(self, how: LocalTraining) -> Tensors:
+    def trained(self, how: Settings) -> Tensors:
         write_tensors(self.model, self.initial)
         self.passes = []
         self.result = train_locally(self.model, self.set.names, [self.examples], self.codec, how, "2022/site/1")

@@ -14,12 +14,11 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.privacy.clipping import PrivateSteps
+from fedlingua.settings.config import Settings
 from fedlingua.training.batches import pad
-from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
+from fedlingua.training.loop import LocalResult, private_steps, train_locally
 
-HOW = LocalTraining(
-    batch_size=8, accumulation=1, epochs=1, learning_rate=0.5, whole_steps=True, precision="fp32", optimizer="sgd"
-)
+HOW = Settings(batch_size=8, accumulation=1, local_epochs=1, learning_rate=0.5, whole_steps=True, optimizer="sgd")
 
 
 class Site:
@@ -34,7 +33,7 @@ class Site:
             if isinstance(getattr(module, "dropout", None), float):
                 module.dropout = 0.0
 
-    def trained(self, private: PrivateSteps, how: LocalTraining = HOW, **more: Any) -> tuple[Tensors, LocalResult]:
+    def trained(self, private: PrivateSteps, how: Settings = HOW, **more: Any) -> tuple[Tensors, LocalResult]:
         write_tensors(self.model, self.initial)
         result = train_locally(self.model, self.set.names, [self.examples], self.codec, how, "seed", private=private, **more)
         return read_tensors(self.model, self.set), result
@@ -94,7 +93,7 @@ def test_each_sentence_is_in_a_step_by_itself_with_the_same_probability() -> Non
     drawn, texts = Random(3), [[One(number) for number in range(20)], [One(number) for number in range(20, 50)]]
     times, sizes = Counter[int](), list[int]()
     for _ in range(400):
-        (step,) = HOW.private_steps(texts, drawn, 0.3)  # type: ignore[arg-type]
+        (step,) = private_steps(HOW, texts, drawn, 0.3)  # type: ignore[arg-type]
         taken: list[Any] = [one for batch in step for one in batch]
         assert len(set(taken)) == len(taken)
         assert all(0 < len(batch) <= 8 for batch in step)
@@ -106,8 +105,8 @@ def test_each_sentence_is_in_a_step_by_itself_with_the_same_probability() -> Non
 
 
 def test_a_step_may_draw_nobody_and_is_noise_then(site: Site) -> None:
-    assert HOW.private_steps([site.examples], Random(1), 1e-9) == [[]]
-    got, result = site.trained(PrivateSteps(1e-9, 1e-8, 0.5), replace(HOW, epochs=2))
+    assert private_steps(HOW, [site.examples], Random(1), 1e-9) == [[]]
+    got, result = site.trained(PrivateSteps(1e-9, 1e-8, 0.5), replace(HOW, local_epochs=2))
     assert (result.steps, result.num_examples, result.num_tokens) == (2, 0, 0)
     moved = np.concatenate([(got[name] - site.initial[name]).ravel() for name in got])
     assert moved.std() == pytest.approx(2**0.5 * 0.5 * 0.5 * 1e-8 / (1e-9 * 21), rel=0.1)
@@ -115,8 +114,8 @@ def test_a_step_may_draw_nobody_and_is_noise_then(site: Site) -> None:
 
 def test_adams_state_and_the_pull_to_the_start_work_on_noised_gradients(site: Site) -> None:
     state: dict[str, Any] = {}
-    how = replace(HOW, optimizer="adam", learning_rate=1e-3, epochs=3, proximal_mu=0.1, clip_norm=1.0)
-    got, _ = site.trained(PrivateSteps(1.0, 0.1, 1.0), how, state=state)
+    how = replace(HOW, optimizer="adam", learning_rate=1e-3, local_epochs=3, clip_norm=1.0)
+    got, _ = site.trained(PrivateSteps(1.0, 0.1, 1.0), how, state=state, proximal_mu=0.1)
     assert {float(state[f"{name}/step"][0]) for name in got} == {3.0}
     assert all(np.isfinite(array).all() for array in got.values())
     assert not any(parameter.requires_grad for parameter in site.model.parameters())

@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from fedlingua.training.sampling import Sampling, in_passes, most_samples, num_samples, tempered
+from fedlingua.settings.config import Settings
+from fedlingua.training.sampling import in_passes, most_samples, num_samples, sampled, tempered
 
 SILOS = [412437, 477323, 502479, 400175, 132593658, 575559, 83963, 34104, 100762]
 """Sentences of the nine silos of Manoel et al. 2022, table 1; the fifth is English."""
@@ -22,23 +23,23 @@ def test_a_share_is_rounded_halves_up_and_never_to_nothing(size: int, share: flo
 
 
 def test_without_sampling_every_example_comes_once_text_by_text() -> None:
-    assert Sampling().drawn([[1, 2, 3], [], [4]], Random(1)) == [1, 2, 3, 4]
-    assert Sampling(temperature=5.0).drawn([[1, 2], [3]], Random(1)) == [1, 2, 3]
+    assert sampled([[1, 2, 3], [], [4]], Settings(), Random(1)) == [1, 2, 3, 4]
+    assert sampled([[1, 2], [3]], Settings(sampling_temperature=5.0), Random(1)) == [1, 2, 3]
 
 
 def test_a_share_of_next_to_nothing_is_still_a_sample() -> None:
-    assert len(Sampling(share=1e-6).drawn([list(range(10))], Random(1))) == 1
+    assert len(sampled([list(range(10))], Settings(sample_share=1e-6), Random(1))) == 1
 
 
 def test_a_small_text_is_drawn_with_replacement() -> None:
-    drawn = Sampling(least=500).drawn([["a", "b"]], Random(1))
+    drawn = sampled([["a", "b"]], Settings(sample_least=500), Random(1))
     assert len(drawn) == 500
     assert Counter(drawn)["a"] == pytest.approx(250, abs=50)
 
 
 def test_several_texts_draw_as_many_as_if_each_were_by_itself() -> None:
     texts = [list(range(1000)), list(range(10)), []]
-    drawn = Sampling(least=20, share=0.1).drawn(texts, Random(1))
+    drawn = sampled(texts, Settings(sample_least=20, sample_share=0.1), Random(1))
     assert len(drawn) == 100 + 20
 
 
@@ -53,15 +54,15 @@ def test_by_size_at_a_temperature_of_one_and_alike_at_a_large_one() -> None:
 def test_texts_are_drawn_from_by_their_tempered_sizes(temperature: float, share: float) -> None:
     """Of 900 and 100 sentences: 9 to 1, 3 to 1, and alike."""
     texts = [["large"] * 900, ["small"] * 100]
-    drawn = Counter(Sampling(least=2000, temperature=temperature).drawn(texts, Random(1)))
+    drawn = Counter(sampled(texts, Settings(sample_least=2000, sampling_temperature=temperature), Random(1)))
     assert drawn.total() == 4000
     assert drawn["large"] / 4000 == pytest.approx(share, abs=0.03)
 
 
 def test_the_randomness_that_is_handed_in_decides() -> None:
-    sampling, texts = Sampling(least=30), [list(range(50)), list(range(50, 60))]
-    assert sampling.drawn(texts, Random(1)) == sampling.drawn(texts, Random(1))
-    assert sampling.drawn(texts, Random(1)) != sampling.drawn(texts, Random(2))
+    settings, texts = Settings(sample_least=30), [list(range(50)), list(range(50, 60))]
+    assert sampled(texts, settings, Random(1)) == sampled(texts, settings, Random(1))
+    assert sampled(texts, settings, Random(1)) != sampled(texts, settings, Random(2))
 
 
 def test_no_texts_draw_more_than_the_most_and_one_text_draws_it() -> None:
@@ -77,14 +78,14 @@ def test_no_texts_draw_more_than_the_most_and_one_text_draws_it() -> None:
 
 def test_draws_without_replacement_see_every_example_once_before_any_comes_again() -> None:
     texts = [list(range(17)), list(range(17, 20)), []]
-    sampling = Sampling(least=2, passes="2022/pass")  # 4 of 20 a draw
-    drawn = [sampling.drawn(texts, Random(number), number) for number in range(10)]
+    settings = Settings(sample_least=2, sample_replacement=False)  # 4 of 20 a draw
+    drawn = [sampled(texts, settings, Random(number), number) for number in range(10)]
     assert [len(one) for one in drawn] == [4] * 10
     first, second = ([one for draw in drawn[half : half + 5] for one in draw] for half in (0, 5))
     assert sorted(first) == sorted(second) == list(range(20))
     assert first != second
     assert first != sorted(first)
-    assert sampling.drawn(texts, Random(9), 3) == drawn[3]  # a resumed round draws what it drew
+    assert sampled(texts, settings, Random(9), 3) == drawn[3]  # a resumed round draws what it drew
 
 
 def test_a_draw_goes_on_from_one_pass_into_the_next() -> None:

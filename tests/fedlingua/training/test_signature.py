@@ -121,7 +121,7 @@ def test_the_projection_keeps_lengths_in_the_mean_and_is_the_same_at_every_site(
     assert np.array_equal(random_projection(3, 5, 1), random_projection(3, 5, 1))
 
 
-@pytest.mark.parametrize("name", ["encoder.2.fc2", "encoder.-3.fc2", "encoder.0.encoder_attn", "encoder.fc2", "middle.0.fc2"])
+@pytest.mark.parametrize("name", ["encoder.2.fc2", "encoder.-3.fc2", "encoder.0.encoder_attn"])
 def test_an_adapter_that_is_not_there_is_refused_with_those_that_are(model, name):
     with pytest.raises(ConfigError, match="PLACE one of self_attn, fc2"):
         chosen_adapter(model, name)

@@ -21,6 +21,7 @@ from strategies.aggregation.coded import decoded_selection, decoded_update, give
 from strategies.aggregation.mean import State
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.in_process import InProcessGrid, rounds, run, run_on
+from tests.selected import mask_of
 
 SET = TensorSet("adapters", (TensorSpec("e", (3,), "encoder", 0), TensorSpec("d", (2, 2), "decoder", 0)))
 FOUR = {"send.code": "4bit"}
@@ -104,11 +105,6 @@ def test_an_exact_code_carries_the_numbers_themselves():
         for cluster, tensors in clusters.items():
             for name, tensor in tensors.items():
                 assert np.array_equal(result[0].tensors[part][cluster][name], tensor)
-
-
-def test_without_a_code_the_state_is_as_it_was():
-    after = state(1)
-    assert given(state(0), after, SET, settings(**{"send.code": "none"}), 1)[0] is after
 
 
 @pytest.mark.parametrize(
@@ -232,8 +228,8 @@ def test_chosen_numbers_come_within_a_level_of_their_tensor_and_others_as_they_w
     old, new = ({spec.name: draws.normal(size=spec.shape).astype(np.float32) for spec in BOTH.specs} for _ in range(2))
     got = decoded_selection(packed(selection, old, new, code), old, BOTH, parse_code(code))
     update, again = unpack_selected(got, BOTH, runs(old, BOTH))
-    masks = Joined({part: selection.mask_of(part) for part in ("encoder", "decoder")}, BOTH)
-    assert all(np.array_equal(again.mask_of(part), selection.mask_of(part)) for part in ("encoder", "decoder"))
+    masks = Joined({part: mask_of(selection, part) for part in ("encoder", "decoder")}, BOTH)
+    assert all(np.array_equal(mask_of(again, part), mask_of(selection, part)) for part in ("encoder", "decoder"))
     for name in old:
         moved, sent = (new[name] - old[name])[masks[name]], masks[name]
         np.testing.assert_array_equal(update[name][~sent], old[name][~sent])

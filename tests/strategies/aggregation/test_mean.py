@@ -18,15 +18,13 @@ from strategies.aggregation.mean import (
     State,
     by_loss,
     by_size,
-    fed_avg,
-    fed_mean,
     inner_cluster_aggregation,
     start_everywhere,
-    weighted_mean,
     weights_of,
 )
 from strategies.aggregation.updates import Update, UpdateFiles
 from strategies.strategy import SiteStrategy
+from tests.means import fed_avg, fed_mean, weighted_mean
 
 ZERO = {"w": np.zeros(2, np.float32)}
 

@@ -9,11 +9,12 @@ import pytest
 
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.gates import gate
 from strategies.aggregation import mean as module
 from strategies.aggregation.cores import SPAN
-from strategies.aggregation.mean import fed_avg, mean
+from strategies.aggregation.mean import mean
 from strategies.aggregation.updates import Sent, Update, UpdateFiles
+from tests.means import fed_avg
+from tests.soft_gates import gate
 
 Array = np.ndarray[Any, Any]
 Partial = Callable[[Mapping[str, Array], Sequence[Sent]], dict[str, Array]]

@@ -11,9 +11,10 @@ from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection
-from strategies.aggregation.mean import equally, fed_mean, inner_cluster_aggregation, weighted_mean
+from strategies.aggregation.mean import equally, inner_cluster_aggregation
 from strategies.aggregation.updates import Update, UpdateFiles
 from strategies.methods.server_optimizer import pseudo_gradient
+from tests.means import fed_mean, weighted_mean
 
 CHOSEN = TensorSet("toy", (TensorSpec("e", (2, 2), "encoder", 0), TensorSpec("s", (3,), "shared", None)))
 

@@ -12,6 +12,7 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection, everything
 from strategies.checks import norms
 from strategies.checks.norms import SPAN, change_of
+from tests.selected import mask_of
 
 Array = np.ndarray[Any, Any]
 
@@ -98,7 +99,7 @@ def test_a_change_is_measured_over_what_was_sent() -> None:
     for names in ([], ["d"], ["d", "e.b"], TWO.names):
         selection = Selection(TWO, np.isin(TWO.names, names))
         start = {"encoder": np.zeros(SPAN + 8, np.float32), "decoder": np.zeros(4, np.float32)}
-        update = {part: np.where(selection.mask_of(part), np.float32(0.5), flat) for part, flat in start.items()}
+        update = {part: np.where(mask_of(selection, part), np.float32(0.5), flat) for part, flat in start.items()}
         found = change_of(Joined(update, TWO), {part: EndToEnd([flat]) for part, flat in start.items()}, selection)
         assert found.rms[1:].tolist() == pytest.approx([0.5 if name in names else np.nan for name in TWO.names], nan_ok=True)
         assert found.rms[0] == pytest.approx(0.5 if names else np.nan, nan_ok=True)

@@ -10,8 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from fedlingua.selection.rules import KEPT_FROM
-from fedlingua.selection.second_filter import SIZE, drawn, keep_probability, network_gradient
+from fedlingua.selection.second_filter import KEPT_FROM, SIZE, drawn, keep_probability, network_gradient
 from strategies.methods.threshold import SecondFilter
 
 RNG = np.random.default_rng(7)

@@ -129,7 +129,7 @@ def test_dev_losses_and_scores_are_those_of_all_sites_and_of_none(secure: dict[s
         assert measured
         for reply in live.received:
             assert not {protocol.MEASURED, protocol.METRICS} & set(reply.content)
-            assert not [name for name in reply.content if name.startswith(protocol.SCORES_PREFIX)]
+            assert not [name for name in reply.content if name.startswith(protocol.SCORES_PREFIXES["result"])]
     scores, each = summed.read("scores.json"), known.read("scores.json")
     assert (*scores["sites"],) == ("all sites",)
     assert len(each["sites"]) == 4

@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,9 +14,11 @@ from safetensors.numpy import load_file, save_file
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.gates import Keep
 from fedlingua.selection.meta_gradient import cross_slope, mean_over_sites, own_slope, products, projections
-from strategies.methods.threshold import LEARNING_RATE, MEMORY, ThresholdModel
+from fedlingua.selection.rules import Keep
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
+from strategies.methods.threshold import MEMORY, ThresholdModel
 
 SPREAD = 0.25
 """sigma as a share of mu, as in a run: nearly all thetas drawn are within half of mu around it, and one in 30,000 is below 0."""
@@ -22,8 +26,17 @@ LOSSES = {"a": 2.0, "b": 3.5, "c": 1.0}
 SITES = list(LOSSES)
 
 
+DEFAULTS = settings_from(default_run_config())
+
+
+def new(sites: Sequence[str], seed: int, spread: float = 0.0, **options: Any) -> ThresholdModel:
+    """A new module; with a spread, of the estimator `loss`."""
+    explores = {"meta_estimator": "loss", "meta_noise": spread} if spread else {}
+    return ThresholdModel(sites, replace(DEFAULTS, seed=seed, **explores, **options))
+
+
 def of_scale(scale: float, *about: Any, **settings: Any) -> ThresholdModel:
-    model = ThresholdModel(*about, **settings)
+    model = new(*about, **settings)
     model.begin([scale])
     return model
 
@@ -49,7 +62,7 @@ def later(number: int) -> dict[str, float]:
 
 
 def test_the_first_theta_is_the_median_of_the_first_deviations() -> None:
-    model = ThresholdModel(SITES, 1)
+    model = new(SITES, 1)
     model.begin([0.001, math.inf, 0.002, 0.008, 0.0])
     assert model.scale == 0.002
     assert model.theta(LOSSES).value == pytest.approx(0.002)
@@ -59,7 +72,7 @@ def test_the_first_theta_is_the_median_of_the_first_deviations() -> None:
 
 
 def test_a_scale_that_follows_is_each_rounds_median_and_stays_where_a_round_has_none() -> None:
-    model = ThresholdModel(SITES, 1, follows=True)
+    model = new(SITES, 1, meta_scale="round")
     model.begin([0.001, 0.003])
     first = model.theta(LOSSES)
     assert first.value == pytest.approx(0.002)
@@ -72,7 +85,7 @@ def test_a_scale_that_follows_is_each_rounds_median_and_stays_where_a_round_has_
 
 def test_without_a_deviation_there_is_nowhere_to_begin() -> None:
     with pytest.raises(RunError, match="none of the 2 sites that answered has a tensor whose deviation is finite and above 0"):
-        ThresholdModel(SITES, 1).begin([math.inf, 0.0])
+        new(SITES, 1).begin([math.inf, 0.0])
 
 
 @pytest.mark.parametrize("loss", [0.0, 1e3, 1e29, -1e29])
@@ -143,7 +156,10 @@ def test_the_first_step_of_adam_moves_every_weight_that_counts_by_the_learning_r
     assert model.step(slope)
     after, _ = model.state()
     moved = np.abs(after["theta.output.weight"] - before["theta.output.weight"])
-    assert set(np.where(moved > 0, (moved / LEARNING_RATE).round(2), 0)) == {0, 1}  # 0: neurons that ReLU has closed
+    assert set(np.where(moved > 0, (moved / DEFAULTS.meta_learning_rate).round(2), 0)) == {
+        0,
+        1,
+    }  # 0: neurons that ReLU has closed
     assert 10 < (moved > 0).sum() < 100
     assert (model.theta(LOSSES).value < theta) == (slope > 0)
 
@@ -234,7 +250,7 @@ def test_after_a_stop_it_goes_on_as_if_there_had_been_none(stop: int, tmp_path: 
     found = rounds(first, range(stop))
     tensors, values = first.state()
     save_file(tensors, tmp_path / "state.safetensors")
-    second = ThresholdModel(SITES, 99, spread=SPREAD)
+    second = new(SITES, 99, spread=SPREAD)
     second.restore(load_file(tmp_path / "state.safetensors"), json.loads(json.dumps(values)))
     assert as_bytes(second) == as_bytes(first)
     assert found + rounds(second, range(stop, 8)) == wanted
@@ -320,7 +336,7 @@ class Federation:
 
 def learnt(federation: Federation, estimator: str, number: int, scale: float | None = None) -> list[float]:
     """The MLP's theta in each of so many rounds, tensors really sent or not sent."""
-    model = ThresholdModel("ab", 0, spread=SPREAD if estimator == "loss" else 0)
+    model = new("ab", 0, spread=SPREAD if estimator == "loss" else 0)
     model.begin([scale] if scale else [value for of_site in federation.deviations.values() for value in of_site.values()])
     random, found = Random(0), []
     for _ in range(number):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedlingua.desk.audit import attacks
 from fedlingua.desk.audit.attacks import Numbers
-from fedlingua.desk.audit.retrained import MEMORY, Examples, Retrained, Seen
+from fedlingua.desk.audit.retrained import Examples, Retrained, Seen
 from fedlingua.desk.audit.subject import Protection
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.training.translation import PairExample
@@ -127,18 +127,12 @@ def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[
     before = again.received(again.subject.site)
     candidates = {id(example): example for trial in trials for example in (*trial.members, *trial.others)}
     scores: dict[str, list[dict[int, float]]] = {name: [{} for _ in trials] for name in ("gradient", "step")}
-    block = max(1, MEMORY // before.nbytes)
-    for first in range(0, len(trials), block):
-        write_tensors(again.model, again.named(before))
-        for key, example in candidates.items():
-            gradient = again.gradient(example)
-            step = attacks.step_of(gradient, again.settings.optimizer)
-            for place in range(first, min(first + block, len(trials))):
-                change = trials[place].seen.change
-                scores["gradient"][place][key], scores["step"][place][key] = (
-                    attacks.cosine(change, -gradient),
-                    attacks.cosine(change, step),
-                )
+    write_tensors(again.model, again.named(before))
+    for key, example in candidates.items():
+        gradient = again.gradient(example)
+        for name, direction in (("gradient", -gradient), ("step", attacks.step_of(gradient, again.settings.optimizer))):
+            for of, trial in zip(scores[name], trials, strict=True):
+                of[key] = attacks.cosine(trial.seen.change, direction)
     pairs = {
         name: [
             (np.array([of[id(e)] for e in trial.members]), np.array([of[id(e)] for e in trial.others]))
@@ -234,11 +228,7 @@ def canaries(again: Retrained, protection: Protection, effort: Effort, note: Not
     begin = tensors = again.received(site)
     for number in range(1, effort.rounds + 1):
         later = Retrained(replace(again.subject, number=number), again.trainable, texts)
-        groups = {part: later.subject.group(part, protection) for part in later.places}
-        sites = dict.fromkeys(each for group in groups.values() for each in group)
-        changes = {each: later.train(each, protection, draw="/leak", received=tensors).change for each in sites}
-        means = [np.mean([changes[s][later.places[part]] for s in group], axis=0) for part, group in groups.items()]
-        tensors = tensors + np.concatenate(means)
+        tensors = tensors + later.seen(protection, draw="/leak", received=tensors).change
     falls = again.losses(begin, made) - again.losses(tensors, made)
     bits = [attacks.exposure(fall, falls[effort.canaries :]) for fall in falls[: effort.canaries]]
     chance = float(np.mean([np.log2((len(alternatives) + 1) / rank) for rank in range(1, len(alternatives) + 2)]))

@@ -27,14 +27,13 @@ from fedlingua.privacy.accounting import noise_for
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.training.accumulate import Step
 from fedlingua.training.batches import pad
-from fedlingua.training.loop import LocalTraining, train_locally
-from fedlingua.training.objective import corpus_gradient, evaluation_batches, nll_of_each
-from fedlingua.training.sampling import Sampling
+from fedlingua.training.loop import train_locally
+from fedlingua.training.objective import corpus_gradient, nll_of_each
 from fedlingua.training.translation import PairExample, encode_pairs
 
 Examples = Sequence[PairExample]
 MEMORY = 2**30
-"""Most bytes of gradients, or of updates, that are in memory at once."""
+"""Most bytes of gradients that are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +116,12 @@ class Retrained:
         settings, number = self.settings, self.subject.number
         before = self.received(site) if received is None else received
         write_tensors(self.model, self.named(before))
-        how, texts, share = LocalTraining.of(settings), self.training_texts[site], settings.private_share
+        how, texts, share = settings, self.training_texts[site], settings.private_share
         if batch is not None:
             size = len(batch) if len(batch) <= 8 else how.batch_size
-            how = replace(how, epochs=1, sampling=Sampling(), batch_size=size, accumulation=1, tokens_per_batch=0)
+            how = replace(
+                how, local_epochs=1, sample_least=0, sample_share=0.0, batch_size=size, accumulation=1, tokens_per_batch=0
+            )
             how, texts, share = replace(how, whole_steps=False), list(batch), 1.0
         used: list[PairExample] = []
 
@@ -159,14 +160,20 @@ class Retrained:
             decoded[where] = encode_change(before[where], after[where], None, shapes, code, draws).numbers
         return decoded - before
 
-    def seen(self, protection: Protection, batches: Mapping[str, Examples] | None = None, draw: str = "") -> Seen:
+    def seen(
+        self,
+        protection: Protection,
+        batches: Mapping[str, Examples] | None = None,
+        draw: str = "",
+        received: Numbers | None = None,
+    ) -> Seen:
         """Return what the server sees of a round of the site: its change, or for each part the mean over the sites of the sum.
 
-        batches: site -> the batch that it makes one step on; None: each trains its round.
+        batches: site -> the batch that it makes one step on; None: each trains its round. draw, received: As in `train`.
         """
-        groups = {part: self.subject.group(part, protection) for part in PARTS if part in self.places}
+        groups = {part: self.subject.group(part, protection) for part in self.places}
         sites = dict.fromkeys(site for group in groups.values() for site in group)
-        by_site = {site: self.train(site, protection, batches[site] if batches else None, draw) for site in sites}
+        by_site = {site: self.train(site, protection, batches[site] if batches else None, draw, received) for site in sites}
         change = np.concatenate(
             [np.mean([by_site[site].change[self.places[part]] for site in group], axis=0) for part, group in groups.items()]
         )
@@ -185,7 +192,7 @@ class Retrained:
     def losses(self, tensors: Numbers, examples: Examples) -> Numbers:
         """Return each example's loss in nats a token, (examples,), of the model with these tensors."""
         write_tensors(self.model, self.named(tensors))
-        nll, tokens = nll_of_each(self.model, evaluation_batches(self.model, self.codec, examples), self.settings.precision)
+        nll, tokens = nll_of_each(self.model, self.codec, examples, self.settings.precision)
         return nll / tokens
 
     @torch.no_grad()

@@ -10,8 +10,9 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.completed import CompletedRun
-from fedlingua.desk.json_values import by_round, json_object, objects
+from fedlingua.desk.json_values import objects
 from fedlingua.desk.personalization.start import Start
+from fedlingua.desk.tracking.values import read_rounds
 from fedlingua.settings.config import Settings
 
 LEAST = {"train": 16, "dev and test": 16}
@@ -76,9 +77,7 @@ class Subject:
             for part, named in start.clusters.items()
             if named
         }
-        file = run_dir / "rounds.jsonl"
-        rounds = by_round(filter(None, map(json_object, file.read_bytes().splitlines() if file.is_file() else ())))
-        sites = objects(rounds.get(number, {}).get("sites"))
+        sites = objects(read_rounds(run_dir / "rounds.jsonl", 0).get(number, {}).get("sites"))
         if sites and chosen not in sites:
             raise RunError(f"{run_dir}: site {chosen} sent no update in round {number}; give one of {', '.join(sites)}")
         record = sites.get(chosen, {})
@@ -97,15 +96,11 @@ class Subject:
                     f"site {self.site} has {sizes[what]} sentences in {what}; wanted {least} at least: give another --site"
                 )
 
-    def protections(self, all_sites: bool = False) -> list[Protection]:
-        """Return what the audit compares: plain, a secure sum over the site's clusters, DP at epsilon 8, 2 and the run's own.
-
-        all_sites: Also a secure sum over all sites.
-        """
-        least = max(self.settings.privacy_min_cluster, 3)
-        sums = [max(least, *map(len, self.groups.values()))] + [len(self.texts)] * all_sites
+    def protections(self) -> list[Protection]:
+        """Return what the audit compares: plain, a secure sum over the site's clusters, DP at epsilon 8, 2 and the run's own."""
+        number = max(self.settings.privacy_min_cluster, 3, *map(len, self.groups.values()))
+        secure = [Protection(sites=number)] if number <= len(self.texts) else []
         epsilons = sorted({8.0, 2.0, self.settings.dp_epsilon} - {0.0}, reverse=True)
-        secure = [Protection(sites=number) for number in dict.fromkeys(sums) if number <= len(self.texts)]
         return [Protection(), *secure, *(Protection(epsilon=each) for each in epsilons)]
 
     def group(self, part: Part, protection: Protection) -> tuple[str, ...]:

@@ -7,8 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
-from rich.table import Table
-from rich.text import Text
 from typer import Argument, BadParameter, Option
 
 from fedlingua.common.errors import ConfigError, CorpusError
@@ -68,10 +66,7 @@ def corpus_prepare(
     check_folder_to_write(target, "--to")
     with progress_bar(name) as report:
         prepared = preparing(source, key, no_leaks, lambda direction, done, of: report(f"{name} {direction}", done, of))
-    write_splits(prepared.splits, prepared.account, target)
-    console().print(_splits_table(prepared))
-    say(f"prepared: {target}")
-    return {"folder": target, **prepared.account}
+    return _written("prepared", prepared, target)
 
 
 @commands.command("check", epilog=example("fedlingua corpus check de-fr.tsv.gz --direction de-fr --set max-words=80"))
@@ -83,7 +78,8 @@ def corpus_check(
 ) -> Answer:
     """Check a whole corpus: what it holds, what cleaning drops, and why."""
     pairs, rules = corpus.read(), cleaning.read()
-    columns = check_columns(list(islice(corpus.files.read(), 1000)), corpus.parsed, corpus.corpus)
+    some = list(islice(corpus.files.read(), 1000))
+    columns = check_columns(some, corpus.parsed, corpus.corpus)
     statistics = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
     answer = {"corpus": corpus.corpus, **as_json(statistics, corpus.parsed)}
     _show_statistics(corpus, statistics)
@@ -95,8 +91,7 @@ def corpus_check(
         from fedlingua.backbones.files import describe
         from fedlingua.backbones.knowledge import doubts
 
-        described, some = describe(backbone_directory(backbone), backbone), list(islice(corpus.files.read(), 1000))
-        answer["doubts"] = list(doubts(described, corpus.parsed, some))
+        answer["doubts"] = list(doubts(describe(backbone_directory(backbone), backbone), corpus.parsed, some))
         say(
             "\n".join(f"warning: {text}" for text in answer["doubts"])
             or f"backbone {backbone} knows both languages and their scripts"
@@ -173,10 +168,7 @@ def corpus_split(
         raise CorpusError(f"{name}: no {missing[0]} sentence is left ({sizes}); give more text, or other --shares")
     made = gathered(name, key, False, {direction: splits}, {direction: [Path(name)]}, {direction: account}, note)
     prepared = replace(made, account={"mode": mode, "key": key, "directions": made.account["directions"]})
-    write_splits(prepared.splits, prepared.account, to)
-    console().print(_splits_table(prepared))
-    say(f"written: {to}")
-    return {"folder": to, **prepared.account}
+    return _written("written", prepared, to)
 
 
 @commands.command("overlap", epilog=example("fedlingua corpus overlap federation.toml --data data --to apart"))
@@ -201,8 +193,8 @@ def corpus_overlap(
 
 def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
     account, sides = statistics.account, corpus.parsed.sides
-    console().print(f"{corpus.corpus}, {corpus.parsed}: ", end="")
-    console().print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}")
+    pairs = f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}"
+    console().print(f"{corpus.corpus}, {corpus.parsed}: {pairs}")
     if account.dropped:
         shares = [(name, f"{count:,}", f"{100 * count / account.read:.2f} %") for name, count in account.dropped.items()]
         console().print(plain_table("dropped", "pairs", "share", rows=shares))
@@ -212,24 +204,25 @@ def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
         lengths.add_row(language, of["unit"], *(f"{of[key]:g}" for key in ("least", "median", "mean", "p95", "most")))
     console().print(lengths)
     console().print(f"repeated: {', '.join(f'{name} {count:,}' for name, count in statistics.repeated.items())}")
-    if any(statistics.samples.values()):
-        samples: list[tuple[str | Text, ...]] = [
-            (name, str(number), *map(_clipped, pair)) for name, some in statistics.samples.items() for number, pair in some
-        ]
+    samples = [(name, str(number), *map(_clipped, pair)) for name, some in statistics.samples.items() for number, pair in some]
+    if samples:
         console().print(plain_table("dropped for", "pair", *sides, rows=samples, left=sides))
 
 
-def _clipped(sentence: str) -> Text:
+def _clipped(sentence: str) -> str:
     """Return the beginning of a sentence, with a dot for each unprintable character."""
     shown = "".join(letter if letter.isprintable() else "·" for letter in sentence[:_WIDTH])
-    return Text(f"{shown}…" if len(sentence) > _WIDTH else shown)
+    return f"{shown}…" if len(sentence) > _WIDTH else shown
 
 
-def _splits_table(prepared: Prepared) -> Table:
-    """Return a table with the account of every direction."""
+def _written(what: str, prepared: Prepared, folder: Path) -> Answer:
+    """Write the splits to a folder, and print a table with the account of every direction."""
+    write_splits(prepared.splits, prepared.account, folder)
     table = plain_table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train", caption=prepared.note)
     for direction, account in prepared.account["directions"].items():
         leaks = [str(account["also_in_train"][split]["same_site"]) for split in ("dev", "test")]
         sizes = [str(account["sizes"][split]) for split in SPLITS]
         table.add_row(direction, str(account["read"]), str(sum(account["dropped"].values())), *sizes, *leaks)
-    return table
+    console().print(table)
+    say(f"{what}: {folder}")
+    return {"folder": folder, **prepared.account}

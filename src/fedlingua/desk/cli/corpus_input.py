@@ -14,7 +14,7 @@ from typer import Argument, Option
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, parse_direction
-from fedlingua.common.tables import refuse_unknown, table
+from fedlingua.common.tables import check_choice, refuse_unknown, table
 from fedlingua.corpora.clean import CleaningRules, read_cleaning
 from fedlingua.corpora.formats import FILE_FORMATS, corpus_of, options_of
 from fedlingua.corpora.read import Corpus, Pair, side_paths
@@ -50,8 +50,7 @@ class CorpusInput:
     def files(self) -> Corpus[Pair]:
         """Return the corpus, opened by its kind; raise ConfigError for an unknown kind, or an option that it does not have."""
         kind = self.kind or _kind(self.corpus, self.parsed)
-        if kind not in FILE_FORMATS:
-            raise ConfigError(f"--kind {kind} is not known; choose one of {', '.join(FILE_FORMATS)}")
+        check_choice(kind, FILE_FORMATS, "--kind")
         values = dict(parse_override(text, "--option", "columns=[1,0]") for text in self.option or ())
         refuse_unknown(values, set(options_of(FILE_FORMATS)), "--option")
         return corpus_of({kind: self.corpus, **values}, self.parsed, self.corpus, Path(), FILE_FORMATS)

@@ -27,7 +27,7 @@ commands = Commands(help="Fine-tune a pre-trained encoder for tagging or classif
 
 @dataclass(frozen=True)
 class FineTuneOptions:
-    """The encoder, where it is trained, and where the result goes."""
+    """The encoder, and where the result goes."""
 
     encoder: Annotated[
         str | None,
@@ -41,12 +41,6 @@ class FineTuneOptions:
         str | None, Option(help="With --run: the site, if sites end with different encoders.", shell_complete=sites_of_run)
     ] = None
     to: Annotated[Path | None, Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")] = None
-    max_tokens: Annotated[
-        int | None,
-        Option(help="Longest sequence in subwords; default: the encoder's limit, up to 256.", show_default=False),
-    ] = None
-    threads: Annotated[int, Option(min=1, help="Torch threads; another number changes the last bits.")] = 1
-    device: Annotated[Literal["cpu", "cuda"], Option(help="Device to train on.")] = "cpu"
 
 
 @commands.command("ner", epilog=example("fedlingua finetune ner --encoder demo-encoder --data NCBI-disease --epochs 3"))
@@ -76,7 +70,7 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
     """Fine-tune, show the epochs and the scores, and return the scores with the folder."""
     if not 0 < training.learning_rate < math.inf:
         raise ConfigError(f"--learning-rate {training.learning_rate}: wanted a number above 0, for example 5e-5")
-    precision: Any = computed_in(training.precision, how.device, console().print)
+    precision: Any = computed_in(training.precision, training.device, console().print)
     training = replace(training, precision=precision)
     if (how.encoder is None) == (how.run is None):
         raise ConfigError(f"got {'--encoder and --run' if how.run else 'no encoder'}; wanted one of --encoder and --run")
@@ -107,8 +101,7 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
             f"{duration(round(epoch.seconds))}, {duration(round(epoch.left_s))} left"
         )
 
-    at = tasks.Setting(encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout)
-    result = tasks.finetune(task, at, training, report)
+    result = tasks.finetune(task, encoder, data, folder, training, report, sayer(), "" if how.run else name, layout)
     console().print(f"epoch {result['best_epoch']} is the best on dev and is kept")
     for table in _score_tables(result):
         console().print(table)

@@ -184,7 +184,7 @@ def plain_table(
     """Return a table without an outer border. Columns after the first are aligned right, except those of text in `left`."""
     table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **options)
     for place, header in enumerate(headers):
-        table.add_column(Text(header), justify="right" if place and header not in left else "left", no_wrap=not place)
+        table.add_column(header, justify="right" if place and header not in left else "left", no_wrap=not place)
     for row in rows:
         table.add_row(*row)
     return table

@@ -21,7 +21,7 @@ def ready_profile(profile: str, ray_address: str, folders: Sequence[Path | str],
     Raises:
         ConfigError: no such profile, or a cluster that cannot carry the run. RunError: the cluster cannot be used from here.
     """
-    place = Profile.read(APP_DIR / PROFILES_FILE, profile).on_cluster(ray_address)
+    place = Profile.read(APP_DIR / PROFILES_FILE, profile, ray_address)
     if place.ray_address:
         if jobs > 1:
             raise ConfigError(

@@ -106,9 +106,9 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
         (folder / "pretraining.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(model_card(content), encoding="utf-8")
 
-    scored = partial(dev_bleu, pairs=dev, max_tokens=recipe.training.max_tokens) if translates else loop.Around.score
-    around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, note)
-    outcome = loop.pretrain(_material(recipe, text), recipe.training, directory, report, around)
+    score = partial(dev_bleu, pairs=dev, max_tokens=recipe.training.max_tokens) if translates else None
+    of_bytes, material = made_of(recipe, text, library_versions()), _material(recipe, text)
+    outcome = loop.pretrain(material, recipe.training, directory, report, recipe.watching, of_bytes, score, describe, note)
     if outcome.chosen.bleu:
         bleu = outcome.chosen.bleu
         rows = [(str(direction), str(len(pairs)), f"{bleu[str(direction)]:.1f}") for direction, pairs in dev.items()]

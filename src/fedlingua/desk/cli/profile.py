@@ -6,6 +6,7 @@ from typing import Self
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml
+from fedlingua.common.tables import check_choice
 
 PROFILES_FILE = "pyproject-flwr.toml"
 
@@ -29,12 +30,11 @@ class Profile:
         return self.address.startswith(":local")
 
     @classmethod
-    def read(cls, file: Path, name: str) -> Self:
-        """Return the profile of that name; raise ConfigError if it is missing or invalid."""
+    def read(cls, file: Path, name: str, ray_address: str = "") -> Self:
+        """Return the profile of that name; raise ConfigError if it is missing or invalid. ray_address: instead of the profile's."""
         tables = read_toml(file)
         links = {key: table for key, table in tables.get("superlink", {}).items() if isinstance(table, dict)}
-        if name not in links:
-            raise ConfigError(f"--profile {name!r}: {file.name} has {', '.join(sorted(links)) or 'none'}; choose one of them")
+        check_choice(name, links, f"{file.name}: --profile")
         link, share = links[name], tables.get("fedlingua", {}).get(name, {})
         address, insecure = link.get("address"), link.get("insecure", False)
         if not isinstance(address, str) or not isinstance(insecure, bool):
@@ -48,16 +48,13 @@ class Profile:
             raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {cpus!r}.")
         if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not 0 <= gpus < 1000:
             raise ConfigError(f"gpus-per-node has to be a number from 0 on, got {gpus!r}.")
-        place = cls(name, address, insecure, certificates, int(cpus), float(gpus))
-        return place.on_cluster(str(share.get("ray-address", "")))
-
-    def on_cluster(self, ray_address: str) -> Self:
-        """Return the profile with another Ray cluster, unless the address is ""; ConfigError if the profile does not simulate."""
-        if ray_address and not self.local:
+        ray_address = ray_address or str(share.get("ray-address", ""))
+        place = cls(name, address, insecure, certificates, int(cpus), float(gpus), ray_address)
+        if ray_address and not place.local:
             raise ConfigError(
-                f"ray-address = {ray_address!r}: profile {self.name!r} runs across sites; a Ray cluster is for simulations, so leave it out"
+                f"ray-address = {ray_address!r}: profile {name!r} runs across sites; a Ray cluster is for simulations, so leave it out"
             )
-        return replace(self, ray_address=ray_address) if ray_address else self
+        return place
 
     def side_by_side(self, runs: int, cores: int) -> Self:
         """Return the profile for `runs` simulations at once, each with its part of the cores.

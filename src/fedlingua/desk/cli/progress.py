@@ -202,7 +202,7 @@ class Watch:
     """Follows the run in `run_dir`: shows new events of its server, and asks `poll` whether it has finished.
 
     Asking Flower takes a second or two of a core that trains. A quiet run is therefore polled less and less often, and a run that
-    has just written an event is not polled for a while.
+    is starting or has just written an event is not polled for a while.
 
     Args:
         skip: Bytes of an earlier attempt's events, which are not shown.
@@ -211,7 +211,7 @@ class Watch:
     def __init__(self, run_dir: Path, poll: Callable[[], RunStatus], view: PlainView, skip: int = 0) -> None:
         self.view = view
         self._file, self._read, self._poll = run_dir / PROGRESS_FILE, skip, poll
-        self._pause, self._due = _POLL_S, time.monotonic() + _POLL_S
+        self._pause, self._due = _POLL_S, time.monotonic() + EVERY_S
         self._began, self._started = time.monotonic(), False
 
     def look(self) -> RunStatus | None:
@@ -251,12 +251,9 @@ def event_line(event: Event, total: Tally) -> str:
     """Return the line for an event, or "" if it gets none."""
     match event["event"]:
         case "round":
-            parts = [
-                f"round {total.round}/{total.rounds}",
-                "" if event.get("dev_loss") is None else _loss("dev loss", total.dev_loss),
-            ]
-            parts += [f"{units.data(int(event['uplink_bytes']))} sent", f"{float(event['seconds']):.1f} s", _left(total)]
-            return ", ".join(filter(None, parts))
+            dev_loss = "" if event.get("dev_loss") is None else _loss("dev loss", total.dev_loss)
+            cost = f"{units.data(int(event['uplink_bytes']))} sent", f"{float(event['seconds']):.1f} s"
+            return ", ".join(filter(None, [f"round {total.round}/{total.rounds}", dev_loss, *cost, _left(total)]))
         case "measured":
             return f"round {event['round']}/{total.rounds}, {_loss('dev loss', total.dev_loss)}"
         case "failure":

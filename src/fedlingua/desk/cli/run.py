@@ -8,9 +8,12 @@ from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
+from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write, read_toml
 from fedlingua.common.languages import nearest
+from fedlingua.consent.bundle import bundle_hash
+from fedlingua.consent.site_file import why_not_deployed
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
@@ -20,8 +23,12 @@ from fedlingua.desk.cli.output import Answer, Commands, console, example, say, w
 from fedlingua.desk.cli.place import ready_profile
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.cli.progress import follow, view_on
+from fedlingua.desk.cli.server import profile_of
+from fedlingua.desk.completed import stored_settings
+from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
 from fedlingua.runs.folder import RunFolder, check_resumable
+from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.settings.experiment import given_settings, read_experiment
 from fedlingua.settings.kinds import EXPERIMENT, flat_keys
@@ -78,17 +85,16 @@ def run(
     at = read_server_file(server) if server else None
     if resume is not None:
         folder = RunFolder(resume.resolve())
-        chosen = _resumed_settings(resume, _given(data, set_, None), at is not None)
+        chosen = _resumed_settings(folder, _given(data, set_, None), at is not None)
         federation = _federation(chosen, at)
         check_trackers(tracker_names(chosen.track))
+        with folder.held():  # if another server holds it, fail here and not after everything has been started
+            pass
     else:
         assert experiment is not None
         chosen, federation = check_experiment(experiment, data, set_, seed, at)
         folder = RunFolder(_new_folder(experiment, chosen, to, at.runs if at else Path("runs")))
-    place = None if at else ready_profile(profile, ray_address, [folder.directory.parent, chosen.data_dir])
-    if resume is not None:
-        with folder.held():  # if another server holds it, fail here and not after everything has been started
-            pass
+    place = profile_of(at) if at else ready_profile(profile, ray_address, [folder.directory.parent, chosen.data_dir])
     carry_out(chosen, federation, folder, place, nodes, at)
     about, scores = (folder.read(name) or {} for name in ("run.json", "scores.json"))
     answer = {key: about.get(key) for key in ("status", "method", "seed", "rounds", "best_round", "seconds")}
@@ -99,7 +105,7 @@ def carry_out(
     settings: Settings,
     federation: Federation,
     folder: RunFolder,
-    place: Profile | None,
+    place: Profile,
     nodes: int | None,
     server: ServerFile | None,
 ) -> None:
@@ -109,8 +115,14 @@ def carry_out(
     from fedlingua.desk.report.tables import score_table
 
     say(f"run folder: {folder.directory}")
-    place = _announce(settings, federation, server) or place
-    assert place is not None, "a simulation has a profile, and a server makes one"
+    if server:
+        from fedlingua.consent.approval import approval_hash
+
+        bundle = bundle_hash(build_bundle(APP_DIR))
+        say(f"bundle: {bundle}")
+        say(f"run: {approval_hash(bundle, settings, federation.rules)}, which the sites approve")
+    else:
+        computed_in(settings.precision, settings.device, console().print)
     make_built_in(settings.backbone)
     attempt = None
     try:
@@ -140,24 +152,6 @@ def carry_out(
         raise RunError(f"the run failed: {reason}; {again}")
     console().print(score_table(folder.directory, console().width))
     say(f"report: {page}")
-
-
-def _announce(settings: Settings, federation: Federation, server: ServerFile | None) -> Profile | None:
-    """Print this machine's precision or, for a deployment, what the sites approve; return the profile that reaches its server."""
-    if server is None:
-        from fedlingua.common.devices import computed_in
-
-        computed_in(settings.precision, settings.device, console().print)
-        return None
-    from fedlingua.consent.approval import approval_hash
-    from fedlingua.consent.bundle import bundle_hash
-    from fedlingua.desk.cli.server import profile_of
-    from fedlingua.desk.deployment.build import build_bundle
-
-    bundle = bundle_hash(build_bundle(APP_DIR))
-    say(f"bundle: {bundle}")
-    say(f"run: {approval_hash(bundle, settings, federation.rules)}, which the sites approve")
-    return profile_of(server)
 
 
 def check_experiment(
@@ -192,18 +186,14 @@ def check_experiment(
     return settings, federation
 
 
-def _resumed_settings(run: Path, given: dict[str, Scalar], deployed: bool) -> Settings:
+def _resumed_settings(folder: RunFolder, given: dict[str, Scalar], deployed: bool) -> Settings:
     """Return the settings of an interrupted run with the changes that it may have; refuse others, and runs that cannot go on."""
-    from fedlingua.desk.completed import stored_settings
-    from fedlingua.settings.checks import settings_from
-
-    folder = RunFolder(run.resolve())
     content = folder.read("run.json")
     check_resumable(folder.directory, content)
     assert content is not None
     if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
         raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
-    before = stored_settings(run, content).flat()
+    before = stored_settings(folder.directory, content).flat()
     return _at_home_anywhere(settings_from({**before, **given, "resume": True, "run-dir": str(folder.directory)}), deployed)
 
 
@@ -236,14 +226,8 @@ def _federation(settings: Settings, server: ServerFile | None) -> Federation:
     federation = read_federation(settings.federation_path, Path(settings.data_dir))
     if server is None:
         check_corpora(federation.sites)
-    elif federation.rules.split.mixed:
-        raise ConfigError(
-            f"{server.federation}: [split] mixed = true deals out all sites' text in one place, in simulation only; leave it out"
-        )
-    elif federation.rules.split.mode == "components" and not all(site.direction.is_one_language for site in federation.sites):
-        raise ConfigError(
-            f"{server.federation}: [split] mode = 'components' needs all sites' text in one place; deployed sites take 'shared-side'"
-        )
+    elif why := why_not_deployed(federation.rules, federation.sites):
+        raise ConfigError(f"{server.federation}: {why}")
     return federation
 
 

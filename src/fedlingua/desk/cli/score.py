@@ -52,19 +52,16 @@ def score(
     model: CometModel = "wmt22-comet-da",
 ) -> Answer:
     """Score the translations of a run, which adds the result to its scores.json, or those in files."""
-    files = (source, hypothesis, reference)
-    if (run is None) == (None in files) and (run is None or any(files)):
+    files = [file for file in (source, hypothesis, reference) if file]
+    if len(files) != (0 if run else 3):
         raise BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")
     names = metric_names(",".join(metric or TEXT_METRICS))
     if COMET in names:
         checked_model(model)
     if run is not None:
         return _score_run(run, site or [], names, model)
-    assert source
-    assert hypothesis
-    assert reference
-    text = read_files(source, hypothesis, reference, parse_direction(direction, "--direction").target)
-    (measured,) = _measure({str(hypothesis): text}, names, model).values()
+    text = read_files(files, parse_direction(direction, "--direction").target)
+    (measured,) = _measure({"files": text}, names, model).values()
     for name, result in measured.items():
         of = OF_TEXT[name]
         say(f"{of.name} {units.score(of.scale * result.corpus)}  {result.signature}")

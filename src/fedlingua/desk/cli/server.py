@@ -22,7 +22,7 @@ from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.deployment.certificates import subject_alternative_names
 from fedlingua.desk.deployment.programs import control_address, superlink_command
-from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server, read_server_file
+from fedlingua.desk.deployment.server_file import ServerFile, add_site, certify, init_server, read_server_file
 from fedlingua.desk.deployment.service import Service, answers
 from fedlingua.runs.folder import RunFolder, run_about
 
@@ -56,7 +56,7 @@ def server_init(
         say(f"certificate for: {', '.join(str(name.value) for name in subject_alternative_names(host or []))}")
         say(f"give every site: {server.authority} (nothing in it is secret)")
         say("keep for yourself: ca.key and server.key beside it")
-    return {"server": server.path, "federation": server.federation, "authority": None if insecure else server.authority}
+    return {"server": server.path, "federation": server.federation, "authority": server.authority}
 
 
 @commands.command("add", epilog=example("fedlingua server add server hospital.join.toml"))
@@ -77,6 +77,9 @@ def server_start(file: ServerFileArgument) -> Answer:
     """Run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM."""
     server = read_server_file(file)
     _keys(server)
+    if server.authority and server.authority.exists() and not (server.certificates / "server.crt").exists():
+        certify(server.certificates, server.hosts, server.control)
+        say(f"new certificate: {server.certificates / 'server.crt'}")
     for what, address in (("fleet", server.fleet), ("control", server.control)):
         check_free(address, f"{server.path} {what} =")
     os.umask(0o077)
@@ -85,8 +88,7 @@ def server_start(file: ServerFileArgument) -> Answer:
     environment = flower_environment(server.home)
     environment |= beside_proxies(environment)  # it connects to itself on loopback
     with Service("the SuperLink", superlink_command(server), environment, server.home) as superlink:
-        authority = None if server.insecure else server.authority
-        superlink.wait_until(lambda: answers(control_address(server), authority), "its control API")
+        superlink.wait_until(lambda: answers(control_address(server), server.authority), "its control API")
         with Engine(APP_DIR, None, profile_of(server)) as engine:
             joined = set[str]()
             seen = _let_join(server, engine, joined)
@@ -104,19 +106,11 @@ def server_runs(file: ServerFileArgument) -> Answer:
     server = read_server_file(file)
     folders = _run_folders(server)
     with _reached(server) as engine:
-        runs = [
-            {
-                "folder": folders.get(row["run-id"], ""),
-                "status": row["status"].split(":")[-1],
-                "since": row["pending-at"],
-                "id": row["run-id"],
-            }
-            for row in engine.runs()
-        ]
+        runs = [(row["run-id"], row["status"].split(":")[-1], row["pending-at"]) for row in engine.runs()]
     headers = ("folder", "status", "since", "id")
-    table = plain_table(*headers, rows=([run[key] for key in headers] for run in runs), left=headers)
-    console().print(table if runs else "no runs yet")
-    return {"server": server.path, "runs": runs}
+    rows = [(folders.get(number, ""), status, since, number) for number, status, since in runs]
+    console().print(plain_table(*headers, rows=rows, left=headers) if rows else "no runs yet")
+    return {"server": server.path, "runs": [dict(zip(headers, row, strict=True)) for row in rows]}
 
 
 @commands.command("stop", epilog=example("fedlingua server stop server demo-adapter-families-2022"))
@@ -167,7 +161,7 @@ def _run_of(server: ServerFile, run: str) -> tuple[str, RunFolder | None]:
 @contextmanager
 def _reached(server: ServerFile) -> Iterator[Engine]:
     """Yield the engine of a server that is running; raise DeploymentError if none answers."""
-    if not answers(control_address(server), None if server.insecure else server.authority):
+    if not answers(control_address(server), server.authority):
         raise DeploymentError(f"no server answers at {control_address(server)}; start it: fedlingua server start {server.path}")
     with Engine(APP_DIR, None, profile_of(server)) as engine:
         yield engine
@@ -175,8 +169,7 @@ def _reached(server: ServerFile) -> Iterator[Engine]:
 
 def profile_of(server: ServerFile) -> Profile:
     """Return the profile with which the `flwr` command reaches a server of one's own."""
-    certificates = "" if server.insecure else str(server.authority)
-    return Profile("deployment", control_address(server), server.insecure, certificates)
+    return Profile("deployment", control_address(server), server.insecure, str(server.authority or ""))
 
 
 def _keys(server: ServerFile) -> dict[str, str]:

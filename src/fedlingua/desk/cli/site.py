@@ -30,7 +30,7 @@ from fedlingua.desk.cli.options import ExportOptions, TranslateOptions
 from fedlingua.desk.cli.output import Answer, Commands, example, say, show_result
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
-from fedlingua.desk.deployment.programs import believed_there, refused_bundles, supernode_command
+from fedlingua.desk.deployment.programs import believed_there, supernode_command
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
@@ -266,7 +266,7 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     programs = site.home / "programs"
     environment = flower_environment(site.home)
     environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
-    environment |= {APPROVALS: str(site.approvals), REFUSED: str(refused_bundles(site))}
+    environment |= {APPROVALS: str(site.approvals), REFUSED: str(site.state / "bundles")}
     ends = time.monotonic() + FORGOTTEN_S
     node = Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True)
     running = "this site is already running here; end the other `fedlingua site start` first"

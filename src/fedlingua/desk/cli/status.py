@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.text import Text
-
 from fedlingua.common import units
 from fedlingua.common.terminal import one_line
 from fedlingua.common.units import duration
@@ -31,7 +29,7 @@ def status(run: options.RunArgument) -> Answer:
     for name, site in sites.items():
         sent, seen = units.data(site.uplink_bytes), last_seen(site, time.time())
         cells = (name, site.round, site.phase, seen, sent, site.failures, *([site.trouble] if trouble else []))
-        table.add_row(*(Text(one_line(cell)) for cell in cells))  # a site's own words are not read as markup
+        table.add_row(*map(one_line, cells))
     console().print(table)
     keys = ("name", "status", "rounds", "attempt", "best_round", "reason")
     return {**{key: about.get(key) for key in keys}, "alive": alive, "sites": {name: asdict(sites[name]) for name in sites}}

@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated
 
-from rich.text import Text
 from typer import Argument, BadParameter, Option
 
 from fedlingua.common.devices import computed_in
@@ -128,9 +127,8 @@ def _show_result(result: Path) -> None:
     rows = made.score_rows(lambda text: f"{text}*")
     if sum(max(len(row[column]) for row in rows) + 3 for column in range(len(rows[0]))) > console().width:
         rows = [[row[0], *row[-3:]] for row in rows]
-    texts = [[*map(Text, row)] for row in rows[1:]]
     caption = f"{made.metric.name}; * the best of a column"
-    console().print(plain_table(*rows[0], rows=texts, title=made.suite["title"], caption=caption))
+    console().print(plain_table(*rows[0], rows=rows[1:], title=made.suite["title"], caption=caption))
     for name in ("table.md", "table.csv"):
         say(f"{name}: {result / name}")
 

@@ -4,15 +4,15 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, TextIO
 
 from rich.console import Console
 from typer import BadParameter, Option
 
-from fedlingua.common.errors import ConfigError, CorpusError, RunError
-from fedlingua.common.files import check_absent
+from fedlingua.common.errors import CorpusError, RunError
+from fedlingua.common.files import check_absent, check_file_to_write
 from fedlingua.corpora.read import Pair, lines_of, read_lines
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.desk.cli.completion import run_folders
@@ -58,16 +58,14 @@ def translate(
 
 
 def check_text(how: TranslateOptions) -> None:
-    """Refuse, before a model loads, a text that does not exist, and an output file that exists or has no folder."""
+    """Refuse, before a model loads, a text that does not exist, and an output file that exists or cannot be written."""
     if how.text is not None and not how.text.is_file():
         raise CorpusError(
             f"{how.text}: there is no such file; give a text with a sentence a line, or none to read standard input"
         )
-    if how.to is None:
-        return
-    check_absent(how.to, "name")
-    if how.to.parent.exists() and not how.to.parent.is_dir():
-        raise ConfigError(f"{how.to}: {how.to.parent} is no folder; give another name with --to")
+    if how.to is not None:
+        check_absent(how.to, "name")
+        check_file_to_write(how.to, "--to")
 
 
 def translate_with(translator: Translator, how: TranslateOptions, output: TextIO) -> Answer:
@@ -88,16 +86,15 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     started, answered = time.monotonic(), list[str]()
     if how.to is not None:
         try:
-            write_pairs(work.pairs(), Target(_form(how.to), how.to, translator.direction))
+            write_pairs(chain.from_iterable(work.chunks()), Target(_form(how.to), how.to, translator.direction))
         except OSError as error:
             raise RunError(f"{how.to} cannot be written ({error.strerror}); give --to another place") from error
     elif asks_json():
-        answered = [translation for _, translation in work.pairs()]
+        answered = [pair.target for chunk in work.chunks() for pair in chunk]
     else:
-        for _, translation in work.pairs():
-            output.write(f"{translation}\n")
-            if work.at_an_end:
-                output.flush()
+        for chunk in work.chunks():
+            output.writelines(f"{pair.target}\n" for pair in chunk)
+            output.flush()
     taken = time.monotonic() - started
     for remark in (*work.remarks(), *translator.about_terms()):
         warn(remark, style="yellow")
@@ -130,11 +127,10 @@ class _Work:
     def __init__(self, translator: Translator, how: TranslateOptions, console: Console | None) -> None:
         self.translator, self.file, self.console = translator, how.text, console
         self.lines = self.empty = self.missing = self.cut = 0
-        self.at_an_end = False
         self._into_xml = how.to is not None and _form(how.to) == "tmx"
 
-    def pairs(self) -> Iterator[Pair]:
-        """Yield every line with its translation. at_an_end is true at the last of the lines that are translated together."""
+    def chunks(self) -> Iterator[list[Pair]]:
+        """Yield the lines with their translations: in each list those that are translated together."""
         at_once = AT_ONCE_OF_A_FILE if self.file else 1 if sys.stdin.isatty() else AT_ONCE
         reported = started = time.monotonic()
         if self.file is None:
@@ -153,10 +149,7 @@ class _Work:
             self.missing += sum(line is None for line in chunk)
             self.empty += sum(not sentence.strip() for sentence in sentences)
             self.cut += sum(self.translator.is_cut(sentences))
-            translations = self.translator.translate(sentences)
-            for number, (sentence, translation) in enumerate(zip(sentences, translations, strict=True), start=1):
-                self.at_an_end = number == len(chunk)
-                yield Pair(sentence, translation)
+            yield list(map(Pair, sentences, self.translator.translate(sentences)))
             self.lines += len(chunk)
             if self.console is not None and time.monotonic() - reported > QUIET_S:
                 reported = time.monotonic()

@@ -49,19 +49,18 @@ def watch(
     """
     while wait and not once and not (run / "run.json").is_file():
         time.sleep(LOOK_S)
-    stamp = _stamp(run)  # taken before reading, so that what is written meanwhile is read again
     screen, first = console(), look(run)
     snapshot = first
     if once:
         screen.print(frame(snapshot, screen, time.time(), silence))
     elif screen.is_terminal:
         with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
-            for snapshot in _follow(run, first, stamp, silence):
+            for snapshot in _follow(run, first, silence):
                 live.update(frame(snapshot, screen, time.time(), silence), refresh=True)
     else:
         say(headline(snapshot.run, snapshot.alive))
         view, shown = PlainView(screen), 0
-        for snapshot in _follow(run, first, stamp, silence):
+        for snapshot in _follow(run, first, silence):
             for event in snapshot.events[shown:]:
                 view.show(event)
             shown = len(snapshot.events)
@@ -79,7 +78,10 @@ def watch(
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run folder at one moment. alive: a server holds it; written: when its files were last written, seconds since the epoch."""
+    """A run folder at one moment. alive: a server holds it. written: when its files were last written, seconds since the epoch.
+
+    stamp: time and size of its files, from before they were read, so that what is written meanwhile is read again.
+    """
 
     run: dict[str, Any]
     rounds: list[Round]
@@ -87,6 +89,7 @@ class Snapshot:
     tally: Tally
     alive: bool
     written: float
+    stamp: list[tuple[int, int]]
 
     @property
     def status(self) -> str:
@@ -128,27 +131,23 @@ def look(run_dir: Path) -> Snapshot:
     """Read the folder; raise RunError if it is no run folder."""
     if not (run_dir / "run.json").is_file():
         raise RunError(f"{run_dir} is not a run folder: it has no run.json; give a folder that a run has made, or --wait for one")
+    stamp = _stamp(run_dir)
     read = read_run(run_dir)
     total, events = tally(read_events(run_dir / PROGRESS_FILE)[0], [site.name for site in read.sites])
-    written = max((file.stat().st_mtime for name in FILES if (file := run_dir / name).is_file()), default=0.0)
     alive = read.run.get("status") == "running" and RunFolder(run_dir).is_held()
-    return Snapshot(read.run, read.rounds, events, total, alive, written)
+    return Snapshot(read.run, read.rounds, events, total, alive, max(stamp)[0] / 1e9, stamp)
 
 
-def _follow(run_dir: Path, snapshot: Snapshot, seen: list[tuple[int, int]], silent_s: float) -> Iterator[Snapshot]:
-    """Yield snapshots until the run ends or is interrupted. If the folder cannot be read for a moment, the last view stays.
-
-    Args:
-        seen: The folder's stamp from before `snapshot` was read.
-    """
+def _follow(run_dir: Path, snapshot: Snapshot, silent_s: float) -> Iterator[Snapshot]:
+    """Yield snapshots until the run ends or is interrupted. If the folder cannot be read for a moment, the last view stays."""
     pause = LOOK_S
     while True:
         yield snapshot
         if snapshot.status != "running" or snapshot.broken_off(silent_s, time.time()):
             return
         time.sleep(pause)
-        if (now := _stamp(run_dir)) != seen or RunFolder(run_dir).is_held() != snapshot.alive:
-            seen, started = now, time.monotonic()
+        if _stamp(run_dir) != snapshot.stamp or RunFolder(run_dir).is_held() != snapshot.alive:
+            started = time.monotonic()
             try:
                 snapshot = look(run_dir)
             except RunError:
@@ -200,8 +199,8 @@ def _traffic(snapshot: Snapshot) -> str:
     if not sites:
         return ""
     up, down = (units.data(sum(getattr(site, f"{way}link_bytes") for site in sites)) for way in ("up", "down"))
-    threshold = next((each.threshold for each in reversed(snapshot.rounds) if each.threshold), None)
-    learned = f"; threshold {threshold.theta:.4f}" if threshold and threshold.theta is not None else ""
+    threshold = next((each.threshold for each in reversed(snapshot.rounds) if each.threshold), {})
+    learned = f"; threshold {threshold['theta']:.4f}" if "theta" in threshold else ""
     failures = sum(site.failures for site in snapshot.tally.sites.values())
     return f"{up} up, {down} down{learned}" + (f"; {failures} failures" if failures else "")
 

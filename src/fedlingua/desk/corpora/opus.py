@@ -27,26 +27,20 @@ class OpusCorpus:
     zipped: bool = True
     origin: str = "OPUS in Moses format"
 
-    def pairs(self, direction: Direction) -> list[str]:
-        """Return the names that OPUS may give the pair: in alphabetical order first, then reversed."""
-        codes = sorted((self.code(direction.source), self.code(direction.target)))
-        return ["-".join(codes), "-".join(reversed(codes))]
-
-    def code(self, language: str) -> str:
-        return self.codes.get(language, language)
-
-    def sides(self, pair: str, direction: Direction) -> tuple[str, str]:
-        """Return the names of the source's and the target's file."""
-        return f"{self.name}.{pair}.{self.code(direction.source)}", f"{self.name}.{pair}.{self.code(direction.target)}"
+    def names(self, direction: Direction) -> list[tuple[str, str, str]]:
+        """Return the names that OPUS may give the pair, the alphabetical one first, each with its source's and target's file."""
+        codes = [self.codes.get(language, language) for language in direction.sides]
+        pairs = ("-".join(sorted(codes)), "-".join(sorted(codes, reverse=True)))
+        return [(pair, f"{self.name}.{pair}.{codes[0]}", f"{self.name}.{pair}.{codes[1]}") for pair in pairs]
 
     def zips(self, pair: str) -> tuple[str, ...]:
         return (f"{self.name}_{pair}.txt.zip", f"{pair}.txt.zip") if self.zipped else ()
 
     def wanted(self, direction: Direction) -> str:
         """Return the names that would be accepted, for a message."""
-        pair = self.pairs(direction)[0]
+        pair, source, target = self.names(direction)[0]
         zips = f"{' or '.join(self.zips(pair))}, or " if self.zipped else ""
-        return f"{zips}{' and '.join(self.sides(pair, direction))} unpacked (also .gz)"
+        return f"{zips}{source} and {target} unpacked (also .gz)"
 
 
 def find_all(corpus: OpusCorpus, directions: Iterable[Direction], folder: Path) -> dict[Direction, LineFiles]:
@@ -68,8 +62,7 @@ def find_all(corpus: OpusCorpus, directions: Iterable[Direction], folder: Path) 
 
 
 def _candidates(corpus: OpusCorpus, direction: Direction, folder: Path) -> Iterator[LineFiles]:
-    for pair in corpus.pairs(direction):
-        source, target = corpus.sides(pair, direction)
+    for pair, source, target in corpus.names(direction):
         for place in (folder, folder / pair):
             for suffix in ("", ".gz"):
                 files = LineFiles(place / f"{source}{suffix}", place / f"{target}{suffix}")

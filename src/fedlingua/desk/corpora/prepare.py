@@ -133,8 +133,8 @@ def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Seque
 def _read(files: LineFiles, direction: Direction) -> _Lines:
     lines = _Lines(files)
     reason = partial(fault, direction=direction, rules=CLEANING)
-    for pair, is_usable in judged(files.read(), reason, lines.account):
-        lines.usable.append(is_usable)
+    for pair, against in judged(files.read(), reason, lines.account):
+        lines.usable.append(against is None)
         lines.sources.append(_number(direction.source, pair.source))
         lines.targets.append(_number(direction.target, pair.target))
     return lines

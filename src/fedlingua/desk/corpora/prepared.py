@@ -84,19 +84,6 @@ def leaks(taken: Mapping[Direction, Mapping[Split, Collection[tuple[Hashable, Ha
     }
 
 
-def account_of(files: Sequence[str], account: Account, sizes: Mapping[Split, int]) -> dict[str, Any]:
-    """Return the account: read = kept + dropped, and kept = pairs in the splits + pairs not taken."""
-    account.check(" and ".join(files))
-    return {
-        "files": list(files),
-        "read": account.read,
-        "kept": account.kept,
-        "dropped": account.dropped,
-        "sizes": dict(sizes),
-        "not_taken": account.kept - sum(sizes.values()),
-    }
-
-
 def check_sizes(
     taken: Mapping[Direction, Mapping[Split, Sized]], wanted: Mapping[Direction, Sizes], accounts: Mapping[Direction, Account]
 ) -> None:
@@ -125,16 +112,28 @@ def gathered(
     note: str,
     in_train: Mapping[Direction, Any] | None = None,
 ) -> Prepared:
-    """Return the splits with each TAB replaced by a space, and their account. in_train: leaks; None: count those of these splits."""
+    """Return the splits with each TAB replaced by a space, and their account: read = kept + dropped, kept = sizes + not_taken.
+
+    in_train: leaks; None: count those of these splits.
+    """
     clean = {d: {split: list(map(without_tabs, pairs)) for split, pairs in parts.items()} for d, parts in splits.items()}
     in_train = in_train or leaks_of_pairs(clean)
     directions = {}
     for direction, parts in splits.items():
         names = [str(path).rpartition("/")[2] for path in files[direction]]
         sizes = {split: len(pairs) for split, pairs in parts.items()}
-        tabs = sum(has_tab(pair) for pairs in parts.values() for pair in pairs)
-        account = account_of(names, accounts[direction], sizes)
-        directions[str(direction)] = {**account, "tabs": tabs, "also_in_train": in_train[direction]}
+        account = accounts[direction]
+        account.check(" and ".join(names))
+        directions[str(direction)] = {
+            "files": names,
+            "read": account.read,
+            "kept": account.kept,
+            "dropped": account.dropped,
+            "sizes": sizes,
+            "not_taken": account.kept - sum(sizes.values()),
+            "tabs": sum(has_tab(pair) for pairs in parts.values() for pair in pairs),
+            "also_in_train": in_train[direction],
+        }
     return Prepared(clean, {"corpus": corpus, "key": key, "no_leaks": no_leaks, "directions": directions}, note)
 
 

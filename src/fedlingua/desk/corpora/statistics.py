@@ -32,18 +32,14 @@ class Statistics:
 def corpus_statistics(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most: int, where: str) -> Statistics:
     """Read a whole corpus; strict rules only drop pairs here. most: samples per reason. Raises CorpusError if the sides are swapped."""
     statistics = Statistics()
-    reason = judge(direction, dataclasses.replace(rules, strict=False))
     seen: tuple[set[int], set[int], set[int]] = (set(), set(), set())
-
-    def sampled(pair: Pair) -> str | None:
-        against = reason(pair)
-        if against is not None:
-            samples = statistics.samples.setdefault(against, [])
-            if len(samples) < most:
-                samples.append((statistics.account.read + 1, pair))
-        return against
-
-    for pair, _ in judged(normalized(in_order(pairs, direction, where), rules), sampled, statistics.account):
+    usual, reason = (
+        normalized(in_order(pairs, direction, where), rules),
+        judge(direction, dataclasses.replace(rules, strict=False)),
+    )
+    for pair, against in judged(usual, reason, statistics.account):
+        if against is not None and len(samples := statistics.samples.setdefault(against, [])) < most:
+            samples.append((statistics.account.read, pair))
         for lengths, side, language in zip(statistics.lengths, pair, direction.sides, strict=True):
             lengths[length(side, language)] += 1
         for name, known, number in zip(statistics.repeated, seen, map(hash, (pair, *pair)), strict=True):

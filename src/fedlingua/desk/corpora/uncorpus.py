@@ -7,7 +7,9 @@ skips pairs with a sentence in an earlier split. The three directions have no la
 translation of another's cannot be detected here.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from heapq import nsmallest
+from itertools import groupby
 from pathlib import Path
 
 from fedlingua.common.languages import Direction
@@ -25,7 +27,7 @@ SIZES = Sizes(train=80_000, dev=10_000, test=10_000)
 
 
 def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZES) -> Prepared:
-    """Read every pair once, holding in memory at most twice as many as may be needed.
+    """Read every pair once, holding in memory at most four times as many as needed.
 
     Raises:
         CorpusError: files are missing or cannot be read, or a pair is too small for its sizes; names all such pairs.
@@ -45,37 +47,20 @@ def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZE
 def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> tuple[dict[Split, list[Pair]], Account]:
     """Return one direction's splits. If more pairs are skipped than were held in reserve, read the files again and hold twice as many."""
     wanted = sum(sizes.of(split) for split in SPLITS)
-    most = 2 * wanted
+    most = 4 * wanted
     while True:
         account = Account()
         # The papers clean nothing, so an empty side alone is a reason.
         pairs = usable(files.read(), lambda pair: None if pair.source and pair.target else "empty", account)
         front = first_by_hash(pairs, key, most)
-        taken = divide(front, direction, sizes)
-        if sum(map(len, taken.values())) == wanted or len(front) < most:
+        # Test, then dev, then train, each going on where the one before it stopped.
+        taken = prepared.kept_apart({direction: dict.fromkeys(SPLITS, iter(front))}, sides, {direction: sizes})[direction]
+        if sum(map(len, taken.values())) == wanted or account.kept <= most:
             return taken, account
         most *= 2
 
 
 def first_by_hash(pairs: Iterable[Pair], key: str, most: int) -> list[Pair]:
-    """Return the first `most` distinct pairs by keyed hash, whatever the order of input."""
-    places: dict[Pair, float] = {}
-    last = 1.0
-    for pair in pairs:
-        place = position(key, "sample", *pair)
-        if place <= last:
-            places[pair] = place
-            if len(places) > 2 * most:
-                first = _in_order(places)[:most]
-                places, last = {pair: places[pair] for pair in first}, places[first[-1]]
-    return _in_order(places)[:most]
-
-
-def _in_order(places: dict[Pair, float]) -> list[Pair]:
-    return sorted(places, key=lambda pair: (places[pair], pair))
-
-
-def divide(front: Sequence[Pair], direction: Direction, sizes: Sizes) -> dict[Split, list[Pair]]:
-    """Divide pairs into test, then dev, then train, so that no two splits share a sentence."""
-    rest = iter(front)
-    return prepared.kept_apart({direction: dict.fromkeys(SPLITS, rest)}, sides, {direction: sizes})[direction]
+    """Return the distinct ones of the first `most` pairs by keyed hash, in its order, whatever the order of input."""
+    first = nsmallest(most, pairs, key=lambda pair: (position(key, "sample", *pair), pair))
+    return [pair for pair, _ in groupby(first)]

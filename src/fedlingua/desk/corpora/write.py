@@ -98,22 +98,17 @@ def text_file(aside: Path, path: Path) -> Iterator[TextIO]:
         yield stack.enter_context(TextIOWrapper(raw, encoding="utf-8", newline=""))
 
 
-def _lines(line_of: Callable[[Pair, Direction], str]) -> Writer:
-    """Return a writer of a line for each pair."""
+def _lines(*lines_of: Callable[[Pair, Direction], str]) -> Writer:
+    """Return a writer of a line for each pair, in each of the target's files."""
 
     def write(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
-        with text_file(asides[0], target.path) as stream:
-            stream.writelines(f"{line_of(pair, target.direction)}\n" for pair in pairs)
+        with ExitStack() as stack:
+            streams = [stack.enter_context(text_file(*place)) for place in zip(asides, target.paths, strict=True)]
+            for pair in pairs:
+                for stream, line_of in zip(streams, lines_of, strict=True):
+                    stream.write(f"{line_of(pair, target.direction)}\n")
 
     return write
-
-
-def _write_moses(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
-    source, other = target.paths
-    with text_file(asides[0], source) as left, text_file(asides[1], other) as right:
-        for pair in pairs:
-            left.write(f"{pair.source}\n")
-            right.write(f"{pair.target}\n")
 
 
 def _write_parquet(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
@@ -160,7 +155,7 @@ def _segment(side: str, number: int) -> str:
 
 _WRITERS: dict[Form, Writer] = {
     "tsv": _lines(lambda pair, direction: "\t".join(without_tabs(pair))),
-    "moses": _write_moses,
+    "moses": _lines(lambda pair, direction: pair.source, lambda pair, direction: pair.target),
     "jsonl": _lines(lambda pair, of: json.dumps({of.source: pair.source, of.target: pair.target}, ensure_ascii=False)),
     "parquet": _write_parquet,
     "tmx": _write_tmx,

@@ -7,20 +7,14 @@ from zipfile import ZipFile, ZipInfo
 
 import tomli_w
 
-from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import APP_DIR, CARRIED, bundled_files, check_folder_to_write, read_toml
 
 CONFIG, DATE = "pyproject.toml", (2024, 10, 1, 0, 0, 0)
 
 
 def build_bundle(app_dir: Path) -> bytes:
-    """Return the app's bundle, byte for byte as Flower builds it. Flower itself takes a second to load and reads every file below a folder.
-
-    Raises:
-        DeploymentError: the folder holds no app.
-    """
-    if not (app_dir / CONFIG).is_file():
-        raise DeploymentError(f"{app_dir} cannot be made into a bundle: there is no {CONFIG}; give the folder of a Flower app")
+    """Return the app's bundle, byte for byte as Flower builds it; Flower takes a second to load, and reads all files below a folder."""
     files = {file.relative_to(app_dir).as_posix(): file.read_bytes() for file in bundled_files(app_dir)}
     files[CONFIG] = tomli_w.dumps(read_toml(app_dir / CONFIG)).encode()
     ordered = [(name, files[name]) for name in (CONFIG, *sorted(files.keys() - {CONFIG}))]

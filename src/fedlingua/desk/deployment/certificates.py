@@ -5,6 +5,7 @@ its server certificates may also sign code and identify clients, and it accepts 
 the index explains why a site would refuse a server's certificate, and what to do.
 """
 
+import contextlib
 import ipaddress
 import re
 import socket
@@ -20,8 +21,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedlingua.common.errors import ConfigError, DeploymentError
-from fedlingua.consent.keys import write_private
+from fedlingua.common.files import replace_text
+from fedlingua.consent.site_file import host_and_port
 
+Authority = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 ALWAYS = ("localhost", "127.0.0.1")
 """Hosts that every server certificate names, so that the server can also be reached from its own machine."""
 SERVER_DAYS, AUTHORITY_DAYS = 825, 3650
@@ -54,7 +57,7 @@ def make_certificates(directory: Path, hosts: Sequence[str]) -> None:
     """Write ca.crt, ca.key, server.crt and server.key as PEM; the server's certificate is for these hosts, localhost and 127.0.0.1.
 
     If there is an authority (ca.crt and ca.key) already, it signs the new server certificate, so sites keep their ca.crt. To renew a
-    certificate, move server.crt and server.key away first. No server certificate outlives its authority.
+    certificate, move server.crt and server.key away and start the server. No server certificate outlives its authority.
 
     Raises:
         ConfigError: a host is neither a DNS name nor an IP address, the server's files exist, or only half an authority does.
@@ -63,50 +66,36 @@ def make_certificates(directory: Path, hosts: Sequence[str]) -> None:
     for file in (directory / "server.crt", directory / "server.key"):
         if file.exists():
             raise ConfigError(
-                f"{file} already exists; to renew it, move server.crt and server.key away and run this again (ca.crt stays, "
-                "the sites need nothing new), or give another directory"
+                f"{file} already exists; to renew it, move server.crt and server.key away and start the server (ca.crt stays, the "
+                "sites need nothing new), or give another directory"
             )
-    directory.mkdir(parents=True, exist_ok=True)
-    authority, authority_key = _read_authority(directory) or _make_authority(directory)
+    authority = _read_authority(directory) or _make_authority(directory)
     # P-256: the curve that every TLS stack takes for servers, gRPC's BoringSSL and uvicorn's OpenSSL among them.
     key = ec.generate_private_key(ec.SECP256R1())
-    until = min(datetime.now(UTC) + timedelta(days=SERVER_DAYS), authority.not_valid_after_utc)
-    extensions = (
-        x509.SubjectAlternativeName(names),
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-    )
-    certificate = _sign(_name("fedlingua server"), key, until, authority.subject, authority_key, extensions)
-    _write_pair(directory / "server", certificate, key)
+    until = min(datetime.now(UTC) + timedelta(days=SERVER_DAYS), authority[0].not_valid_after_utc)
+    _write_pair(directory / "server", _certificate("fedlingua server", key, until, authority, names), key)
 
 
 def subject_alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     """Return hosts as a certificate names them, each once, DNS names in lower case; raise ConfigError for an invalid host."""
-    names: list[x509.GeneralName] = []
-    for host in dict.fromkeys(host.lower() for host in hosts):
-        name = _general_name(host)
-        if name is None:
-            raise ConfigError(
-                f"host {host!r} is neither a DNS name nor an IP address; wanted 'fl.example.org', '192.0.2.7' or '2001:db8::7', "
-                "without scheme and port; a name in other letters than a-z in its 'xn--' form"
-            )
-        names.append(name)
-    return names
+    return [_general_name(host) for host in dict.fromkeys(host.lower() for host in hosts)]
 
 
-def _general_name(host: str) -> x509.GeneralName | None:
-    """Return a host's name for a certificate; None if it is neither an IP address nor a DNS name."""
-    try:
-        # A scope ("%eth0") names an interface of one machine and has no place in a certificate.
-        return None if "%" in host else x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        labels = host.split(".")
-        # A last label of digits alone is a mistyped IP address.
-        is_name = len(host) <= 253 and all(map(LABEL.fullmatch, labels)) and not labels[-1].isdigit()
-        return x509.DNSName(host) if is_name else None
+def _general_name(host: str) -> x509.GeneralName:
+    if "%" not in host:  # a scope ("%eth0") names an interface of one machine and has no place in a certificate
+        with contextlib.suppress(ValueError):
+            return x509.IPAddress(ipaddress.ip_address(host))
+    labels = host.split(".")
+    # A last label of digits alone is a mistyped IP address.
+    if len(host) <= 253 and all(map(LABEL.fullmatch, labels)) and not labels[-1].isdigit():
+        return x509.DNSName(host)
+    raise ConfigError(
+        f"host {host!r} is neither a DNS name nor an IP address; wanted 'fl.example.org', '192.0.2.7' or '2001:db8::7', "
+        "without scheme and port; a name in other letters than a-z in its 'xn--' form"
+    )
 
 
-def _read_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+def _read_authority(directory: Path) -> Authority | None:
     """Return the authority in `directory`; None if there is none."""
     certificate_file, key_file = directory / "ca.crt", directory / "ca.key"
     for there, missing in ((certificate_file, key_file), (key_file, certificate_file)):
@@ -136,43 +125,43 @@ def _read_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurve
     return certificate, key
 
 
-def _make_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _make_authority(directory: Path) -> Authority:
     key = ec.generate_private_key(ec.SECP384R1())
     # The number distinguishes two authorities of this project, for readers of messages and for OpenSSL.
-    name = _name(f"fedlingua authority {x509.SubjectKeyIdentifier.from_public_key(key.public_key()).digest[:4].hex()}")
-    certificate = _sign(name, key, datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS), name, key)
+    name = f"fedlingua authority {x509.SubjectKeyIdentifier.from_public_key(key.public_key()).digest[:4].hex()}"
+    certificate = _certificate(name, key, datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS))
     _write_pair(directory / "ca", certificate, key)
     return certificate, key
 
 
-def _sign(
-    subject: x509.Name,
+def _certificate(
+    name: str,
     key: ec.EllipticCurvePrivateKey,
     until: datetime,
-    issuer: x509.Name,
-    issuer_key: ec.EllipticCurvePrivateKey,
-    extensions: Sequence[x509.ExtensionType] = (),
+    signer: Authority | None = None,
+    hosts: Sequence[x509.GeneralName] = (),
 ) -> x509.Certificate:
-    """Return a certificate for `key`; an authority's if `key` signs itself."""
-    authority, public = key is issuer_key, key.public_key()
+    """Return the certificate of a server for these hosts, signed by an authority; without `signer` an authority's, signed by itself."""
+    subject, public = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key.public_key()
+    authority, issuer, issuer_key = (False, signer[0].subject, signer[1]) if signer else (True, subject, key)
     builder = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
     builder = builder.not_valid_before(datetime.now(UTC) - CLOCK_SKEW).not_valid_after(until)
     # A server's key signs handshakes, an authority's certificates and their revocation.
     usage = x509.KeyUsage(not authority, False, False, False, False, authority, authority, False, False)
     for critical in (x509.BasicConstraints(ca=authority, path_length=0 if authority else None), usage):
         builder = builder.add_extension(critical, critical=True)
-    for extension in (*extensions, x509.SubjectKeyIdentifier.from_public_key(public)):
+    extensions: list[x509.ExtensionType] = [x509.SubjectKeyIdentifier.from_public_key(public)]
+    if signer:
+        extensions += [x509.SubjectAlternativeName(hosts), x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])]
+        extensions.append(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()))
+    for extension in extensions:
         builder = builder.add_extension(extension, critical=False)
     return builder.sign(issuer_key, hashes.SHA384())
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
 def _write_pair(file: Path, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    write_private(file.with_suffix(".key"), private)
+    replace_text(file.with_suffix(".key"), private.decode(), 0o600)
     file.with_suffix(".crt").write_bytes(certificate.public_bytes(Encoding.PEM))
 
 
@@ -189,7 +178,7 @@ def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S
         ConfigError: the address lacks host or port, or the file has no authority.
         DeploymentError: no server, no TLS, or a certificate that a site would refuse; says which, and what to do.
     """
-    host, port = host_and_port(address)
+    host, port = host_and_port(address, "address =")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and host name
     context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC servers require the first, HTTP servers know both
     try:
@@ -210,20 +199,9 @@ def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S
     return f"{address} speaks {tls_version}; for {', '.join(_hosts(leaf))}; valid until {leaf.not_valid_after_utc:%Y-%m-%d}"
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    """Split "host:port"; raise ConfigError for an address that lacks one of the two."""
-    named, _, port = address.rpartition(":")
-    host = named[1:-1] if named.startswith("[") and named.endswith("]") else named
-    # An IPv6 address without brackets cannot be distinguished from one with a port.
-    is_host = _general_name(host) is not None and (":" in named) == (host != named)
-    if not is_host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"address = {address!r}; wanted host:port, such as 'fl.example.org:9092' or '[2001:db8::7]:9092'")
-    return host, int(port)
-
-
 def check_reachable(address: str) -> str:
     """Connect to "host:port" for a moment."""
-    with connect(*host_and_port(address)):
+    with connect(*host_and_port(address, "address =")):
         return "reachable"
 
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import math
-import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -32,6 +30,7 @@ from fedlingua.desk.check_result import CheckResult, Remark, run_check
 from fedlingua.desk.deployment.certificates import check_certificate, check_reachable
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
+from fedlingua.desk.doctor.machine import check_disk
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.outline import Outline, outline_of
@@ -148,8 +147,7 @@ def _privacy(site: SiteFile, settings: Settings) -> str:
     words = []
     for each in site.sites:
         ledger = site.ledger(each.name)
-        planned = [*(entry.release for entry in ledger.entries()), Release(noise, settings.private_share, steps)]
-        after = epsilon_of(planned, ledger.delta)
+        after = epsilon_of([*ledger.entries(), Release(noise, settings.private_share, steps)], ledger.delta)
         words.append(
             f"{each.name}: the run brings what it has spent from epsilon = {ledger.spent:.3g} to {after:.3g} of {ledger.max_epsilon:g} "
             f"(max-epsilon) at delta = {ledger.delta:g}, by noise of {noise:.3g} clips in each of {steps} steps"
@@ -332,13 +330,7 @@ def _memory(settings: Settings, outline: Outline) -> str:
 def _disk(site: SiteFile, outline: Outline) -> str:
     # The site's own tensors of at most four rounds, the delivered ones, and Flower's copies of messages both ways.
     wanted = int(MARGIN * (8 * 4 * outline.trained.num_parameters + 100 * 2**20))
-    place = next(folder for folder in (site.state, *site.state.parents) if folder.exists())
-    if not os.access(place, os.W_OK):
-        raise DeploymentError(f"{place} cannot be written to; the site keeps its state there")
-    free = shutil.disk_usage(place).free
-    if wanted > free:
-        raise DeploymentError(f"about {units.data(wanted)} for the site's state, and {units.data(free)} are free in {place}")
-    return f"about {units.data(wanted)} for the site's state; {units.data(free)} are free"
+    return f"about {units.data(wanted)} for the site's state; {check_disk(site.state, wanted)}"
 
 
 def look_at_gpus(settings: Settings, built: list[Outline]) -> str:

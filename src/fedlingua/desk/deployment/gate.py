@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedlingua.common.errors import DeploymentError
+from fedlingua.common.files import replace_text
 from fedlingua.consent import audit
 from fedlingua.consent.bundle import BUNDLE, bundle_hash, check_approved
 
@@ -150,7 +151,6 @@ def write_programs(folder: Path, worker: Path | None = None, path: str = "") -> 
     path = path or str(folder)
     from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 
-    folder.mkdir(parents=True, exist_ok=True)
     refuse = '#!/bin/sh\necho "$0: this site runs ClientApps only" >&2\nexit 1\n'
     program = shlex.join([sys.executable, "-m", "fedlingua.desk.deployment.gate"])
     if worker:
@@ -158,11 +158,7 @@ def write_programs(folder: Path, worker: Path | None = None, path: str = "") -> 
         program = f"{call} {program} --"
     gate = f'#!/bin/sh\nexec {program} "$@"\n'
     for name in {*TASK_TYPE_TO_COMMAND.values(), CLIENT_APP}:
-        aside = folder / f".{name}.{os.getpid()}"
-        aside.write_text(gate if name == CLIENT_APP else refuse, encoding="utf-8")
-        aside.chmod(0o755)
-        os.replace(aside, folder / name)
-    for name in (*TASK_TYPE_TO_COMMAND.values(), CLIENT_APP):
+        replace_text(folder / name, gate if name == CLIENT_APP else refuse, 0o777)
         if shutil.which(name, path=path) != str(folder / name):
             raise DeploymentError(
                 f"{folder}: a SuperNode would not start {name} from there, so bundles would run unchecked; the folder must allow programs "

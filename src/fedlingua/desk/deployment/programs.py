@@ -1,7 +1,6 @@
 """The command lines of SuperLink and SuperNode, for the versions of Flower that this project allows."""
 
 from importlib.metadata import version
-from pathlib import Path
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.processes import HOST, program
@@ -32,8 +31,7 @@ def superlink_command(server: ServerFile) -> list[str]:
         command += ["--fleet-api-type", "grpc-rere", "--fleet-api-address", server.fleet]
     if server.insecure:
         return [*command, "--insecure"]
-    files = {"certfile": "server.crt", "keyfile": "server.key", "ca-certfile": "ca.crt"}
-    for option, name in files.items():
+    for option, name in {"certfile": "server.crt", "keyfile": "server.key", "ca-certfile": "ca.crt"}.items():
         command += [f"--ssl-{option}", str(server.certificates / name)]
     return [*command, "--enable-supernode-auth"]
 
@@ -55,11 +53,6 @@ def supernode_command(site: SiteFile, port: int, max_retries: int | None = None)
     if site.insecure:
         return [*command, "--insecure"]
     return [*command, "--root-certificates", str(site.authority), "--auth-supernode-private-key", str(site.key)]
-
-
-def refused_bundles(site: SiteFile) -> Path:
-    """Return the folder in which a site stores refused bundles."""
-    return site.state / "bundles"
 
 
 def believed_there(printed: str) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 import tomli_w
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import read_toml, replace_text
+from fedlingua.common.files import check_absent, read_toml, replace_text
 from fedlingua.common.tables import flag, refuse_unknown
 from fedlingua.consent.keys import read_public_key
-from fedlingua.consent.site_file import check_address, site_table
+from fedlingua.consent.site_file import host_and_port, site_table
 from fedlingua.corpora.sites import read_site
 from fedlingua.desk.deployment.build import make_private_folder
 from fedlingua.desk.deployment.certificates import make_certificates, subject_alternative_names
@@ -49,9 +49,9 @@ class ServerFile:
     runs: Path
 
     @property
-    def authority(self) -> Path:
-        """Path of the authority's certificate, of which every site gets a copy."""
-        return self.certificates / "ca.crt"
+    def authority(self) -> Path | None:
+        """Path of the authority's certificate, of which every site gets a copy; None without TLS."""
+        return None if self.insecure else self.certificates / "ca.crt"
 
 
 def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, control: str, insecure: bool) -> ServerFile:
@@ -62,21 +62,25 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
     """
     file = directory / FILE
     for existing in (file, directory / "federation.toml"):
-        if existing.exists():
-            raise ConfigError(f"{existing} already exists; give another folder with --to, or remove it")
-    for what, address in (("fleet", fleet), ("control", control)):
-        check_address(address, f"the command line: {what} =")
+        check_absent(existing)
+    host_and_port(fleet, "the command line: fleet =")
+    host_and_port(control, "the command line: control =")
     subject_alternative_names(hosts)
     make_private_folder(directory, "--to")
     if not insecure:
-        # The server calls its own control API at the address on which it listens.
-        listens_on = control.rpartition(":")[0].strip("[]")
-        make_certificates(directory / "certificates", [*hosts, *([] if listens_on in ("0.0.0.0", "::") else [listens_on])])
+        certify(directory / "certificates", hosts, control)
     quoted = tomli_w.dumps({"name": name}).removeprefix("name = ").rstrip("\n")
     (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=quoted), encoding="utf-8")
     content = {"federation": "federation.toml", "hosts": list(hosts), "fleet": fleet, "control": control, "insecure": insecure}
     replace_text(file, f"# Written by `fedlingua server init`; paths are relative to this file.\n{tomli_w.dumps(content)}")
     return read_server_file(file)
+
+
+def certify(directory: Path, hosts: Sequence[str], control: str) -> None:
+    """Make a server's certificate, and an authority unless `directory` has one; see `make_certificates`."""
+    listens_on, _ = host_and_port(control, "control =")
+    # The server calls its own control API at the address on which it listens.
+    make_certificates(directory, [*hosts, *([] if listens_on in ("0.0.0.0", "::") else [listens_on])])
 
 
 def read_server_file(path: Path) -> ServerFile:
@@ -93,7 +97,7 @@ def read_server_file(path: Path) -> ServerFile:
         raise ConfigError(f"{path.name}: hosts = {hosts!r}; wanted a list of names and addresses")
     addresses: dict[str, Any] = {what: str(raw.get(what, default)) for what, default in (("fleet", FLEET), ("control", CONTROL))}
     for what, address in addresses.items():
-        check_address(address, f"{path.name}: {what} =")
+        host_and_port(address, f"{path.name}: {what} =")
     names = {"federation": "federation.toml", "certificates": "certificates", "home": "flower", "runs": "runs"}
     places: dict[str, Any] = {key: folder / str(raw.get(key, name)) for key, name in names.items()}
     return ServerFile(path=path.resolve(), hosts=tuple(map(str, hosts)), insecure=insecure, **addresses, **places)
@@ -114,10 +118,8 @@ def add_site(server: ServerFile, join_file: Path) -> str:
             f"{join_file}: wanted [[site]] with name, direction or language, and public-key, as `fedlingua site init` writes it"
         )
     for number, entry in enumerate(entries, start=1):
-        if not isinstance(entry, dict):
-            raise ConfigError(f"{join_file}, site {number}: got {entry!r}; wanted a table [[site]]")
-        refuse_unknown(entry, {"name", "direction", "language", "public-key"}, join_file.name)
         site = read_site(entry, number, join_file.name, Path())
+        refuse_unknown(entry, {"name", "direction", "language", "public-key"}, join_file.name)
         if site.public_key:
             read_public_key(site.public_key, f"{join_file.name}, site {site.name}")
         elif not server.insecure:

@@ -1,6 +1,5 @@
 """Set up a site: its folder, its key, and the few lines for the server's operator."""
 
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,10 +8,11 @@ from typing import Any
 import tomli_w
 
 from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import check_absent, replace_text
 from fedlingua.common.languages import parse_written
 from fedlingua.consent.keys import make_key
 from fedlingua.consent.limits import limits_text
-from fedlingua.consent.site_file import SiteFile, check_address, read_site_file, site_table
+from fedlingua.consent.site_file import SiteFile, host_and_port, read_site_file, site_table
 from fedlingua.corpora.sites import check_corpora, read_site
 from fedlingua.desk.deployment.build import make_private_folder
 
@@ -33,14 +33,10 @@ def init_site(
         ConfigError: a name, direction, address or corpus is invalid, or the folder already belongs to a site or holds a key.
     """
     file = directory / FILE
-    if file.exists():
-        raise ConfigError(f"{file} already exists; give another folder with --to, or remove it")
+    check_absent(file)
     if authority is not None and not authority.is_file():
         raise ConfigError(f"--authority {authority}: there is no such file; ask the server's operator for its ca.crt")
-    check_address(address, "--server")
-    key = directory / "keys" / "site.key"
-    if authority is not None and (old := next((each for each in (key, key.with_suffix(".pub")) if each.exists()), None)):
-        raise ConfigError(f"{old} already exists; give another folder with --to, or move the old key away")
+    host_and_port(address, "--server")
     # Everything is checked before anything is written.
     who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
     check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])
@@ -54,19 +50,11 @@ def init_site(
     head = "# Written by `fedlingua site init`; paths are relative to this file."
     text = "\n".join([head, site_table(entry), tomli_w.dumps(tables), limits_text()])
     make_private_folder(directory, "--to")
-    aside = directory / f".{FILE}.{os.getpid()}"
-    joins, join_file = dict(who), directory / f"{name}.join.toml"
-    try:
-        aside.write_text(text, encoding="utf-8")
-        read_site_file(aside)
-        if authority is not None:
-            shutil.copyfile(authority, directory / "ca.crt")
-            joins["public-key"] = make_key(key).strip()
-        join_file.write_text(
-            f"# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n{site_table(joins)}",
-            encoding="utf-8",
-        )
-        os.replace(aside, file)
-    finally:
-        aside.unlink(missing_ok=True)
+    if authority is not None:
+        who["public-key"] = make_key(directory / "keys" / "site.key")
+        shutil.copyfile(authority, directory / "ca.crt")
+    join_file = directory / f"{name}.join.toml"
+    join_head = "# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n"
+    join_file.write_text(f"{join_head}{site_table(who)}", encoding="utf-8")
+    replace_text(file, text)
     return read_site_file(file), join_file

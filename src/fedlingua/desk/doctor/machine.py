@@ -68,15 +68,15 @@ def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
     return text if free >= LITTLE_SHARED_MEMORY else Remark(f"{text}: Ray uses the disk; in a container give --shm-size=1g")
 
 
-def check_disk(place: Path) -> str:
-    """Check that a folder, or the one in which it will be made, is writable and has enough free space."""
+def check_disk(place: Path, least: int = LEAST_DISK) -> str:
+    """Check that a folder, or the one in which it will be made, is writable and that its disk has as many bytes free."""
     folder = next(each for each in (place, *place.parents) if each.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise DeploymentError(f"{folder} cannot be written to; choose another folder, or change its permissions")
     free = shutil.disk_usage(folder).free
     text = f"{units.data(free)} are free in {place}"
-    if free < LEAST_DISK:
-        raise DeploymentError(f"{text}; wanted {units.data(LEAST_DISK)} or more: free some, or choose another folder")
+    if free < least:
+        raise DeploymentError(f"{text}; wanted {units.data(least)} or more: free some, or choose another folder")
     return text if free >= LITTLE_DISK else Remark(f"{text}; checkpoints of a large model take gigabytes")
 
 

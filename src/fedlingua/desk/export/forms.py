@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import check_folder_to_write
-from fedlingua.common.languages import nearest
 from fedlingua.common.tables import check_choice
 from fedlingua.settings.config import Settings
 from fedlingua.settings.methods import SMALL_SETS
@@ -40,9 +39,8 @@ def check_form(form: str, quantization: str) -> None:
     """Refuse an unknown form, and a quantization that does not go with it. form: "" takes the tensor set's default."""
     if form:
         check_choice(form, FORMS, "--form")
-    if quantization and quantization not in QUANTIZATIONS:
-        near = nearest(quantization, QUANTIZATIONS)
-        raise ConfigError(f"--quantization {quantization!r} is not known{near}; CTranslate2 has {', '.join(QUANTIZATIONS)}")
+    if quantization:
+        check_choice(quantization, QUANTIZATIONS, "--quantization")
     if quantization and form != "ctranslate2":
         raise ConfigError(
             f"--quantization {quantization} is for CTranslate2 models; give --form ctranslate2 as well, or leave it out"

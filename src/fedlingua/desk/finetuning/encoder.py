@@ -38,7 +38,6 @@ class Encoder:
     adapters: settings of the model's adapters, which transformers does not know; None: a plain model.
     """
 
-    name: str
     fingerprint: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -68,13 +67,10 @@ class Encoder:
         return [ids or [self.tokenizer.unk_token_id] for ids in encoded["input_ids"]]
 
 
-def load_encoder(
-    directory: Path, task: str, labels: Sequence[str], seed: int, max_tokens: int | None, device: str, name: str = ""
-) -> Encoder:
+def load_encoder(directory: Path, task: str, labels: Sequence[str], seed: int, max_tokens: int | None, device: str) -> Encoder:
     """Load an encoder and put a head for `labels` on it, drawn by `seed`.
 
-        max_tokens: subwords of a sequence, special tokens included; None: the encoder's limit, up to 256. name: the encoder's name; "": the
-    directory's.
+    max_tokens: subwords of a sequence, special tokens included; None: the encoder's limit, up to 256.
 
     No code that comes with a model is run, and weights are read only from safetensors files.
 
@@ -87,7 +83,7 @@ def load_encoder(
     if device == "cuda" and not torch.cuda.is_available():
         raise BackboneError("--device cuda, but torch sees no GPU here; give --device cpu, or install torch's CUDA build")
     logging.disable_progress_bar()
-    before, name = logging.get_verbosity(), name or directory.resolve().name
+    before = logging.get_verbosity()
     logging.set_verbosity_error()  # otherwise it warns that the head is new, which is intended
     torch.manual_seed(seed)  # for the head, and for a missing pooler
     try:
@@ -108,7 +104,12 @@ def load_encoder(
         raise BackboneError(f"encoder {directory} cannot be loaded for {task}: {error}") from error
     finally:
         logging.set_verbosity(before)
-    _check_whole(directory, info["missing_keys"])
+    # Other missing weights would be drawn at random, too: the checkpoint is one of another kind of model.
+    if lacking := sorted(key for key in info["missing_keys"] if not any(part in key for part in OF_THE_HEAD)):
+        raise BackboneError(
+            f"encoder {directory}: {len(lacking)} of its parameters are not in its weights, the first {lacking[0]}; wanted a whole "
+            "encoder, as save_pretrained writes it"
+        )
     if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
         raise BackboneError(
             f"encoder {directory}: its tokenizer has no first and last special token (cls, sep), as BERT's and XLM-R's have"
@@ -117,22 +118,12 @@ def load_encoder(
     files += [file for file in (directory / ADAPTER,) if file.is_file()]
     adapters = attached(model, directory)
     model.requires_grad_(True)  # attaching adapters freezes the rest
-    encoder = Encoder(name, files_hash(files), model.to(device), tokenizer, _length(model, max_tokens), adapters)
+    encoder = Encoder(files_hash(files), model.to(device), tokenizer, _length(model, max_tokens), adapters)
     if len(tokenizer) > encoder.rows:
         raise BackboneError(
             f"encoder {directory}: its tokenizer has {len(tokenizer)} pieces, its model {encoder.rows}; wanted those of one model"
         )
     return encoder
-
-
-def _check_whole(directory: Path, missing: set[str]) -> None:
-    """Refuse a checkpoint of another kind of model: one that lacks weights other than those of the head, which would be drawn at random."""
-    lacking = sorted(key for key in missing if not any(part in key for part in OF_THE_HEAD))
-    if lacking:
-        raise BackboneError(
-            f"encoder {directory}: {len(lacking)} of its parameters are not in its weights, the first {lacking[0]}; wanted a whole "
-            "encoder, as save_pretrained writes it"
-        )
 
 
 def _length(model: PreTrainedModel, asked: int | None) -> int:

@@ -93,28 +93,22 @@ def _ids(text: str, encoder: Encoder) -> list[int]:
 
 def _fit(stretches: Sequence[list[int]], budget: int) -> list[int]:
     """Return all ids, cut to the budget: first outer words, evenly on both sides, then words between mentions, then the mentions' own."""
-    before, *inner, after = stretches
-    room = budget - sum(map(len, inner))
-    if room < 0:
-        before, after = [], []
-        inner = _squeeze(inner, budget)
-    else:
-        left = min(len(before), max(room // 2, room - len(after)))
-        before, after = before[len(before) - left :], after[: room - left]
-    return [*before, *(piece for ids in inner for piece in ids), *after]
-
-
-def _squeeze(inner: Sequence[list[int]], budget: int) -> list[list[int]]:
-    """Cut mentions and the words between them to the budget: the words between lose their middle, a mention its end."""
-    if len(inner) == 1:
-        return [_mention(inner[0], budget)]
-    head, between, tail = inner
+    before, head, *rest, after = stretches
+    between, tail = rest or ([], [])
     room = budget - len(head) - len(tail)
     if room < 0:
-        first = max(budget // 2, budget - len(tail))
-        head = _mention(head, first)
-        return [head, [], _mention(tail, budget - len(head))]
-    return [head, between[: (room + 1) // 2] + between[len(between) - room // 2 :], tail]
+        size = _share(budget, head, tail)
+        return [*_mention(head, size), *_mention(tail, budget - size)]
+    if room < len(between):
+        return [*head, *between[: (room + 1) // 2], *between[len(between) - room // 2 :], *tail]
+    room -= len(between)
+    size = _share(room, before, after)
+    return [*before[len(before) - size :], *head, *between, *tail, *after[: room - size]]
+
+
+def _share(room: int, one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many of `one` are kept where both have room for `room`: half of it, or more if the other leaves more."""
+    return min(len(one), max(room // 2, room - len(other)))
 
 
 def _mention(ids: list[int], budget: int) -> list[int]:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,7 +94,7 @@ def _sentences(path: Path, known: set[str] | None) -> Iterator[Tagged]:
     tags: list[str] = []
     begun = set(known or ())  # types that a message may quote: those of tags before the wrong one
     plain: bool | None = None  # whether this file's entities have no type
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(chain(read_lines(path), [""]), start=1):  # as if a blank line ended the last sentence
         where = f"{path}, line {number}"
         if not line.strip():
             if tokens:
@@ -121,8 +122,6 @@ def _sentences(path: Path, known: set[str] | None) -> Iterator[Tagged]:
             begun.add(kind)
         tokens.append(token)
         tags.append(f"{place}-{kind}" if kind else OUTSIDE)
-    if tokens:
-        yield Tagged(tokens, tags)
 
 
 def _columns(line: str, where: str) -> tuple[str, str]:

@@ -36,22 +36,16 @@ class Example(NamedTuple):
         return len(self.ids), 0
 
 
-class Batch(NamedTuple):
-    """ids, mask: (batch, longest) int64; labels: (batch, longest) or (batch, 1) int64, IGNORED where padded."""
+def stack(examples: Sequence[Example], pad_id: int, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
+    """Stack examples into a batch, padded to the longest.
 
-    ids: Tensor
-    mask: Tensor
-    labels: Tensor
-
-    def to(self, device: torch.device) -> "Batch":
-        return Batch(*(tensor.to(device) for tensor in self))
-
-
-def stack(examples: Sequence[Example], pad_id: int) -> Batch:
-    """Stack examples into a batch, padded to the longest."""
-    rows = ([ex.ids for ex in examples], [[1] * len(ex.ids) for ex in examples], [ex.labels for ex in examples])
-    fillers = (pad_id, 0, IGNORED)
-    return Batch(*(padded(part, filler) for part, filler in zip(rows, fillers, strict=True)))
+    Returns:
+        The model's inputs on the device, (batch, longest) int64; and the labels on the CPU, (batch, longest) or (batch, 1) int64,
+        IGNORED where padded.
+    """
+    ids = padded([example.ids for example in examples], pad_id)
+    mask = padded([[1] * len(example.ids) for example in examples], 0)
+    return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}, padded([each.labels for each in examples], IGNORED)
 
 
 def shuffled_batches(examples: Sequence[Example], batch_size: int, rng: random.Random) -> list[list[Example]]:
@@ -102,11 +96,12 @@ def fine_tune(
         nll_sum, num_labels = 0.0, 0
         model.train()
         for chosen in shuffled_batches(examples, how.batch_size, rng):
-            batch = stack(chosen, pad_id).to(model.device)
+            inputs, labels = stack(chosen, pad_id, model.device)
             with autocast(model, how.precision):
-                logits = model(input_ids=batch.ids, attention_mask=batch.mask).logits
-            nll = cross_entropy(logits.float().flatten(0, -2), batch.labels.flatten(), ignore_index=IGNORED, reduction="sum")
-            asked = int((batch.labels != IGNORED).sum())
+                logits = model(**inputs).logits
+            targets = labels.flatten().to(model.device)
+            nll = cross_entropy(logits.float().flatten(0, -2), targets, ignore_index=IGNORED, reduction="sum")
+            asked = int((labels != IGNORED).sum())
             (nll / asked).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), how.max_norm)
             optimizer.step()
@@ -145,11 +140,10 @@ def answers(model: PreTrainedModel, examples: Sequence[Example], pad_id: int, ho
     by_length = sorted(range(len(examples)), key=lambda number: len(examples[number].ids))
     for start in range(0, len(by_length), how.batch_size):
         numbers = by_length[start : start + how.batch_size]
-        batch = stack([examples[number] for number in numbers], pad_id)
-        moved = batch.to(model.device)
+        inputs, labels = stack([examples[number] for number in numbers], pad_id, model.device)
         with autocast(model, how.precision):
-            logits = model(input_ids=moved.ids, attention_mask=moved.mask).logits
-        likeliest = logits.argmax(-1).reshape(batch.labels.shape).cpu()
-        for number, row, labels in zip(numbers, likeliest, batch.labels, strict=True):
-            labels_of[number] = row[labels != IGNORED].tolist()
+            logits = model(**inputs).logits
+        likeliest = logits.argmax(-1).reshape(labels.shape).cpu()
+        for number, row, asked in zip(numbers, likeliest, labels != IGNORED, strict=True):
+            labels_of[number] = row[asked].tolist()
     return labels_of

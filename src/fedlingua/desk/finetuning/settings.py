@@ -20,6 +20,12 @@ from fedlingua.exchange.delivery import is_delivered
 class FineTuning:
     """How an encoder is fine-tuned, all of which trains. Options of `fedlingua finetune`, except for the last three."""
 
+    max_tokens: Annotated[
+        int | None,
+        Option(help="Longest sequence in subwords; default: the encoder's limit, up to 256.", show_default=False),
+    ] = None
+    threads: Annotated[int, Option(min=1, help="Torch threads; another number changes the last bits.")] = 1
+    device: Annotated[Literal["cpu", "cuda"], Option(help="Device to train on.")] = "cpu"
     epochs: Annotated[int, Option(min=1, help="Passes over the training text; the best one on dev is kept.")] = 10
     learning_rate: Annotated[float, Option(help="Highest learning rate of AdamW.")] = 5e-5
     batch_size: Annotated[int, Option(min=1, help="Sequences in a step.")] = 16

@@ -6,8 +6,8 @@ transformers. A model with adapters is stored in `model-with-adapters/` instead,
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.desk.finetuning.encoder import load_encoder
 from fedlingua.desk.finetuning.encoder_of_run import save_with_adapters
 from fedlingua.desk.finetuning.examples import add_markers, pair_examples, predicted_tags, tagging_examples
-from fedlingua.desk.finetuning.iob import Tagged
 from fedlingua.desk.finetuning.loop import Epoch, Example, answers, best_epoch, fine_tune
 from fedlingua.desk.finetuning.scores import Scores, label_scores, tagging_scores
 from fedlingua.desk.finetuning.settings import FineTuning, read_annotated
@@ -32,30 +31,23 @@ LIBRARIES = ("tokenizers", "nervaluate", "scikit-learn")
 """Packages whose versions are recorded besides those of every run, because ids and scores depend on them."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The encoder to fine-tune, and where.
+def finetune(
+    task: str,
+    encoder_dir: Path,
+    data: Path,
+    to: Path,
+    how: FineTuning,
+    report: Callable[[Epoch], None],
+    note: Callable[[str], None] = lambda text: None,
+    name: str = "",
+    layout: str = "iob",
+) -> dict[str, Any]:
+    """Fine-tune an encoder for a task, "ner" or "pairs", score dev and test by the best epoch's weights, and write the folder `to`.
 
     Args:
-        encoder: a directory in transformers' layout.
-        max_tokens, name: as in `load_encoder`.
-        layout: the layout of tagged text.
+        encoder_dir: a directory in transformers' layout. name: the encoder's name; "": the directory's.
         note: receives messages about progress.
-    """
-
-    encoder: Path
-    data: Path
-    to: Path
-    max_tokens: int | None = None
-    device: str = "cpu"
-    threads: int = 1
-    name: str = ""
-    note: Callable[[str], None] = lambda text: None
-    layout: str = "iob"
-
-
-def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch], None]) -> dict[str, Any]:
-    """Fine-tune an encoder for a task, "ner" or "pairs", score dev and test by the best epoch's weights, and write the folder.
+        layout: the layout of tagged text.
 
     Returns:
         The content of finetuning.json: figures and names, no text.
@@ -64,13 +56,13 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
         ConfigError, CorpusError, BackboneError: before anything trains.
     """
     started = time.monotonic()
-    check_new_folder(where.to, "--to")
-    where.to.mkdir(parents=True, exist_ok=True)
-    folder = where.to.resolve()
-    corpus: Any = read_annotated(task, where.data, where.layout)
+    check_new_folder(to, "--to")
+    to.mkdir(parents=True, exist_ok=True)
+    folder = to.resolve()
+    corpus: Any = read_annotated(task, data, layout)
     labels, sizes = corpus.labels, corpus.sizes()
-    torch.set_num_threads(where.threads)
-    encoder = load_encoder(where.encoder, task, labels, how.seed, where.max_tokens, where.device, where.name)
+    torch.set_num_threads(how.threads)
+    encoder = load_encoder(encoder_dir, task, labels, how.seed, how.max_tokens, how.device)
     pad_id = int(encoder.tokenizer.pad_token_id or 0)
     examples: dict[Split, list[Example]] = {}
     if task == "pairs":
@@ -81,32 +73,28 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
         else:
             examples[split], sizes[split]["shortened"] = pair_examples(corpus.splits[split], labels, encoder)
 
-    def predicted(split: Split) -> list[Any]:
-        answered = answers(encoder.model, examples[split], pad_id, how)
-        tags = task == "ner"
-        return predicted_tags(corpus.splits[split], answered, labels) if tags else [labels[number] for [number] in answered]
+    def judged(split: Split) -> tuple[Scores, list[Sequence[str]]]:
+        """Return the scores, and token, gold and predicted tag of each token with an empty row after a sentence, or a text's two labels."""
+        texts, answered = corpus.splits[split], answers(encoder.model, examples[split], pad_id, how)
+        if task == "pairs":
+            gold, predicted = [marked.label for marked in texts], [labels[number] for [number] in answered]
+            return label_scores(gold, predicted), [*zip(gold, predicted, strict=True)]
+        tags, rows = predicted_tags(texts, answered, labels), list[Sequence[str]]()
+        for sentence, tags_of_it in zip(texts, tags, strict=True):
+            rows += [*zip(sentence.tokens, sentence.tags, tags_of_it, strict=True), ()]
+        return tagging_scores([sentence.tags for sentence in texts], tags), rows
 
-    def score(split: Split, predictions: list[Any]) -> Scores:
-        if task == "ner":
-            return tagging_scores([sentence.tags for sentence in corpus.splits[split]], predictions)
-        return label_scores([marked.label for marked in corpus.splits[split]], predictions)
-
-    def dev_f1() -> float:
-        return float(score("dev", predicted("dev"))["micro_f1"])
-
-    with Pace(where.note) as pace:
-        epochs = fine_tune(encoder.model, examples["train"], pad_id, how, dev_f1, report, pace)
-        final: dict[Split, list[Any]] = {"dev": predicted("dev"), "test": predicted("test")}
+    with Pace(note) as pace:
+        epochs = fine_tune(encoder.model, examples["train"], pad_id, how, lambda: judged("dev")[0]["micro_f1"], report, pace)
+        (dev_scores, _), (test_scores, rows) = judged("dev"), judged("test")
     model = WITH_ADAPTERS if encoder.adapters else MODEL
-    layout = {"layout": where.layout} if task == "ner" else {}
-    settings = {"max_tokens": encoder.max_tokens, **layout, "device": where.device, "threads": where.threads}
     about: dict[str, Any] = {
         "task": task,
-        "data": where.data.resolve().name,
-        "encoder": {"name": encoder.name, "fingerprint": encoder.fingerprint},
+        "data": data.resolve().name,
+        "encoder": {"name": name or encoder_dir.resolve().name, "fingerprint": encoder.fingerprint},
         "model": model,
         "seed": how.seed,
-        "settings": {**asdict(how), **settings},
+        "settings": {**asdict(how), "max_tokens": encoder.max_tokens, **({"layout": layout} if task == "ner" else {})},
         "labels": labels,
         "sizes": sizes,
         "epochs": [
@@ -114,7 +102,8 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
             for epoch in epochs
         ],
         "best_epoch": best_epoch(epochs).number,
-        **{split: score(split, predictions) for split, predictions in final.items()},
+        "dev": dev_scores,
+        "test": test_scores,
         "versions": {**library_versions(), **{library: version(library) for library in LIBRARIES}},
         "seconds": round(time.monotonic() - started, 1),
     }
@@ -123,17 +112,6 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
     else:
         encoder.model.save_pretrained(folder / model)
     encoder.tokenizer.save_pretrained(folder / model)
-    rows = _rows(corpus.splits["test"], final["test"])
     replace_text(folder / "predictions.tsv", "".join("\t".join(row) + "\n" for row in rows))
     replace_text(folder / FILE, json_text(about))  # written last: if it exists, the folder is complete
     return about
-
-
-def _rows(texts: Sequence[Any], predictions: Sequence[Any]) -> Iterator[Sequence[str]]:
-    """Yield token, gold tag and predicted tag for each token of a sentence, and an empty row after it; for a marked text both labels."""
-    for text, prediction in zip(texts, predictions, strict=True):
-        if isinstance(text, Tagged):
-            yield from zip(text.tokens, text.tags, prediction, strict=True)
-            yield ()
-        else:
-            yield text.label, prediction

@@ -8,7 +8,6 @@ own minus federation; the opposite order would increase the loss. theta, the fed
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,25 +17,15 @@ from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.interpolation import interpolated
+from fedlingua.settings.config import Settings
+from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import TrainingExample
-from fedlingua.training.loop import LocalTraining
+from fedlingua.training.loop import steps_of
 from fedlingua.training.objective import Gradients
 from fedlingua.training.optimizers import OPTIMIZERS
 
 START = 0.5
 """Alpha before the first step: both models have the same weight."""
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """APFL's result. personal: The own model. path: Alpha before each step and at the end; NaN once training diverges."""
-
-    personal: Tensors
-    path: Sequence[float]
-
-    @property
-    def alpha(self) -> float:
-        return self.path[-1]
 
 
 def alpha_slope(gradient: Gradients, federated: Tensors, personal: Tensors) -> float:
@@ -57,14 +46,17 @@ def learn_in_mixture(
     federated: Tensors,
     trainable: Trainable,
     texts: Sequence[Sequence[TrainingExample]],
-    how: LocalTraining,
+    settings: Settings,
     alpha_rate: float,
     seed: str,
-) -> Mixture:
+) -> tuple[Tensors, list[float]]:
     """Train the own model, starting from the federation's, with the run's optimizer, and alpha by gradient descent.
 
     Both use the same step's gradient at the same point, with dropout if the run has it. Afterwards the model holds a mixture's tensors.
-    how: Its `epochs` are run without a learning rate schedule. seed: Determines order, masks and dropout.
+    settings: Its `local_epochs` are run without a learning rate schedule. seed: Determines order, masks and dropout.
+
+    Returns:
+        The own model, and alpha before each step and at the end; NaN once training diverges.
     """
     model, rng = trainable.model, random.Random(seed)
     torch.manual_seed(rng.getrandbits(63))
@@ -74,12 +66,13 @@ def learn_in_mixture(
         parameter.requires_grad_(name in names)
     mixed = {name: parameter for name, parameter in model.named_parameters() if name in names}
     own = {name: nn.Parameter(parameter.detach().clone()) for name, parameter in mixed.items()}
-    optimizer = OPTIMIZERS[how.optimizer](list(own.values()), how.learning_rate, how.weight_decay, how.epsilon)
-    add_gradient = how.gradient(model, trainable.backbone.codec, texts)
+    rate, decay, epsilon = settings.step_learning_rate, settings.weight_decay, settings.optimizer_epsilon
+    optimizer = OPTIMIZERS[settings.optimizer](list(own.values()), rate, decay, epsilon)
+    add_gradient = StepGradient(model, trainable.backbone.codec, settings, texts)
     path = [START]
     model.train()
-    for epoch in range(how.epochs):
-        for batches in how.steps(texts, rng, epoch):
+    for epoch in range(settings.local_epochs):
+        for batches in steps_of(settings, texts, rng, epoch):
             alpha = path[-1]
             if math.isnan(alpha):
                 break
@@ -94,4 +87,4 @@ def learn_in_mixture(
             optimizer.step()
     model.eval()
     model.requires_grad_(False)
-    return Mixture({name: own[name].detach().float().cpu().numpy().copy() for name in trainable.trained.names}, path)
+    return {name: own[name].detach().float().cpu().numpy().copy() for name in trainable.trained.names}, path

@@ -34,7 +34,7 @@ from fedlingua.personalization.phase import SiteModel, choose_model, of_a_pass
 from fedlingua.runs.folder import json_text, library_versions, replace_text
 from fedlingua.settings.config import Settings
 from fedlingua.training.head import HeadUse
-from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
+from fedlingua.training.loop import LocalResult, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
 
@@ -75,8 +75,7 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
     )
 
     def train(changed: Settings, seed: str, this_round: tuple[int, int], state: dict[str, Numbers] | None = None) -> LocalResult:
-        names, local = trainable.trained.names, LocalTraining.of(changed)
-        return train_locally(model, names, training_texts, codec, local, seed, state, this_round=this_round)
+        return train_locally(model, trainable.trained.names, training_texts, codec, changed, seed, state, this_round=this_round)
 
     def count_chrf(base: bool) -> Counts | None:
         if base:
@@ -104,12 +103,13 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
 
     sweep = {alpha: dev_loss(interpolated(federated, personal, alpha)) for alpha in ALPHAS}
     passes = max(1, chosen.about["candidates"][choice.OWN]["best"])
-    local = LocalTraining.of(of_a_pass(settings))
-    local = replace(local, epochs=passes * local.epochs)
-    apfl = learn_in_mixture(federated, trainable, training_texts, local, how.alpha_rate, f"{settings.seed}/{site}/apfl")
-    if not np.isfinite(apfl.alpha) or not all(np.isfinite(array).all() for array in apfl.personal.values()):
+    local = of_a_pass(settings)
+    local = replace(local, local_epochs=passes * local.local_epochs)
+    own, path = learn_in_mixture(federated, trainable, training_texts, local, how.alpha_rate, f"{settings.seed}/{site}/apfl")
+    alpha = path[-1]
+    if not np.isfinite(alpha) or not all(np.isfinite(array).all() for array in own.values()):
         raise diverged
-    learned = interpolated(federated, apfl.personal, apfl.alpha)
+    learned = interpolated(federated, own, alpha)
     apfl_dev_loss = dev_loss(learned)
     if not all(loss < DIVERGED for loss in (*sweep.values(), apfl_dev_loss)):  # also if a loss is NaN
         raise diverged
@@ -140,7 +140,7 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
         "learning_rate": settings.step_learning_rate,
         "alpha_rate": how.alpha_rate,
         "choice": {key: value for key, value in chosen.about.items() if not key.endswith("seconds")},
-        "apfl": {"alpha": apfl.alpha, "dev_loss": apfl_dev_loss, "path": thinned(apfl.path)},
+        "apfl": {"alpha": alpha, "dev_loss": apfl_dev_loss, "path": thinned(path)},
         "sweep": [{"alpha": alpha, "dev_loss": loss} for alpha, loss in sweep.items()],
         "chosen_alpha": best_alpha,
         "test": {name: dict(scorer.values(sums)) for name, sums in judged.items()},

@@ -89,7 +89,6 @@ def _pieces(model: bytes) -> list[tuple[str, float]]:
 
 
 def build_model(size: ModelSize, tokenizer: M2M100Tokenizer, seed: int) -> M2M100ForConditionalGeneration:
-    """Return an M2M-100 of this size with random weights."""
     config = M2M100Config(
         # The published layout: pieces, one row for each language, eight spare rows.
         vocab_size=tokenizer.encoder_size + len(tokenizer.lang_code_to_id) + tokenizer.num_madeup_words,
@@ -113,7 +112,6 @@ def build_model(size: ModelSize, tokenizer: M2M100Tokenizer, seed: int) -> M2M10
 
 
 def build_encoder(size: EncoderSize, tokenizer: XLMRobertaTokenizer, seed: int) -> XLMRobertaForMaskedLM:
-    """Return an XLM-RoBERTa of this size with random weights."""
     config = XLMRobertaConfig(
         vocab_size=len(tokenizer),
         hidden_size=size.d_model,

@@ -11,15 +11,15 @@ from typing import Any
 from fedlingua.common.languages import language_name, parse_written, plain_code
 
 About = Mapping[str, Any]
-"""The content of pretraining.json; one of an earlier version lacks some keys, so its card says less."""
-TEMPLATE = Path(__file__).with_name("card.md.jinja")
+"""The content of pretraining.json."""
 HEADER = ["language", "library_name", "pipeline_tag", "license", "tags"]
 
 
 def model_card(about: About) -> str:
     """Return the card: languages, figures, text, recipe, versions, what the model is for."""
     from huggingface_hub import ModelCardData  # imports yaml; it and jinja2 are only needed at a training's end
-    from jinja2 import Environment
+
+    from fedlingua.desk.templates import markdown
 
     recipe, training, translates = about["recipe"], about["recipe"]["training"], "dev_bleu" in about
     codes = sorted({code for each in map(parse_written, recipe["corpora"]) for code in each.sides})
@@ -32,25 +32,23 @@ def model_card(about: About) -> str:
     )
     threads = f"{training['threads']} thread{'s' if training['threads'] > 1 else ''} of a CPU"
     signatures: dict[str, list[str]] = {}
-    for target, signature in about.get("bleu_signatures", {}).items():
+    for target, signature in about["bleu_signatures"].items() if translates else ():
         signatures.setdefault(signature, []).append(f"into {target}")
     sources: dict[str, list[str]] = {}
-    for direction, source in zip(recipe["corpora"], recipe.get("sources", ()), strict=False):
+    for direction, source in zip(recipe["corpora"], recipe["sources"], strict=True):
         sources.setdefault(direction, []).append(f"`{source}`")
     first = parse_written(recipe["corpora"][0])
-    environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)  # not HTML
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        about,
+    return markdown(
+        Path(__file__).with_name("card.md.jinja"),
+        **about,
         header=header.to_yaml(original_order=HEADER),
         translates=translates,
         languages=", ".join(map(language_name, codes)),
         source_code=plain_code(first.source),
         target_code=plain_code(first.target),
-        on=about.get("device") or {"cpu": threads, "cuda": "one GPU"}[training.get("device", "cpu")],
-        kept=about.get("kept_step", about["steps"]),
+        on=about["device"] or threads,
         mean_bleu=fmean(about["dev_bleu"].values()) if about.get("dev_bleu") else None,
         signatures=signatures,
         sources=sources,
-        directions=dict.fromkeys([*about["accounts"], *about.get("trains", {})]),
-        tables={table: recipe[table] for table in ("model", "training", "cleaning", "watching") if recipe.get(table)},
+        directions=dict.fromkeys([*about["accounts"], *about["trains"]]),
     )

@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from itertools import permutations
@@ -53,12 +53,12 @@ def train_demo(directory: Path) -> None:
     """Train the demo backbone (about four minutes on two cores) and write it as shipped: half precision, compact JSON."""
     from safetensors.torch import load_file, save_file
 
-    from fedlingua.desk.pretraining.loop import ALONE, pretrain  # imports torch
+    from fedlingua.desk.pretraining.loop import pretrain  # imports torch
     from fedlingua.desk.pretraining.material import translation_material
 
     train, dev = base_register()
-    around = replace(ALONE, note=to_stderr("demo backbone"))
-    pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, around=around)
+    make = partial(translation_material, train, dev, SIZE, TRAINING)
+    pretrain(make, TRAINING, directory, note=to_stderr("demo backbone"))
     weights = directory / "model.safetensors"
     save_file({name: tensor.half() for name, tensor in load_file(weights).items()}, weights, metadata={"format": "pt"})
     for name in ("tokenizer_config.json", "added_tokens.json", "vocab.json"):
@@ -84,7 +84,7 @@ def demo_encoder() -> Path:
     made_by = directory / "recipe.sha256"
     with making(directory):
         if not made_by.is_file() or made_by.read_text(encoding="utf-8") != demo_encoder_hash():
-            from fedlingua.desk.pretraining.loop import ALONE, pretrain  # a cached encoder is found without torch
+            from fedlingua.desk.pretraining.loop import pretrain  # a cached encoder is found without torch
             from fedlingua.desk.pretraining.material import masked_material
 
             shutil.rmtree(directory, ignore_errors=True)
@@ -92,9 +92,8 @@ def demo_encoder() -> Path:
             pairs = {Direction(code, code): [*map(Pair, sentences, sentences)] for code, sentences in text.items()}
             train = {language: held[DEV_SENTENCES:] for language, held in pairs.items()}
             dev = {language: held[:DEV_SENTENCES] for language, held in pairs.items()}
-            around = replace(ALONE, note=to_stderr("demo encoder"))
             make = partial(masked_material, train, dev, ENCODER_SIZE, ENCODER_TRAINING)
-            pretrain(make, ENCODER_TRAINING, directory, around=around)
+            pretrain(make, ENCODER_TRAINING, directory, note=to_stderr("demo encoder"))
             made_by.write_text(demo_encoder_hash(), encoding="utf-8")
     return directory
 

@@ -5,8 +5,9 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -36,23 +37,8 @@ class Outcome:
 
 Score = Callable[[PreTrainedModel, Codec], Mapping[str, float]]
 """(model, codec) -> BLEU of the dev text by direction."""
-
-
-@dataclass(frozen=True)
-class Around:
-    """What happens besides the steps. made_of: determines the bytes, and must be the same when a training is resumed.
-    score: translates the dev text. describe: writes files beside the weights. note: takes messages and progress for the user.
-    """
-
-    watching: Watching
-    made_of: MadeOf = field(default_factory=dict)
-    score: Score = lambda model, codec: {}
-    describe: Callable[[Path, Outcome], None] = lambda folder, outcome: None
-    note: Callable[[str], None] = lambda text: None
-
-
-ALONE = Around(Watching(dev_sentences=0, checkpoint_minutes=0.0))
-"""Nothing is translated, and no checkpoint written."""
+UNWATCHED = Watching(checkpoint_minutes=0.0)
+"""No checkpoint is written."""
 
 
 def pretrain(
@@ -60,7 +46,11 @@ def pretrain(
     settings: PretrainSettings,
     directory: Path,
     report: Callable[[Progress], None] = lambda progress: None,
-    around: Around = ALONE,
+    watching: Watching = UNWATCHED,
+    made_of: MadeOf = MappingProxyType({}),
+    score: Score | None = None,
+    describe: Callable[[Path, Outcome], None] = lambda folder, outcome: None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
     """Train a model and save it in `directory`, where transformers can load it.
 
@@ -70,6 +60,9 @@ def pretrain(
 
     Args:
         make: trains the tokenizer, saves it in the directory that it is given, and makes the model with random weights.
+        made_of: determines the bytes, and must be the same when a training is resumed.
+        score: translates the dev text; None: it is not translated. describe: writes files beside the weights.
+        note: takes messages and progress for the user.
 
     Raises:
         BackboneError: no such device, or nothing to train on.
@@ -79,23 +72,23 @@ def pretrain(
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
     torch.set_num_threads(settings.threads)
-    checkpoints = Checkpoints(directory, around.made_of, enabled=around.watching.checkpoint_minutes > 0)
-    with checkpoints.locked(), Pace(around.note) as pace:
+    checkpoints = Checkpoints(directory, made_of, enabled=watching.checkpoint_minutes > 0)
+    with checkpoints.locked(), Pace(note) as pace:
         state, passed_over = checkpoints.newest()
         for wrong in passed_over:
-            around.note(wrong)
+            note(wrong)
         material = make(checkpoints.model)
         if not any(material.train):
             raise BackboneError("there is nothing to train on: all text that was kept watches; give [base] a smaller dev")
-        training = _Training(material, settings, around)
+        training = _Training(material, settings, watching, score)
         if state is not None:
             training.restore(state)
-            around.note(f"resumes after step {state['step']}, from {checkpoints.folder}")
+            note(f"resumes after step {state['step']}, from {checkpoints.folder}")
         outcome = training.run(report, checkpoints.save, pace)
         logging.disable_progress_bar()
-        _moved(material.model, "cpu").save_pretrained(checkpoints.model)
+        material.model.save_pretrained(checkpoints.model)
         try:
-            around.describe(checkpoints.model, outcome)
+            describe(checkpoints.model, outcome)
         finally:  # the weights are whole, whatever becomes of their card
             if directory.exists():
                 shutil.rmtree(directory)
@@ -106,9 +99,10 @@ def pretrain(
 class _Training:
     """The weights, their average, the optimiser, and the progress."""
 
-    def __init__(self, material: Material, settings: PretrainSettings, around: Around) -> None:
-        self.settings, self.watching, self.score = settings, around.watching, around.score
-        self.model, self.codec, self.train = _moved(material.model, settings.device), material.codec, material.train
+    def __init__(self, material: Material, settings: PretrainSettings, watching: Watching, score: Score | None) -> None:
+        self.settings, self.watching, self.score = settings, watching, score
+        self.model, self.codec, self.train = material.model, material.codec, material.train
+        self.model.to(torch.device(settings.device))  # type: ignore[arg-type]  # transformers' decorator hides the argument
         self.rng = random.Random(settings.seed)
         torch.manual_seed(settings.seed)
         self.parameters = dict(self.model.named_parameters())
@@ -202,7 +196,7 @@ class _Training:
         swapped = _swap(self.parameters, self.average)
         nll, tokens = corpus_nll(self.model, self.dev_batches)
         translated = self.watching.evaluate_every > 0 or self.watching.keep == "best" or self.ended
-        bleu = self.score(self.model, self.codec) if translated and self.watching.dev_sentences else {}
+        bleu = self.score(self.model, self.codec) if translated and self.score else {}
         self.model.train()
         _swap(self.parameters, swapped)
         train_loss, dev_loss = self.window_nll / max(self.window_tokens, 1), nll / max(tokens, 1)
@@ -247,12 +241,6 @@ class _Training:
 
 _COUNTERS = ("step", "batches_of_epoch", "epoch_began", "window_nll", "window_tokens", "average", "best")
 """Attributes of a training that a checkpoint stores unchanged."""
-
-
-def _moved(model: PreTrainedModel, device: str) -> PreTrainedModel:
-    """Move the model to a device and return it."""
-    model.to(torch.device(device))  # type: ignore[arg-type]  # transformers' decorator hides the argument
-    return model
 
 
 @torch.no_grad()

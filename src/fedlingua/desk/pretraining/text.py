@@ -10,7 +10,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.recipe import Recipe, cleaned_text
-from fedlingua.corpora.split import Components, base_sides, position
+from fedlingua.corpora.split import Components
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,14 @@ class BaseText:
 def base_text(recipe: Recipe) -> BaseText:
     """Read, clean and choose the backbone's text; a component of equal sentences goes as a whole to train or to dev."""
     cleaned, accounts = cleaned_text(recipe)
-    chosen = base_sides(cleaned, recipe.base.key, recipe.base.share)
-    components = Components()
-    for direction, pairs in cleaned:
-        components.add(pairs, direction)
+    components, base = Components(cleaned), recipe.base
     train: dict[Direction, list[Pair]] = {}
     dev: dict[Direction, list[Pair]] = {}
     for direction, pairs in cleaned:
         for pair in pairs:
             side = (direction.source, pair.source)
-            if side in chosen:
-                watches = position(recipe.base.key, "pretrain-dev", *components.root(side)) < recipe.base.dev
-                part = dev if watches else train
+            if components.is_among(side, base.share, base.key, "base"):
+                part = dev if components.is_among(side, base.dev, base.key, "pretrain-dev") else train
                 part.setdefault(direction, []).append(pair)
                 if recipe.both_ways:
                     part.setdefault(direction.reverse, []).append(Pair(pair.target, pair.source))

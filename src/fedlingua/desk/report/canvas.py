@@ -24,7 +24,7 @@ SHARES = {"range": [-4, 104], "tickvals": [0, 25, 50, 75, 100]}
 
 Values = Sequence[float | None]
 Look = dict[str, Any]
-"""The look of a trace: plotly's own arguments, plus color, width, dash, size and symbol, which apply to its line or marks."""
+"""The look of a trace: plotly's own arguments."""
 
 
 def frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") -> None:
@@ -67,23 +67,19 @@ def frame_stacked(figure: go.Figure, height: int, x_title: str) -> None:
 
 
 def line(figure: go.Figure, points: Mapping[Any, Any], name: str, hover: str, row: int | None = None, **style: Any) -> None:
-    """Add a line with a mark at each point. points: x -> y. style: The line's color, width and dash; other keys go to the trace."""
-    of_line = {key: style.pop(key) for key in ("color", "width", "dash") if key in style}
-    marks(figure, list(points), list(points.values()), name, hover, row, **{"mode": "lines+markers", "line": of_line, **style})
+    """Add a line with a mark at each point. points: x -> y. hover, style: As in `marks`."""
+    marks(figure, list(points), list(points.values()), name, hover, row, **{"mode": "lines+markers", **style})
 
 
 def marks(figure: go.Figure, x: Values, y: Values, name: str, hover: str, row: int | None = None, **style: Any) -> None:
-    """Add marks. hover: plotly's template of their text. style: The marks' color, size and symbol; other keys go to the trace."""
-    marker = {key: style.pop(key) for key in ("color", "size", "symbol") if key in style} | style.pop("marker", {})
+    """Add marks. hover: plotly's template of their text. row: That of a panel. style: Arguments of the trace, such as marker_size."""
     place = {} if row is None else {"row": row, "col": style.pop("col", 1)}
-    look = {"mode": "markers"} | ({"marker": marker} if marker else {}) | style
-    figure.add_scatter(x=x, y=y, name=name, hovertemplate=f"{hover}<extra></extra>", **look, **place)
+    figure.add_scatter(x=x, y=y, name=name, hovertemplate=f"{hover}<extra></extra>", **{"mode": "markers", **style}, **place)
 
 
-def bars(figure: go.Figure, x: Values, y: Values, name: str, color: str, hover: str, **style: Any) -> None:
-    """Add bars in one colour. hover: plotly's template of their text. style: Arguments of the trace."""
-    marker = {"color": color} | style.pop("marker", {})
-    figure.add_bar(x=x, y=y, name=name, marker=marker, hovertemplate=f"{hover}<extra></extra>", **style)
+def bars(figure: go.Figure, x: Values, y: Values, name: str, hover: str, **style: Any) -> None:
+    """Add bars. hover: plotly's template of their text. style: Arguments of the trace, such as marker_color."""
+    figure.add_bar(x=x, y=y, name=name, hovertemplate=f"{hover}<extra></extra>", **style)
 
 
 def heat_map(figure: go.Figure, cells: Sequence[Values], said: Sequence[Sequence[str]], hover: str, **style: Any) -> None:
@@ -109,7 +105,7 @@ def colour(index: int) -> str:
 
 def look_of_line(index: int) -> dict[str, str]:
     """Return the colour and dash of the index-th line; the dash changes when the colours repeat, so 24 lines are distinct."""
-    return {"color": colour(index), "dash": DASHES[index // len(PALETTE) % len(DASHES)]}
+    return {"line_color": colour(index), "line_dash": DASHES[index // len(PALETTE) % len(DASHES)]}
 
 
 def keep_wide(figure: go.Figure, pixels: int) -> None:

@@ -13,6 +13,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.desk.json_values import mapping, number
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import RunFolder
+from fedlingua.desk.report.round_seconds import training_seconds
 
 BANDWIDTH_MBPS = 1000.0
 """Bandwidth of the paper's server in Mbit/s, shared by all sites."""
@@ -69,17 +70,12 @@ class RunCommunication:
         return [round_cost(self.traffic[name], self.num_sites, each, self.training_s) for each in self.bandwidths_mbps]
 
 
-def transfer_seconds(site_bytes: float, num_sites: int, bandwidth_mbps: float) -> float:
-    """Return the seconds in which all sites transfer their bytes one way over the server's connection: Liu et al. 2023, §2.4.
-
-    site_bytes: One site, one round, one way. bandwidth_mbps: In 10^6 bits per second, shared by all sites.
-    """
-    return num_sites * site_bytes * 8 / (bandwidth_mbps * 1e6)
-
-
 def round_cost(traffic: Traffic, num_sites: int, bandwidth_mbps: float, training_s: float | None = None) -> Cost:
-    """Return the cost of a round of `num_sites` sites with equal traffic."""
-    up, down = (transfer_seconds(each, num_sites, bandwidth_mbps) for each in (traffic.uplink_bytes, traffic.downlink_bytes))
+    """Return the cost of a round in which all sites transfer equal bytes over the server's connection: Liu et al. 2023, §2.4.
+
+    bandwidth_mbps: In 10^6 bits per second, shared by all sites.
+    """
+    up, down = (num_sites * each * 8 / (bandwidth_mbps * 1e6) for each in (traffic.uplink_bytes, traffic.downlink_bytes))
     return Cost(up, down, training_s)
 
 
@@ -89,27 +85,14 @@ def full_model(parameters: float) -> Traffic:
     return Traffic(parameters, size, size)
 
 
-def training_seconds(rounds: Sequence[Mapping[str, float]]) -> float | None:
-    """Return the training seconds of a round's slowest site, as a mean over rounds; None if there are none.
-
-    The slowest site counts, because a round lasts until it has finished training. rounds: For each round, site -> seconds.
-    """
-    longest = [max(sites.values()) for sites in rounds if sites]
-    return fmean(longest) if longest else None
-
-
-def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float]:
-    """Return a tenth of a bandwidth, the bandwidth and ten times it, in Mbit/s; raise ConfigError unless it is positive."""
-    if not 0 < middle_mbps < math.inf:
-        raise ConfigError(
-            f"bandwidth = {middle_mbps:g} is not a positive number; give the server's bandwidth in Mbit/s, such as 1000"
-        )
-    return middle_mbps / 10, middle_mbps, middle_mbps * 10
-
-
 def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> RunCommunication | None:
-    """Return the communication of a run and of the full model; None until the bytes of a round are known."""
-    lines = bandwidths(bandwidth_mbps)
+    """Return the communication of a run and of the full model, at a tenth of a bandwidth, at it and at ten times it; None until the
+    bytes of a round are known. Raise ConfigError unless the bandwidth is a positive number.
+    """
+    if not 0 < bandwidth_mbps < math.inf:
+        raise ConfigError(
+            f"bandwidth = {bandwidth_mbps:g} is not a positive number; give the server's bandwidth in Mbit/s, such as 1000"
+        )
     uplink, downlink = mean_bytes(folder, "uplink"), mean_bytes(folder, "downlink")
     if uplink is None or downlink is None:
         return None
@@ -118,7 +101,8 @@ def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS)
     if parameters is not None:
         traffic["full model"] = full_model(parameters)
     num_sites = len(folder.sites) or len(folder.round_sites)
-    return RunCommunication(num_sites, training_seconds([each.train_seconds for each in folder.rounds]), lines, traffic)
+    lines = (bandwidth_mbps / 10, bandwidth_mbps, bandwidth_mbps * 10)
+    return RunCommunication(num_sites, training_seconds(folder.rounds), lines, traffic)
 
 
 def mean_bytes(folder: RunFolder, way: str) -> float | None:
@@ -158,12 +142,12 @@ def cost_plot(
             "textposition": "outside",
         }
         shown |= {"textfont": {"color": canvas.INK, "size": 12}, "cliponaxis": False, "orientation": "h"}
-        canvas.bars(figure, times, places, color=color, col=1, **shown, **style)
+        canvas.bars(figure, times, places, marker_color=color, col=1, **shown, **style)
         if panels > 1:
             shares = [100 * cost.share if cost and cost.share is not None else None for cost in costs]
-            look: canvas.Look = {"mode": "lines+markers", "line": {"color": color, "width": 2}, "showlegend": False}
-            look |= {"size": 9, "symbol": canvas.MARKS[index % len(canvas.MARKS)], "color": color}
-            canvas.marks(figure, shares, places, col=2, **look, **style)
+            mark = {"size": 9, "symbol": canvas.MARKS[index % len(canvas.MARKS)], "color": color}
+            look: canvas.Look = {"mode": "lines+markers", "line": {"color": color, "width": 2}, "marker": mark}
+            canvas.marks(figure, shares, places, col=2, showlegend=False, **look, **style)
     canvas.frame(figure, height=110 + (14 + 22 * len(series)) * len(rows))
     figure.update_layout(barmode="group", bargap=0.3, showlegend=len(series) > 1, legend_traceorder="normal")
     canvas.row_axis(figure, rows, longest)

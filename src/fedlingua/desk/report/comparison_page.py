@@ -132,9 +132,9 @@ def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]
     hover = "%{text}<br>%{fullData.name}: %{x:.2f}"
     for place, (index, name, values) in enumerate(series):
         rows = [row + _offset(place, len(series)) for row in range(len(values))]
-        look: Look = {"size": 10, "color": colour(index), "symbol": _mark(index)}
-        look["text"] = [escape(site) for site in comparison.scores]
-        marks(figure, values, rows, short(name, LONGEST_RUN), hover, **look)
+        marker = {"size": 10, "color": colour(index), "symbol": _mark(index)}
+        sites = [escape(site) for site in comparison.scores]
+        marks(figure, values, rows, short(name, LONGEST_RUN), hover, marker=marker, text=sites)
     _frame_rows(figure, list(comparison.scores), len(series), x_title)
     return figure
 
@@ -170,11 +170,11 @@ def _add_differences(
         below = [0.0 if each.low is None else scale * (each.value - each.low) for each in differences]
         error = {"color": color, "thickness": 2, "width": 4, "symmetric": False, "array": above, "arrayminus": below}
     by_chance = [each.p is not None and each.p >= comparison.significant for each in differences]
-    look: Look = {"size": 9, "color": color, "symbol": [f"{mark}-open" if hollow else mark for hollow in by_chance]}
-    look |= {"marker": {"line": {"width": 2, "color": color}}, "error_x": error}
-    said = [_in_words(row, each, scale) for _, row, each in known]
+    symbols = [f"{mark}-open" if hollow else mark for hollow in by_chance]
+    look: Look = {"marker": {"size": 9, "color": color, "symbol": symbols, "line": {"width": 2, "color": color}}}
+    look |= {"error_x": error, "text": [_in_words(row, each, scale) for _, row, each in known]}
     rows = [place for place, *_ in known]
-    marks(figure, values, rows, short(name, LONGEST_RUN), "%{text}<br>%{fullData.name}", text=said, **look)
+    marks(figure, values, rows, short(name, LONGEST_RUN), "%{text}<br>%{fullData.name}", **look)
 
 
 def _in_words(row: str, difference: Difference, scale: float) -> str:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.report.read import read_run
 from fedlingua.desk.report.tables import score_markdown
-from fedlingua.runs.folder import RunFolder, replace_text
+from fedlingua.runs.folder import RunFolder, replace_text, run_about
 
 RUNS_FILE = "runs.jsonl"
 
@@ -69,7 +68,7 @@ def write_kept_runs(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 
 def kept_run(run_dir: Path) -> dict[str, Any]:
     """Return the content of a run's run.json in a form to be committed, without paths of one machine."""
-    run = dict(read_run(run_dir).run)
+    run = run_about(run_dir)
     run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
     run["backbone"] = {key: without_place(value) for key, value in (run.get("backbone") or {}).items()}
     return run

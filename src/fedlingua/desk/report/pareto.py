@@ -5,7 +5,7 @@ The page's script (plots.js) moves each name to the nearest free place around it
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -17,8 +17,6 @@ AROUND = 110
 LONGEST_NAME = 28
 
 Spot = tuple[float, float]
-Steps = Literal["vh", "hv"]
-"""The steps of the front's line between points, along the edge of the attained region: down and right, or right and up."""
 
 
 @dataclass(frozen=True)
@@ -48,29 +46,32 @@ def pareto_plot(
     points: Sequence[Point], metric: Metric, more_is_better: bool, x_title: str, base: float | None = None
 ) -> go.Figure:
     """Plot macro scores against a cost or saving. base: A score drawn as a line if the points then still span half of the height."""
-    steps: Steps = "vh" if more_is_better else "hv"
     across, upward = 1 if more_is_better else -1, 1 if metric.more_is_better else -1
     places = pareto_front([(across * point.x, upward * point.score) for point in points])
     front = sorted((points[place] for place in places), key=lambda point: point.x)
     beaten = [point for place, point in enumerate(points) if place not in places]
-    low, high, with_base = heights(points, base)
     figure = go.Figure()
     frame(figure, height=AROUND + 280 + 8 * len(points), x_title=x_title, y_title=f"macro {metric.name}")
     _add_names(figure, [*front, *beaten])
     _add_points(figure, beaten, "beaten by another", BEFORE)
-    stairs = {"width": 1.5, "shape": steps, "dash": "dash"}
+    # The steps follow the edge of the attained region: down and right, or right and up.
+    stairs = {"width": 1.5, "shape": "vh" if more_is_better else "hv", "dash": "dash"}
     _add_points(figure, front, "Pareto front", UP, mode="lines+markers", line=stairs)
     figure.update_xaxes(range=_range([point.x for point in points]), nticks=8)
+    bars = [point.score + side * point.sd for point in points for side in (-1, 1)]
+    low, high = _range(bars)
+    if base is not None:
+        lowest, highest = _range([*bars, base])
+        if highest - lowest <= 2 * (high - low):
+            low, high = lowest, highest
+            dotted(figure, y=base)
     figure.update_yaxes(range=[low, high])
-    figure.update_layout(showlegend=True, legend_traceorder="reversed")
-    if with_base:
-        dotted(figure, y=base)
-    return figure
+    return figure.update_layout(showlegend=True, legend_traceorder="reversed")
 
 
 def _add_points(figure: go.Figure, points: Sequence[Point], name: str, color: str, **style: Any) -> None:
     bars = {"array": [point.sd for point in points], "color": color, "thickness": 2, "width": 5}
-    style |= {"size": 11, "color": color, "error_y": bars, "text": [point.hover for point in points]}
+    style |= {"marker_size": 11, "marker_color": color, "error_y": bars, "text": [point.hover for point in points]}
     x, y = [point.x for point in points], [point.score for point in points]
     marks(figure, x, y, name, "%{text}", showlegend=bool(points), **style)
 
@@ -82,15 +83,6 @@ def _add_names(figure: go.Figure, points: Sequence[Point]) -> None:
         text = short(point.name, LONGEST_NAME)
         figure.add_annotation(x=point.x, y=point.score, text=text, font={"size": 12, "color": INK}, **look)
     figure.update_layout(meta={"lead": BEFORE})
-
-
-def heights(points: Sequence[Point], base: float | None) -> tuple[float, float, bool]:
-    """Return the range of the score axis, and whether it includes the base."""
-    bars = [point.score + side * point.sd for point in points for side in (-1, 1)]
-    low, high = _range(bars)
-    wide = _range([*bars, base]) if base is not None else (low, high)
-    with_base = base is not None and wide[1] - wide[0] <= 2 * (high - low)
-    return (*wide, True) if with_base else (low, high, False)
 
 
 def _range(values: Sequence[float]) -> Spot:

@@ -27,13 +27,14 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
         name = escape(site)
         for way, curve in zip(WAYS, ways, strict=True):
             hover = f"{name.replace('%{', '% {')}, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
-            look: canvas.Look = {"width": 1.2, "color": canvas.colour(index), "dash": WAYS[way], "mode": "lines"}
-            look |= {"legendgroup": name, "showlegend": way == "joined", "opacity": 0.7}
-            canvas.line(figure, curve, name, hover, **look)
+            thin = {"width": 1.2, "color": canvas.colour(index), "dash": WAYS[way]}
+            look: canvas.Look = {"mode": "lines", "legendgroup": name, "showlegend": way == "joined", "opacity": 0.7}
+            canvas.line(figure, curve, name, hover, line=thin, **look)
     for place, way in enumerate(WAYS):
         least = mean_of_least([ways[place] for ways in curves.values()])
         hover = f"mean of the sites' least so far, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
-        canvas.line(figure, least, f"mean, {way}", hover, width=4, color=canvas.INK, dash=WAYS[way], mode="lines")
+        thick = {"width": 4, "color": canvas.INK, "dash": WAYS[way]}
+        canvas.line(figure, least, f"mean, {way}", hover, line=thick, mode="lines")
     settings = folder.settings
     whole = settings is None or settings.draws_in_passes or (settings.local_epochs == 1 and not settings.draws)
     unit = "passes over a site's text" if whole else "a round's training"

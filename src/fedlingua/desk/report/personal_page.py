@@ -43,43 +43,41 @@ _SHOWN_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction", "choice"}
 
 @dataclass(frozen=True)
 class PersonalLine:
-    """The values of a site, or their means over sites. alphas: (learned, chosen on dev). values: Metric -> model -> value."""
+    """The values of a site, or their means over sites. values: Column of the CSV, "alpha_<which>" or "<metric>_<model>" -> value."""
 
     name: str
-    alphas: tuple[float, float]
-    values: Mapping[str, Mapping[str, float]]
+    values: Mapping[str, float]
+
+    def scores(self, metric: Metric) -> dict[str, float]:
+        """Return model -> its score, in the displayed unit."""
+        of_metric = f"{metric.key}_"
+        known = {name: value for name, value in self.values.items() if name.startswith(of_metric)}
+        return {name.removeprefix(of_metric): metric.scale * value for name, value in known.items()}
 
     def cells(self, metrics: Sequence[Metric]) -> list[tuple[str, bool]]:
         """Return each model's displayed value and whether it is its metric's best; values that are displayed alike are equally good."""
         cells = []
         for metric in metrics:
-            values = self.values[metric.key].values()
-            best = units.score(metric.scale * metric.best(values))
-            shown = [units.score(metric.scale * value) for value in values]
-            cells += [(each, each == best) for each in shown]
+            scores = self.scores(metric).values()
+            best = units.score(metric.best(scores))
+            cells += [(units.score(each), units.score(each) == best) for each in scores]
         return cells
 
     @property
     def shown_alphas(self) -> list[str]:
-        return [f"{alpha:.2f}" for alpha in self.alphas]
+        return [f"{self.values[alpha]:.2f}" for alpha in ("alpha_apfl", "alpha_chosen")]
 
 
 def personal_lines(results: Sequence[Mapping[str, Any]]) -> list[PersonalLine]:
     """Return a line for each personalization.json and, if there are several, one with their plain means."""
-    keys = [metric.key for metric in metrics_of_table(results)]
-    lines = [
-        PersonalLine(
-            each["site"],
-            (each["apfl"]["alpha"], each["chosen_alpha"]),
-            {key: {model: each["test"][model][key] for model in models_of(results)} for key in keys},
-        )
-        for each in results
-    ]
-    if len(lines) < 2:
-        return lines
-    means = {key: {model: fmean(line.values[key][model] for line in lines) for model in models_of(results)} for key in keys}
-    own, chosen = zip(*(line.alphas for line in lines), strict=True)
-    return [*lines, PersonalLine("macro", (fmean(own), fmean(chosen)), means)]
+    keys, lines = [metric.key for metric in metrics_of_table(results)], []
+    for each in results:
+        values = {"alpha_apfl": each["apfl"]["alpha"], "alpha_chosen": each["chosen_alpha"]}
+        values |= {f"{key}_{model}": each["test"][model][key] for key in keys for model in models_of(results)}
+        lines.append(PersonalLine(each["site"], values))
+    if len(lines) > 1:
+        lines.append(PersonalLine("macro", {name: fmean(line.values[name] for line in lines) for name in lines[0].values}))
+    return lines
 
 
 def models_of(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -125,12 +123,11 @@ def personal_markdown(results: Sequence[Mapping[str, Any]]) -> str:
 
 def personal_csv(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the same table as CSV, in plain numbers: accuracy 0-1, BLEU and chrF 0-100."""
-    columns = [(metric.key, model) for metric in metrics_of_table(results) for model in models_of(results)]
-    output = io.StringIO()
+    lines, output = personal_lines(results), io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(["site", "alpha_apfl", "alpha_chosen", *(f"{key}_{model}" for key, model in columns)])
-    for each in personal_lines(results):
-        values = [*each.alphas, *(each.values[key][model] for key, model in columns)]
+    writer.writerow(["site", *lines[0].values])
+    for each in lines:
+        values = each.values.values()
         writer.writerow([each.name, *(f"{value:.{DECIMALS}f}".rstrip("0").rstrip(".") for value in values)])
     return output.getvalue()
 
@@ -154,7 +151,7 @@ def render_personal_page(about: Mapping[str, Any]) -> str:
         {"sweep": sweep_plot(about, of_site, metrics[0]), "path": path_plot(about)},
         about=about,
         metric=metrics[0],
-        values={model: metrics[0].scale * value for model, value in of_site.values[metrics[0].key].items()},
+        values=of_site.scores(metrics[0]),
         models=models_of([about]),
         alphas={"apfl": about["apfl"]["alpha"], "chosen": about["chosen_alpha"]},
         lines=[(metric.name, of_site.cells([metric])) for metric in metrics],
@@ -167,8 +164,8 @@ def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) 
     learned, chosen = about["apfl"], about["chosen_alpha"]
     losses = {each["alpha"]: each["dev_loss"] for each in about["sweep"]}
     figure = stacked(["dev loss, nats a token", f"test {metric.name}"], 0.12)
-    look = {"color": INK, "width": 1.6, "marker": {"size": 5}}
-    line(figure, losses, "21 values", "alpha %{x:.2f}<br>dev loss %{y:.4f}", 1, **look)
+    thin = {"color": INK, "width": 1.6}
+    line(figure, losses, "21 values", "alpha %{x:.2f}<br>dev loss %{y:.4f}", 1, line=thin, marker_size=5)
     alphas = (
         ("APFL's alpha", learned["alpha"], learned["dev_loss"], LEARNED),
         ("dev's alpha", chosen, losses[chosen], CHOSEN),
@@ -178,13 +175,12 @@ def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) 
         figure.add_vline(x=alpha, line={"color": color, "width": width}, opacity=0.6)
         diamond = {"size": 12, "color": color, "symbol": "diamond"}
         hover = f"{name}, {alpha:.3f}<br>dev loss %{{y:.4f}}"
-        marks(figure, [alpha], [loss], f"{name}, {alpha:.2f}", hover, 1, **diamond)
+        marks(figure, [alpha], [loss], f"{name}, {alpha:.2f}", hover, 1, marker=diamond)
     places = {"federated": 0.0, "personal": 1.0, "apfl": learned["alpha"], "chosen": chosen}
     colours = {"federated": BEFORE, "personal": BEFORE, "apfl": LEARNED, "chosen": CHOSEN}
     for model, name in list(models_of([about]).items())[:4]:
-        look = {"size": 11, "color": colours[model], "showlegend": False, "cliponaxis": False}
-        value = metric.scale * of_site.values[metric.key][model]
-        marks(figure, [places[model]], [value], name, f"{name}<br>{metric.name} %{{y:.2f}}", 2, **look)
+        look: Look = {"marker": {"size": 11, "color": colours[model]}, "showlegend": False, "cliponaxis": False}
+        marks(figure, [places[model]], [of_site.scores(metric)[model]], name, f"{name}<br>{metric.name} %{{y:.2f}}", 2, **look)
     frame_stacked(figure, 520, "alpha: share of the site's own model")
     figure.update_xaxes(range=[-0.02, 1.02], dtick=0.1, showticklabels=True)
     return figure
@@ -193,8 +189,8 @@ def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) 
 def path_plot(about: Mapping[str, Any]) -> go.Figure:
     """Plot alpha before each step and at the end."""
     figure = go.Figure()
-    look: Look = {"mode": "lines", "color": LEARNED, "width": 2}
-    line(figure, dict(about["apfl"]["path"]), "", "step %{x}: %{y:.3f}", **look)
+    thick = {"color": LEARNED, "width": 2}
+    line(figure, dict(about["apfl"]["path"]), "", "step %{x}: %{y:.3f}", mode="lines", line=thick)
     frame(figure, height=260, x_title="step of training", y_title="alpha")
     figure.update_yaxes(range=[-0.03, 1.03])
     return figure

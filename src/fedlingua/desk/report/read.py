@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass as read_dataclass
 
 from fedlingua.common import units
@@ -80,15 +81,6 @@ class Score:
 
 
 @read_dataclass(frozen=True)
-class RoundThreshold:
-    """The learned threshold on deviations in one round. theta: The sites' value. mu: The network's output. scale: The initial value."""
-
-    theta: Number = None
-    mu: Number = None
-    scale: Number = None
-
-
-@read_dataclass(frozen=True)
 class SiteRound:
     """What one site did in one round.
 
@@ -110,29 +102,29 @@ class SiteRound:
 
 @read_dataclass(frozen=True)
 class Failure:
-    round: int
     site: Text = ""
     phase: Text = ""
     reason: Text = ""
 
 
+Failures = Annotated[list[Failure], BeforeValidator(lambda value: [mapping(each) for each in sequence(value)])]
+
+
 @read_dataclass(frozen=True)
 class Round:
-    """One round over all sites; round 0 is the base before training. phase_s, server_s: Seconds by phase and by task of the server."""
+    """One round over all sites; round 0 is the base before training. phase_s, server_s: Seconds by phase and by task of the server.
+
+    threshold: The learned threshold on deviations: "theta", the sites' value; "mu", the network's output; "scale", the initial value.
+    """
 
     number: int
     seconds: Number = None
     dev_loss: Number = None
     sites: dict[Text, SiteRound] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
-    threshold: RoundThreshold | None = None
+    failures: Failures = field(default_factory=list)
+    threshold: Numbers = field(default_factory=dict)
     phase_s: Numbers = field(default_factory=dict)
     server_s: Numbers = field(default_factory=dict)
-
-    @property
-    def train_seconds(self) -> dict[str, float]:
-        """Site -> its seconds of training, for sites that reported them."""
-        return {name: site.seconds["train"] for name, site in self.sites.items() if "train" in site.seconds}
 
 
 @read_dataclass(frozen=True)
@@ -151,10 +143,15 @@ class Account:
         return self.read is not None and self.kept is not None and self.read == self.kept + sum(self.dropped.values())
 
 
+Accounts = Annotated[
+    list[Account], BeforeValidator(lambda value: [{**of, "direction": direction} for direction, of in objects(value).items()])
+]
+
+
 @read_dataclass(frozen=True)
 class Site:
     name: Text
-    accounts: list[Account]
+    accounts: Accounts = field(default_factory=list)
     node: Text = ""
     directions: Texts = field(default_factory=list)
     train: Whole = None
@@ -217,8 +214,9 @@ class RunFolder:
         return number(self.summary.get("exchanged_parameters") if known is None else known)
 
     @property
-    def failures(self) -> list[Failure]:
-        return [failure for each in self.rounds for failure in each.failures]
+    def failures(self) -> list[tuple[int, Failure]]:
+        """Every failure with its round."""
+        return [(each.number, failure) for each in self.rounds for failure in each.failures]
 
     @property
     def round_sites(self) -> list[str]:
@@ -239,7 +237,7 @@ def read_run(run_dir: Path) -> RunFolder:
     return RunFolder(
         path=run_dir,
         run=mapping(run_about(run_dir)),
-        sites=_sites(read_object(run_dir / "sites.json", notes)),
+        sites=[read_as(Site, each, name=name) for name, each in objects(read_object(run_dir / "sites.json", notes)).items()],
         clusters={
             part: {cluster: [text(site) for site in sequence(sites)] for cluster, sites in of_part.items()}
             for part, of_part in objects(read_object(run_dir / "clusters.json", notes)).items()
@@ -291,25 +289,10 @@ def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
     lines, note = read_lines(path, lambda line: line)
     rounds = []
     for index, content in by_round(lines).items():
-        failures = [read_as(Failure, mapping(each), round=index) for each in sequence(content.get("failures"))]
-        threshold = mapping(content.get("threshold")) or None
-        sites = objects(content.get("sites"))
-        rounds.append(read_as(Round, content, number=index, sites=sites, failures=failures, threshold=threshold))
+        rounds.append(read_as(Round, content, number=index, sites=objects(content.get("sites"))))
     if note or not rounds:
         notes[path.name] = note or f"{path.name} holds no finished round yet."
     return rounds
-
-
-def _sites(content: dict[str, Any]) -> list[Site]:
-    return [
-        read_as(
-            Site,
-            each,
-            name=name,
-            accounts=[read_as(Account, of, direction=direction) for direction, of in objects(each.get("accounts")).items()],
-        )
-        for name, each in objects(content).items()
-    ]
 
 
 def _traffic(content: dict[str, Any]) -> Traffic:

@@ -1,8 +1,9 @@
 """The seconds of a round, by phase and by part of the work at the sites and at the server."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from fedlingua.common import units
 from fedlingua.desk.report.read import Round
 
 Seconds = Mapping[str, float]
@@ -41,12 +42,18 @@ def _seconds(of_round: Round) -> dict[str, float]:
     return {part: value for part, value in seconds.items() if value is not None}
 
 
+def training_seconds(rounds: Sequence[Round]) -> float | None:
+    """Return the training seconds of a round's slowest site, for which the round waits, as a mean over rounds; None if there are none."""
+    longest = [seconds for each in rounds if (seconds := _longest(each, "train")) is not None]
+    return fmean(longest) if longest else None
+
+
 def _longest(of_round: Round, part: str) -> float | None:
     return max((site.seconds[part] for site in of_round.sites.values() if part in site.seconds), default=None)
 
 
-def seconds_rows(by_name: Mapping[str, Seconds], parts: Sequence[str], shown: Callable[[float | None], str]) -> list[list[str]]:
+def seconds_rows(by_name: Mapping[str, Seconds], parts: Sequence[str]) -> list[list[str]]:
     """Return a header and a row per name, with a column for each part that any name has; empty if none has any."""
     columns = [part for part in parts if any(part in seconds for seconds in by_name.values())]
-    rows = [[name, *(shown(seconds.get(part)) for part in columns)] for name, seconds in by_name.items()]
+    rows = [[name, *(units.seconds(seconds.get(part)) for part in columns)] for name, seconds in by_name.items()]
     return [["seconds of a round", *columns], *rows] if columns else []

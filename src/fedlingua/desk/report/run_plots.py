@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from html import escape
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import plotly.graph_objects as go
 
@@ -42,7 +42,8 @@ def score_plot(folder: RunFolder) -> go.Figure:
     hover = "%{hovertext}<br>%{fullData.name}: %{x:.2f}"
     circle = {"size": 11, "color": "rgba(0,0,0,0)", "symbol": "circle", "line": {"width": 2.5, "color": canvas.BEFORE}}
     canvas.marks(figure, [score.first.before for score in lines], rows, "before", hover, marker=circle, hovertext=said)
-    canvas.marks(figure, [score.first.after for score in lines], rows, "after", hover, size=12, color=canvas.UP, hovertext=said)
+    dot = {"size": 12, "color": canvas.UP}
+    canvas.marks(figure, [score.first.after for score in lines], rows, "after", hover, marker=dot, hovertext=said)
     canvas.frame(figure, height=130 + 34 * len(lines), x_title=folder.metrics[0].name + which)
     canvas.row_axis(figure, labels)
     return figure
@@ -92,16 +93,16 @@ def loss_plot(folder: RunFolder) -> go.Figure:
     figure = canvas.stacked([f"{kind} {what}{unit}" for kind in ("dev", "train")][: 1 + trained], 0.09)
     for index, (site, rounds) in enumerate((site, sites[site]) for site in chosen_sites):
         name = escape(site)
-        look: dict[str, Any] = {"width": 1.6, **canvas.look_of_line(index), "legendgroup": name}
-        look |= {"connectgaps": True, "marker": {"size": 5}}
+        look: canvas.Look = {"line_width": 1.6, **canvas.look_of_line(index), "marker_size": 5}
+        look |= {"connectgaps": True, "legendgroup": name}
         dev = {number: shown(each.dev_loss) for number, each in rounds}
         canvas.line(figure, dev, name, hover(name, "dev"), 1, **look)
         if trained:
             train = {number: shown(each.train_loss) for number, each in rounds}
             canvas.line(figure, train, name, hover(name, "train"), 2, showlegend=False, **look)
     means = {each.number: shown(each.dev_loss) for each in folder.rounds}
-    thick = {"connectgaps": True, "width": 4, "color": canvas.INK, "marker": {"size": 7}}
-    canvas.line(figure, means, "dev mean", hover("all sites", "dev"), 1, **thick)
+    thick = {"width": 4, "color": canvas.INK}
+    canvas.line(figure, means, "dev mean", hover("all sites", "dev"), 1, connectgaps=True, line=thick, marker_size=7)
     # A star marks the best round: on the mean or, if each site chose its own, on each site's line.
     best = [(number, loss) for number, loss in means.items() if number == folder.best_round]
     for site, chosen in folder.best_rounds.items():
@@ -127,7 +128,7 @@ def bytes_plot(folder: RunFolder) -> go.Figure | None:
     for name, values, color in (("uplink", uplink, canvas.UP), ("downlink", downlink, canvas.DOWN)):
         said = [[units.data(value), units.data(total)] for value, total in zip(values, accumulate(values), strict=True)]
         hover = f"round %{{x}}, {name}<br>%{{customdata[0]}}<br>so far %{{customdata[1]}}"
-        canvas.bars(figure, numbers, [value / size for value in values], name, color, hover, customdata=said)
+        canvas.bars(figure, numbers, [value / size for value in values], name, hover, marker_color=color, customdata=said)
     canvas.frame(figure, height=340, x_title="round", y_title=f"{unit}, all sites")
     canvas.round_axis(figure, numbers)
     figure.update_yaxes(rangemode="tozero")
@@ -145,9 +146,8 @@ def time_plot(folder: RunFolder) -> go.Figure:
     for index, phase in enumerate(dict.fromkeys(phase for _, each in done for phase in each.seconds)):
         totals = [sum(each.seconds.get(phase, 0.0) for name, each in done if name == site) for site in sites]
         said = [f"{escape(site)}<br>{units.duration(total)}" for site, total in zip(sites, totals, strict=True)]
-        look = {"orientation": "h", "hovertext": said}
-        hover = "%{hovertext} in %{fullData.name}"
-        canvas.bars(figure, totals, list(range(len(sites))), escape(phase), canvas.colour(index), hover, **look)
+        look = {"orientation": "h", "hovertext": said, "marker_color": canvas.colour(index)}
+        canvas.bars(figure, totals, list(range(len(sites))), escape(phase), "%{hovertext} in %{fullData.name}", **look)
     canvas.frame(figure, height=130 + 30 * len(sites), x_title=f"seconds{which}")
     figure.update_layout(barmode="stack", bargap=0.35)
     canvas.row_axis(figure, sites)

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from fedlingua.common import units
 from fedlingua.desk.json_values import number, sequence, whole
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.read import Round, RoundThreshold, RunFolder, read_lines
+from fedlingua.desk.report.read import Round, RunFolder, read_lines
 
 FILE = "deviations.jsonl"
 BINS = 40
@@ -46,14 +46,14 @@ class Sent:
     """What sites sent, as shares of an update, 0-1. Every mapping is by round and contains only known values.
 
     sites: All sites that sent, in the order of the run's other plots. tensors, numbers: The shares sent. thresholds: Learned, one for all
-    sites. own_thresholds: Fixed or random, one per site. medians: Each site's median deviation. deviations_note: Why deviations are
-    missing, or "". tensor_saving, number_saving: The share not sent, as a mean over sites and the rounds so far.
+    sites, as in `Round`. own_thresholds: Fixed or random, one per site. medians: Each site's median deviation. deviations_note: Why
+    deviations are missing, or "". tensor_saving, number_saving: The share not sent, as a mean over sites and the rounds so far.
     """
 
     sites: list[str]
     tensors: dict[int, Spread]
     numbers: dict[int, Spread]
-    thresholds: dict[int, RoundThreshold]
+    thresholds: dict[int, dict[str, float]]
     own_thresholds: dict[int, Spread]
     medians: dict[int, Spread]
     deviations: Deviations
@@ -64,12 +64,12 @@ class Sent:
     @property
     def scale(self) -> float | None:
         """The initial value of a learned threshold, from the first round that has one."""
-        return next((each.scale for each in self.thresholds.values() if each.scale is not None), None)
+        return next((each["scale"] for each in self.thresholds.values() if "scale" in each), None)
 
     def theta(self, index: int) -> float | None:
         """Return the threshold that all sites had in a round; None if it differed between sites or is unknown."""
         if index in self.thresholds:
-            return self.thresholds[index].theta
+            return self.thresholds[index]["theta"]
         own = self.own_thresholds.get(index)
         return own.mean if own and own.low == own.high else None
 
@@ -77,7 +77,7 @@ class Sent:
 def what_was_sent(folder: RunFolder) -> Sent | None:
     """Return what the sites of a run sent; None for a run in which they send whole updates."""
     deviations, note = read_deviations(folder.path / FILE)
-    thresholds = {each.number: each.threshold for each in folder.rounds if each.threshold and each.threshold.theta is not None}
+    thresholds = {each.number: each.threshold for each in folder.rounds if "theta" in each.threshold}
     tensors, numbers = _by_round(folder, "tensors_share"), _by_round(folder, "numbers_share")
     if not (tensors or numbers or thresholds or deviations or note):
         return None
@@ -129,11 +129,11 @@ def share_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
     """Plot dev loss and, below it, the shares of tensors and of numbers sent, by round (MetaSend's journal version, figure 7)."""
     figure = canvas.stacked(["dev loss, nats a token", "sent of an update, %, mean over sites"], 0.14)
     losses = {each.number: each.dev_loss for each in rounds}
-    canvas.line(figure, losses, "dev loss", "round %{x}<br>dev loss %{y:.4f}", 1, color=canvas.INK, width=3)
+    canvas.line(figure, losses, "dev loss", "round %{x}<br>dev loss %{y:.4f}", 1, line_color=canvas.INK, line_width=3)
     for name, shares, color in (("tensors", sent.tensors, canvas.UP), ("numbers", sent.numbers, canvas.DOWN)):
         points = {index: 100 * share.mean for index, share in shares.items()}
-        shown = [str(share) for share in shares.values()]
-        canvas.line(figure, points, name, f"round %{{x}}, {name}<br>%{{customdata}}", 2, color=color, width=3, customdata=shown)
+        look: canvas.Look = {"line_color": color, "line_width": 3, "customdata": [str(share) for share in shares.values()]}
+        canvas.line(figure, points, name, f"round %{{x}}, {name}<br>%{{customdata}}", 2, **look)
     canvas.frame_stacked(figure, 480, "round")
     canvas.round_axis(figure, losses)
     figure.update_yaxes(**canvas.SHARES, row=2, col=1)
@@ -145,7 +145,7 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
 
     If every site has its own threshold, plot their mean, least and greatest.
     """
-    theta = {index: each.theta for index, each in sent.thresholds.items() if each.theta is not None}
+    theta = {index: each["theta"] for index, each in sent.thresholds.items()}
     own = sent.own_thresholds if not theta else {}
     theta |= {index: each.mean for index, each in own.items()}
     lines: dict[str, tuple[Mapping[int, float], dict[str, Any]]] = {
@@ -154,7 +154,7 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
             {"width": 2, "color": canvas.BEFORE, "dash": "dash"},
         )
     }
-    tried = {index: each.mu for index, each in sent.thresholds.items() if each.mu is not None and each.mu != each.theta}
+    tried = {index: each["mu"] for index, each in sent.thresholds.items() if each.get("mu", each["theta"]) != each["theta"]}
     if tried:  # theta was drawn at random around mu
         lines["the network's own"] = tried, {"width": 2, "color": canvas.DOWN}
     lines["threshold"] = theta, {"width": 3, "color": canvas.UP}
@@ -164,7 +164,7 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
         lines["greatest"] = {i: each.high for i, each in own.items()}, end
     figure = go.Figure()
     for name, (values, look) in lines.items():
-        canvas.line(figure, values, name, f"round %{{x}}<br>{name} %{{y:.3g}}", **look)
+        canvas.line(figure, values, name, f"round %{{x}}<br>{name} %{{y:.3g}}", line=look)
     canvas.frame(figure, height=340, x_title="round", y_title="deviation")
     if sent.scale is not None:
         canvas.dotted(figure, y=sent.scale)
@@ -241,10 +241,10 @@ def _counts(of_round: Mapping[str, Sequence[float | None]], sites: Sequence[str]
 def _add_histogram(figure: go.Figure, edges: Sequence[float], site: str, counts: Sequence[int], place: int, row: int) -> None:
     bins = list(pairwise(edges))
     centres, widths = [(low + high) / 2 for low, high in bins], [high - low for low, high in bins]
-    style: canvas.Look = {"width": widths, "marker": {"line": {"width": 0}}, "row": row, "col": 1}
+    style: canvas.Look = {"width": widths, "marker": {"color": canvas.colour(place), "line": {"width": 0}}, "row": row, "col": 1}
     style |= {"legendgroup": site, "showlegend": row == 1, "customdata": [f"{low:.2g} to {high:.2g}" for low, high in bins]}
     hover = "%{fullData.name}: %{y} tensors<br>deviation %{customdata}"
-    canvas.bars(figure, centres, counts, escape(site), canvas.colour(place), hover, **style)
+    canvas.bars(figure, centres, counts, escape(site), hover, **style)
 
 
 def _add_threshold(figure: go.Figure, theta: float, top: float, row: int) -> None:

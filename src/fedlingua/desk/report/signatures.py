@@ -113,7 +113,8 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     for cluster in sorted(set(signatures.clusters.values()), key=lambda name: (len(name), name)):
         rows = [row for row, name in enumerate(names) if signatures.clusters.get(name) == cluster]
         said = [f"{escape(names[row])}<br>{escape(cluster)}" for row in rows]
-        look = {"size": 12, "color": colours.get(cluster, canvas.BEFORE), "cliponaxis": False, "hovertext": said}
+        mark = {"size": 12, "color": colours.get(cluster, canvas.BEFORE)}
+        look: canvas.Look = {"marker": mark, "cliponaxis": False, "hovertext": said}
         canvas.marks(figure, [0.0] * len(rows), rows, escape(cluster), "%{hovertext}", 1, col=2, **look)
     if (cut := cut_height(signatures)) is not None:
         canvas.dotted(figure, x=cut, row=1, col=2)

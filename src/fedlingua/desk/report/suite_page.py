@@ -11,15 +11,15 @@ from fedlingua.common import units
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, cost_plot, full_model, round_cost
 from fedlingua.desk.report.convergence import ALL
-from fedlingua.desk.report.pareto import Point, heights, pareto_plot
+from fedlingua.desk.report.pareto import Point, pareto_plot
 from fedlingua.desk.report.publish import heading, put_page, render_page
-from fedlingua.desk.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, SIDES, Figure, Line, SuiteTable, known_mean
+from fedlingua.desk.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, Figure, Line, SuiteTable, known_mean
 from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua.settings.table import OPTIONS
 
 FULL = "full model"
 LONGEST_ROW = 26
-FEDERATED = SIDES[1]
+FEDERATED = "macro_federated"
 # Zero gain is nearly transparent, and both ends are weak enough for the number on top to be legible.
 LOST = [[0.0, "rgba(213, 94, 0, 0.75)"], [0.5, "rgba(213, 94, 0, 0.03)"]]
 GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
@@ -64,7 +64,6 @@ def render_suite(result: SuiteTable) -> str:
         traffic=traffic,
         costs=costs,
         bandwidth_mbps=BANDWIDTH_MBPS,
-        base_in_view=base_in_view(result),
     )
 
 
@@ -111,7 +110,7 @@ def macro_plot(result: SuiteTable) -> go.Figure:
     x, y = [x for x, *_ in seeds], [y for _, y, _ in seeds]
     canvas.marks(figure, x, y, "a seed", "%{text}<br>%{x:.2f}", text=[said for *_, said in seeds], marker=gray)
     error = {"array": [line.sd for line in lines], "color": canvas.UP, "thickness": 2.5, "width": 6}
-    look: canvas.Look = {"size": 11, "color": canvas.UP, "error_x": error, "text": names}
+    look: canvas.Look = {"marker_size": 11, "marker_color": canvas.UP, "error_x": error, "text": names}
     shown = [units.mean_and_sd(line.mean("macro"), line.sd) for line in lines]
     name = "mean ± sd" if any(line.seeds[1:] for line in lines) else "mean"
     means = [line.mean("macro") for line in lines]
@@ -167,7 +166,7 @@ def convergence_plot(result: SuiteTable) -> go.Figure | None:
     first = next(iter(texts))
     figure = go.Figure()
     for of_text, row, curve in drawn:
-        look: canvas.Look = {"width": 2, **canvas.look_of_line(place[row]), "marker": {"size": 5}, "visible": of_text == first}
+        look: canvas.Look = {"line_width": 2, **canvas.look_of_line(place[row]), "marker_size": 5, "visible": of_text == first}
         said = [f"{escape(row)}, {escape(of_text)}"] * len(curve)
         canvas.line(figure, curve, canvas.short(row, LONGEST_ROW), "%{text}<br>round %{x}<br>%{y:.2f}", text=said, **look)
     legend_rows = (max(len(curves) for curves in texts.values()) + 2) // 3
@@ -211,17 +210,16 @@ def uplink_points(result: SuiteTable) -> tuple[list[Point], str]:
     return [_point(line, uplink / size) for line, uplink in known], unit
 
 
-def total_points(result: SuiteTable, model: str = "") -> list[Point]:
+def total_points(result: SuiteTable, mean: str = "macro") -> list[Point]:
     """Return a point per row; empty if fewer than two rows have any. x: log10 of a site's bytes in a whole run, up plus down.
 
-    model: If sites chose what they keep, the model whose score is plotted, a name in `SIDES`; "": the kept model.
+    mean: The plotted mean over sites, of the models that they keep or, if they chose among several, `FEDERATED`.
     """
-    key = f"macro_{model}_{result.metric.key}"
     points = []
     for line in filter(_is_drawn, result.lines):
-        values = [value for value in line.values(key) if value is not None] if model else []
-        score = Figure.of(values) if values else None if model else line.scores["macro"]
-        if score and line.total_bytes and not line.name.startswith((CENTRALIZED, SILO)):
+        values = [value for value in line.values(f"{mean}_{result.metric.key}") if value is not None]
+        if values and line.total_bytes and not line.name.startswith((CENTRALIZED, SILO)):
+            score = Figure.of(values)
             own = next(row.get("keys", {}) for row in result.suite["rows"] if row["name"] == line.name)
             hover = f"{escape(line.name)}<br>{units.mean_and_sd(score.mean, score.sd if line.seeds[1:] else None)}"
             hover += f"<br>up {units.data(line.totals['up'])}, down {units.data(line.totals['down'])}"
@@ -230,9 +228,9 @@ def total_points(result: SuiteTable, model: str = "") -> list[Point]:
     return points if len(points) > 1 else []
 
 
-def total_plot(result: SuiteTable, model: str = "") -> go.Figure | None:
+def total_plot(result: SuiteTable, mean: str = "macro") -> go.Figure | None:
     """Plot macro score against all bytes of a run on a logarithmic axis, with fewer bytes further left; None without points."""
-    points = total_points(result, model)
+    points = total_points(result, mean)
     if not points:
         return None
     figure = pareto_plot(points, result.metric, False, "up and down of a site in the whole run", result.base.get("macro"))
@@ -254,8 +252,3 @@ def _point(line: Line, x: float) -> Point:
         hover += f"<br>not sent: {units.share(line.saving('tensor_saving'))} of tensors, {units.share(numbers)} of numbers"
     hover += f"<br>uplink {units.data(line.costs['uplink_bytes'])}"
     return Point(line.name, x, macro.mean, macro.sd, hover)
-
-
-def base_in_view(result: SuiteTable) -> bool:
-    """Return whether the base's line is drawn, which requires that the rows still span at least half of the height."""
-    return heights(saving_points(result) or uplink_points(result)[0], result.base.get("macro"))[2]

@@ -47,24 +47,14 @@ class Text:
     sentences: list[Sentence]
 
     @property
-    def languages(self) -> tuple[str, str]:
-        """The codes of the source and the target language."""
-        return written_sides(self.direction)
+    def between(self) -> str:
+        """The separator of two words, and so of two pieces, of a translation."""
+        return "" if without_spaces(written_sides(self.direction)[1]) else " "
 
     @property
     def rounds(self) -> list[int]:
         """All rounds in which any sentence has a translation."""
         return sorted({index for sentence in self.sentences for index in sentence.translations})
-
-
-@dataclass(frozen=True)
-class Line:
-    """One round's translation of a sentence. between: The separator of two pieces."""
-
-    round: int
-    is_best: bool
-    pieces: Pieces
-    between: str
 
 
 def read_translations(run_dir: Path, sites: Iterable[str] = ()) -> tuple[list[Text], str]:
@@ -123,15 +113,13 @@ def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:
     return sorted(chosen | {index for index in rounds if index == best})
 
 
-def shown_lines(text: Text, sentence: Sentence, best: int | None) -> list[Line]:
-    """Return a sentence's translations in the shown rounds, each compared with the translation shown above it."""
-    between = "" if without_spaces(text.languages[1]) else " "
-    lines: list[Line] = []
+def shown_lines(text: Text, sentence: Sentence, best: int | None) -> dict[int, Pieces]:
+    """Return shown round -> a sentence's translation, compared with the translation shown above it."""
+    lines: dict[int, Pieces] = {}
     before: str | None = None
     for index in shown_rounds(text.rounds, best):
-        if index in sentence.translations:
-            now = sentence.translations[index]
-            lines.append(Line(index, index == best, changes(now if before is None else before, now, between), between))
+        if (now := sentence.translations.get(index)) is not None:
+            lines[index] = changes(now if before is None else before, now, text.between)
             before = now
     return lines
 

@@ -4,7 +4,6 @@ A pydantic dataclass with fields of the types below accepts any object. Missing 
 """
 
 from collections.abc import Callable
-from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -28,9 +27,6 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def read_as(kind: type[Read], content: dict[str, Any], **known: Any) -> Read:
-    """Read a JSON object as a dataclass. known: Fields that are missing from the object or replace its own."""
-    model: Any = kind
-    names = [field.name for field in fields(model)]
-    values = {name: value for name, value in {**content, **known}.items() if name in names}
-    read: Read = _adapter(model).validate_python(values)
+    """Read a JSON object as a dataclass, without other keys. known: Fields that are missing from the object or replace its own."""
+    read: Read = _adapter(kind).validate_python({**content, **known})
     return read

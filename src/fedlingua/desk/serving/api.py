@@ -17,7 +17,7 @@ from starlette.responses import Response
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.languages import language_name, nearest, parse_direction, right_to_left
 from fedlingua.corpora.read import has_half_character
-from fedlingua.desk.serving.batching import Batcher, ClosedError, FullError
+from fedlingua.desk.serving.batching import Batcher, FullError
 from fedlingua.desk.serving.guard import Limits
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.serving.pages import docs_page, translation_page
@@ -102,12 +102,12 @@ def application(models: Models, limits: Limits) -> FastAPI:
     """Return the application for a run's models; the thread that translates runs as long as it does."""
     started = time.monotonic()
 
-    def check(sentences: list[str]) -> None:
-        if number := models.too_long(sentences):
-            most = models.translator.max_tokens
-            raise _no(422, f"sentence {number} has more than {most} tokens; cut it into sentences")
+    def translated(variant: TrainedModel, sentences: list[str]) -> list[str]:
+        if number := models.too_long(variant, sentences):
+            raise _no(422, f"sentence {number} has more than {models.translator.max_tokens} tokens; cut it into sentences")
+        return models.translate(variant, sentences)
 
-    batcher = Batcher(models.translate, limits.waiting, check)
+    batcher = Batcher(translated, limits.waiting)
 
     @asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:
@@ -163,7 +163,7 @@ def application(models: Models, limits: Limits) -> FastAPI:
             translations = await asyncio.wait_for(asyncio.wrap_future(future), limits.timeout_s)
         except FullError as error:
             raise _no(503, f"{limits.waiting} requests already wait; try again in {error.retry_s} s", error.retry_s) from None
-        except (ClosedError, asyncio.CancelledError):
+        except asyncio.CancelledError:
             raise _no(503, "the server is shutting down", 5) from None
         except TimeoutError:
             raise _no(
@@ -251,7 +251,7 @@ def _listed(models: Models, about: dict[str, Any], limits: Limits) -> ModelList:
     used = {code for each in (*directions, *models.sites.values()) for code in each.direction.sides}
     return ModelList(
         run=about,
-        sites=[_answering(variant).model_copy(update={"site": site}) for site, variant in models.sites.items()],
+        sites=[_answering(variant) for variant in models.sites.values()],
         directions=[_answering(variant) for variant in directions],
         clusters={str(part): {name: list(sites) for name, sites in named.items()} for part, named in models.run.clusters.items()},
         languages={

@@ -20,10 +20,6 @@ class FullError(Exception):
     retry_s: int
 
 
-class ClosedError(Exception):
-    """The server is shutting down."""
-
-
 _THREAD = "translating"
 
 
@@ -37,17 +33,12 @@ class _Waiting:
 class Batcher:
     """Answers requests in order; those for the same variant as the oldest are answered together with it.
 
-    translate: (variant, sentences) -> translations. check: raises an error if it refuses a request's sentences. Both are called
-    from one thread only.
+    translate: (variant, sentences) -> translations, called from one thread only. An error that it raises for several requests is
+    followed by a call for each of them alone, so that it fails none but the one that causes it.
     """
 
-    def __init__(
-        self,
-        translate: Callable[[TrainedModel, list[str]], list[str]],
-        most_waiting: int,
-        check: Callable[[list[str]], None] = lambda sentences: None,
-    ) -> None:
-        self._translate, self._check, self._most_waiting = translate, check, most_waiting
+    def __init__(self, translate: Callable[[TrainedModel, list[str]], list[str]], most_waiting: int) -> None:
+        self._translate, self._most_waiting = translate, most_waiting
         self._queue: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -66,11 +57,12 @@ class Batcher:
         return self._thread.is_alive() and not self._closed
 
     def ask(self, variant: TrainedModel, sentences: Sequence[str]) -> Future[list[str]]:
-        """Queue a request and return a future of its translations; FullError or ClosedError if it is not taken."""
+        """Queue a request and return a future of its translations, cancelled if the server is shutting down; raise FullError."""
         asked = _Waiting(variant, list(sentences))
         with self._changed:
             if self._closed:
-                raise ClosedError
+                asked.future.cancel()
+                return asked.future
             if len(self._queue) >= self._most_waiting:
                 # A cancelled request takes no place.
                 self._queue = deque(request for request in self._queue if not request.future.cancelled())
@@ -97,22 +89,13 @@ class Batcher:
             self.batches += 1  # before any reply, since a client that has one may ask for the counts next
             self.requests += len(batch)
             self.sentences += sum(len(request.sentences) for request in batch)
-            allowed = []
-            for request in batch:
-                try:
-                    self._check(request.sentences)
-                    allowed.append(request)
-                except Exception as error:
-                    request.future.set_exception(error)
-            if not self._answer(allowed) and len(allowed) > 1:
-                for request in allowed:  # an error that one request causes must not fail the others
+            if not self._answer(batch):
+                for request in batch:
                     self._answer([request])
             self._request_s = 0.8 * self._request_s + 0.2 * (time.monotonic() - started) / len(batch)
 
     def _answer(self, batch: list[_Waiting]) -> bool:
         """Translate a batch; return False if several requests failed together and have no reply yet."""
-        if not batch:
-            return True
         try:
             sentences = [sentence for request in batch for sentence in request.sentences]
             translations = iter(self._translate(batch[0].variant, sentences))

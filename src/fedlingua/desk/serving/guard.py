@@ -15,6 +15,7 @@ from typing import Annotated
 
 import h11
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typer import Option
@@ -89,13 +90,6 @@ class Connection(H11Protocol):
             self.header = self.loop.call_later(HEADER_S, self.transport.close)
 
 
-class _RefusedError(Exception):
-    """A request is refused before the application sees it; holds the reply."""
-
-    def __init__(self, status: int, error: str, headers: dict[str, str] | None = None) -> None:
-        self.answer = JSONResponse({"error": error}, status, headers)
-
-
 class Guard:
     """Middleware that passes only whole requests of bounded size on to the application.
 
@@ -111,12 +105,9 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        started = False
 
         async def guarded(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
-                started = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
@@ -135,13 +126,10 @@ class Guard:
                 return request.pop() if request else await receive()
 
             await self.app(scope, replayed, guarded)
-        except _RefusedError as refused:
-            await refused.answer(scope, receive, guarded)
+        except HTTPException as refused:  # by the guard itself; the application answers its own
+            await JSONResponse({"error": refused.detail}, refused.status_code, refused.headers)(scope, receive, guarded)
         except Exception as error:
             print(f"error: {scope['method']} {one_line(scope['path'])}: {without_words(error)}", file=sys.stderr, flush=True)
-            if not started:
-                words = "an internal error; the server's log says where"
-                await _RefusedError(500, words).answer(scope, receive, guarded)
 
     def _check_sender(self, headers: Headers) -> None:
         host = headers.get("host", "")
@@ -149,18 +137,18 @@ class Guard:
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self.hosts is not None and name.lower() not in self.hosts:
             names = ", ".join(sorted(self.hosts))
-            raise _RefusedError(403, f"this server answers only to {names}; the request used another name")
+            raise HTTPException(403, f"this server answers only to {names}; the request used another name")
         origin = headers.get("origin")
         # Behind a proxy that changes Host, the browser's Sec-Fetch-Site decides.
         if origin and origin.partition(":")[2].lower() != f"//{host}".lower() and headers.get("sec-fetch-site") != "same-origin":
-            raise _RefusedError(
+            raise HTTPException(
                 403, "this server refuses requests from another site's page (Origin); use its own page, or a program"
             )
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
         """Receive the whole body; None if the client has disconnected."""
         wanted = f"a request has at most {self.body_bytes:,} bytes; send fewer sentences at a time"
-        too_large = _RefusedError(413, wanted, CLOSE)
+        too_large = HTTPException(413, wanted, CLOSE)
         length = headers.get("content-length", "0")
         is_too_large = length.isdigit() and int(length) > self.body_bytes
         if is_too_large and "expect" in headers:  # the client waits for 100 Continue, which it does not get
@@ -175,7 +163,7 @@ class Guard:
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise _RefusedError(408, f"the request did not arrive within {self.body_s:g} s", CLOSE) from None
+            raise HTTPException(408, f"the request did not arrive within {self.body_s:g} s", CLOSE) from None
         if is_too_large or len(body) > self.body_bytes:
             del body
             await _drain(receive)

@@ -2,8 +2,10 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,13 +53,9 @@ class Models:
     def directions(self) -> list[TrainedModel]:
         """Return a model for every direction between the backbone's languages that clusters can answer."""
         answered = []
-        for source in self.languages:
-            for target in self.languages:
-                if source != target:
-                    try:
-                        answered.append(self.of_direction(Direction(source, target)))
-                    except FedlinguaError:  # the run has no relative of one of the two languages
-                        continue
+        for sides in permutations(self.languages, 2):
+            with suppress(FedlinguaError):  # the run has no relative of one of the two languages
+                answered.append(self.of_direction(Direction(*sides)))
         return answered
 
     def _read_terms(self, file: Path) -> Iterator[tuple[Direction, "Terms"]]:
@@ -77,8 +75,9 @@ class Models:
         self.translator.terms = self._terms.get(variant.direction)
         return self.translator.translate(sentences)
 
-    def too_long(self, sentences: list[str]) -> int | None:
+    def too_long(self, variant: TrainedModel, sentences: list[str]) -> int | None:
         """Return the number, from 1, of the first sentence with more tokens than the model reads; None if there is none."""
+        self.translator.use(variant, self._load)
         return next((number for number, cut in enumerate(self.translator.is_cut(sentences), start=1) if cut), None)
 
     def _load(self, variant: TrainedModel) -> Tensors:

@@ -15,8 +15,8 @@ from fedlingua.settings.table import OPTIONS
 class Paper:
     """A paper's setting. The table of options holds the values shared by all rows of the paper's tables; this class holds the rest.
 
-    short: The paper's name in the table of options. federations: Files with its sites, sizes and splits. of_row: Returns the values that
-    depend on the row, such as the learning rate of its tensor set.
+    short: The paper's name in the table of options. federations: Names of files in experiments/federations with its sites, sizes and
+    splits. of_row: Returns the values that depend on the row, such as the learning rate of its tensor set.
     """
 
     short: str
@@ -34,15 +34,11 @@ class Paper:
         return {"backbone": self.backbone, **of_every_row, **self.of_row(settings)}
 
 
-def _federations(*names: str) -> tuple[str, ...]:
-    return tuple(f"experiments/federations/{name}.toml" for name in names)
-
-
 FED_MNMT = Paper(
     short="liu",
     backbone="facebook/mbart-large-50-many-to-many-mmt",
     # Tables 1, 2, 4, 5, 7 and 8: sites, sizes and splits as in its appendices A and C.
-    federations=_federations("ted2020_m2en", "europarl_m2m", "ted2020_uniform"),
+    federations=("ted2020_m2en", "europarl_m2m", "ted2020_uniform"),
     # §3.1, §3.3 and the paper's code. Rows differ in method, aggregation, adapter.layers and cluster.parts.
     of_row=lambda settings: {"learning-rate": PAPER_LEARNING_RATES[settings.trained_set]},
 )
@@ -50,8 +46,8 @@ METASEND = Paper(
     short="chu",
     backbone="facebook/m2m100_418M",
     # §4.1 and appendix A; the smaller federations are from §V-D of the journal version.
-    federations=_federations(
-        *(f"{corpus}_{kind}" for corpus in ("mtnt", "uncorpus") for kind in ("noniid", "iid", "noniid_low", "iid_low", "one_low"))
+    federations=tuple(
+        f"{corpus}_{kind}" for corpus in ("mtnt", "uncorpus") for kind in ("noniid", "iid", "noniid_low", "iid_low", "one_low")
     ),
     # §4.3 and appendix B. Rows differ in method, the rules' own keys, meta.neurons, meta.batches and backbone-weights. What the paper
     # does not specify (beam, lengths, the value that counts for a tensor that was not sent) is as in pyproject.toml.
@@ -69,6 +65,7 @@ def unlike_the_paper(settings: Settings, paper: Paper = FED_MNMT) -> dict[str, t
     pinned = PINNED_REVISIONS[paper.backbone]
     if settings.backbone_revision not in ("", pinned):
         unlike["backbone-revision"] = (settings.backbone_revision, repr(pinned))
-    if settings.federation_path.resolve() not in {resolve(name).resolve() for name in paper.federations}:
-        unlike["federation"] = (settings.federation, f"one of {', '.join(paper.federations)}")
+    files = [f"experiments/federations/{name}.toml" for name in paper.federations]
+    if settings.federation_path.resolve() not in {resolve(file).resolve() for file in files}:
+        unlike["federation"] = (settings.federation, f"one of {', '.join(files)}")
     return unlike

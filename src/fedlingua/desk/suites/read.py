@@ -1,7 +1,7 @@
 """Read suite files (docs/files.md): the rows of a table and the seeds become checked settings for every row."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import nearest
 from fedlingua.common.tables import refuse_unknown, table
+from fedlingua.corpora.sites import Federation
 from fedlingua.desk.suites.paper import PAPERS, unlike_the_paper
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
@@ -205,12 +206,16 @@ def _paper(raw: Mapping[str, Any], rows: Mapping[str, Settings], where: str) -> 
     if raw.get("of", "fed-mnmt") not in PAPERS:
         raise ConfigError(f"{here}: of = {raw['of']!r}; wanted one of {', '.join(PAPERS)}")
     paper = PAPERS[raw.get("of", "fed-mnmt")]
-    figures = {}
+    figures: dict[str, dict[str, float]] = {}
     of_rows = table(raw, "rows", here)
     for name in of_rows:
         if name not in rows:
             raise ConfigError(f"{here}: rows.{name}: there is no such row{nearest(name, rows)}; rows: {', '.join(rows)}")
-        figures[name] = _figures(table(of_rows, name, f"{here}: rows"), f"{here}: rows.{name}")
+        figures[name] = {}
+        for column, figure in table(of_rows, name, f"{here}: rows").items():
+            if type(figure) not in (int, float) or not 0 <= figure <= 100:
+                raise ConfigError(f"{here}: rows.{name}: {column} = {figure!r}; wanted BLEU, a number from 0 to 100")
+            figures[name][column] = float(figure)
     for name, settings in rows.items():
         for key, (got, wanted) in unlike_the_paper(settings, paper).items():
             raise ConfigError(
@@ -220,18 +225,9 @@ def _paper(raw: Mapping[str, Any], rows: Mapping[str, Settings], where: str) -> 
     return PaperTable(raw["table"], paper.by, figures)
 
 
-def _figures(raw: Mapping[str, Any], where: str) -> dict[str, float]:
-    figures = {}
-    for column, figure in raw.items():
-        if type(figure) not in (int, float) or not 0 <= figure <= 100:
-            raise ConfigError(f"{where}: {column} = {figure!r}; wanted BLEU, a number from 0 to 100")
-        figures[column] = float(figure)
-    return figures
-
-
-def check_figures(suite: Suite, sites: Sequence[str]) -> None:
-    """Raise ConfigError if the paper's figures name a site that the federation does not have."""
-    known = [*sites, "macro", "micro"]
+def check_figures(suite: Suite, federations: Iterable[Federation]) -> None:
+    """Raise ConfigError if the paper's figures name a site that none of the rows' federations has."""
+    known = [*dict.fromkeys(name for federation in federations for name in federation.site_names), "macro", "micro"]
     for name, figures in (suite.paper.rows if suite.paper else {}).items():
         for column in figures:
             if column not in known:

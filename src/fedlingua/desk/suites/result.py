@@ -7,11 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.common.files import APP_DIR
-from fedlingua.desk.report.communication import training_seconds
 from fedlingua.desk.report.convergence import Losses, dev_losses, thinned
 from fedlingua.desk.report.keep import kept_run, run_line, without_place, write_kept_runs
 from fedlingua.desk.report.read import Round, read_run
-from fedlingua.desk.report.round_seconds import round_seconds
+from fedlingua.desk.report.round_seconds import round_seconds, training_seconds
 from fedlingua.desk.suites.read import Suite
 from fedlingua.desk.suites.runs import Run, standing
 from fedlingua.desk.suites.table import DECIMALS, SuiteTable
@@ -103,7 +102,7 @@ def run_entry(run: Run) -> dict[str, Any]:
         "best_round": content.get("best_round"),
         "dev_loss": min((each.dev_loss for each in rounds or measured if each.dev_loss is not None), default=None),
         "round_seconds": round(fmean(seconds), 3) if seconds else None,
-        "train_seconds": training_seconds([each.train_seconds for each in rounds]),
+        "train_seconds": training_seconds(rounds),
         "seconds_by_part": {part: round(value, DECIMALS) for part, value in round_seconds(rounds).items()},
         **({"dev_losses": losses} if run.settings.task == "masked-language" and (losses := _dev_losses(run, measured)) else {}),
         "num_sites": len(run.federation.sites),

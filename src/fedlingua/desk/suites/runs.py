@@ -17,7 +17,7 @@ from fedlingua.common.files import sha256
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
-from fedlingua.corpora.texts import check_sizes
+from fedlingua.corpora.texts import read_sites
 from fedlingua.desk.suites.read import Row, Suite, check_figures, naming_row
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.tasks import check_task
@@ -64,10 +64,10 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
             if federation.base and not federation.base.is_file():
                 raise ConfigError(f"base = {federation.base}: there is no such recipe")
             check_settings(settings, federation)
-    check_figures(suite, site_names(federations))
+    check_figures(suite, federations.values())
     for federation in {row.settings.federation: federations[row.name] for row in suite.rows}.values():
         data = Path(suite.rows[0].settings.data_dir)
-        check_sizes(federation, forbidden_sides(read_recipe(federation.base, data)) if federation.base else frozenset())
+        read_sites(federation, forbidden_sides(read_recipe(federation.base, data)) if federation.base else frozenset())
     planned = []
     for row in suite.rows:
         federation = federations[row.name]
@@ -85,18 +85,13 @@ def check_settings(
 ) -> None:
     """Refuse settings whose errors show without loading a model. deployed: Whether each site checks its own device and metrics."""
     planned_clusters(settings, federation)  # refuses sites that cannot be clustered
-    check_task(settings.task, federation.directions)
+    check_task(settings.task, federation.rules.directions)
     check_backbone(settings)
     check_trackers(tracker_names(settings.track))
     if not deployed:
         check_device(settings.device)
         check_bits(settings.frozen_bits)
         check_measuring(settings.more_metrics, settings.comet_model, say)
-
-
-def site_names(federations: dict[str, Federation]) -> list[str]:
-    """Return the sites of all rows, in the order of their federation files."""
-    return list(dict.fromkeys(name for federation in federations.values() for name in federation.site_names))
 
 
 def content_hash(settings: Settings, federation: Federation) -> str:

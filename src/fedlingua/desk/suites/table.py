@@ -247,7 +247,7 @@ class SuiteTable:
             first_paper=FED_MNMT.by,
             scores=self.score_rows(lambda text: f"**{text}**"),
             more=[(metric.name, "; ".join(self.signatures(metric)), self.metric_rows(metric)) for metric in self.more_metrics],
-            seconds=[rows for parts in (PHASES, META) if (rows := seconds_rows(by_name, parts, units.seconds))],
+            seconds=[rows for parts in (PHASES, META) if (rows := seconds_rows(by_name, parts))],
             reading=READING,
             completed=sum(run["status"] == "completed" for run in self.suite["runs"].values()),
         )

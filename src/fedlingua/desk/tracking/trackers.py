@@ -76,7 +76,8 @@ class TensorBoard(Tracker):
         self.tell(step, scores)
         result = api_pb2.STATUS_SUCCESS if status == "completed" else api_pb2.STATUS_FAILURE
         ended = plugin_data_pb2.SessionEndInfo(status=result, end_time_secs=time.time())
-        self._add_about(metadata.SESSION_END_INFO_TAG, session_end_info=ended)
+        about = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(session_end_info=ended))
+        self._add(summary={"value": [{"tag": metadata.SESSION_END_INFO_TAG, "metadata": about}]})
 
     def close(self) -> None:
         if self._begun:
@@ -84,23 +85,12 @@ class TensorBoard(Tracker):
 
     def _begin(self) -> None:
         from tensorboard.compat.proto.event_pb2 import SessionLog
-        from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
         self._begun = self._writers.EventFileWriter(str(self._folder))
         self._add(step=self.last_round + 1, session_log=SessionLog(status=SessionLog.START))
-        if self.last_round >= 0:
-            return
-        settings = plugin_data_pb2.SessionStartInfo(group_name=self._run.name, start_time_secs=time.time())
-        for key, value in self._run.parameters.items():
-            field = "bool_value" if isinstance(value, bool) else "string_value" if isinstance(value, str) else "number_value"
-            setattr(settings.hparams[key], field, value)
-        self._add_about(metadata.SESSION_START_INFO_TAG, session_start_info=settings)
-
-    def _add_about(self, tag: str, **content: Any) -> None:
-        from tensorboard.plugins.hparams import metadata, plugin_data_pb2
-
-        data = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(**content))
-        self._add(summary={"value": [{"tag": tag, "metadata": data}]})
+        if self.last_round < 0:
+            self._add(summary=hparams_pb(dict(self._run.parameters), trial_id=self._run.name))
 
     def _add(self, **content: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event

@@ -68,14 +68,15 @@ def pattern(terms: list[str], language: str) -> regex.Pattern[str]:
 def _of_tsv(path: Path, turned: bool) -> Iterator[Term]:
     for number, line in enumerate(read_lines(path), start=1):
         columns = [column.strip() for column in line.split("\t")]
-        if any(columns) and (len(columns) != 2 or not all(columns)):
+        if not any(columns):
+            continue
+        if len(columns) != 2 or not all(columns):
             raise CorpusError(
                 f"{path}, line {number}: got {sum(map(bool, columns))} of {len(columns)} column(s) with text; wanted a term, TAB, and its "
                 "translation; mend the line"
             )
-        if any(columns):
-            source, target = reversed(columns) if turned else columns
-            yield Term(source, target, number)
+        source, target = reversed(columns) if turned else columns
+        yield Term(source, target, number)
 
 
 def _of_tbx(path: Path, direction: Direction) -> Iterator[Term]:

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.codec import Codec
 from fedlingua.desk.translating.memory_store import FAISS_FROM, Memory, Mixing, agreed, faiss_index, feed_forward_inputs
 from fedlingua.training.batches import IGNORED, by_tokens
+from fedlingua.training.head import HeadUse, token_nlls
 from fedlingua.training.outputs import decoder_output, output_head
 from fedlingua.training.translation import PairExample
 
@@ -119,10 +120,4 @@ def _dev_tokens(
     """Yield per batch, for each token: its neighbours' squared distances and tokens, itself, the model's log probability."""
     head = output_head(model)
     for states, tokens, outputs in _states(model, codec, dev):
-        log_model = torch.cat(
-            [
-                head.scores(some).float().log_softmax(dim=1).gather(1, of[:, None])[:, 0]
-                for some, of in zip(outputs.split(512), tokens.split(512), strict=True)
-            ]
-        )
-        yield *memory.nearest(states, max(NEIGHBOURS)), tokens, log_model
+        yield *memory.nearest(states, max(NEIGHBOURS)), tokens, -token_nlls(head, outputs, tokens, HeadUse(512))

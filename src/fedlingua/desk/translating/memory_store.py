@@ -102,14 +102,9 @@ class Memory:
             )
         return memory
 
-    def reduced(self, states: Tensor) -> Tensor:
-        """Project states (rows, width) of any float dtype to PCA's dimensions: (rows, d) float32."""
-        states = states.float()
-        return (states - self.mean) @ self.axes
-
     def nearest(self, states: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
-        """Return the nearest keys of states (rows, width): squared distances (rows, k) float32, and tokens (rows, k) int64."""
-        queries = self.reduced(states)
+        """Return the nearest keys of states (rows, width), any float dtype: squared distances (rows, k) float32, tokens (rows, k) int64."""
+        queries = (states.float() - self.mean) @ self.axes  # (rows, d)
         if self.index is not None:
             distances, keys = self._faiss.search(queries.cpu().numpy(), neighbours)
             squared, numbers = torch.from_numpy(distances).to(states.device), torch.from_numpy(keys).to(states.device)
@@ -181,7 +176,7 @@ def agreed(squared: Tensor, tokens: Tensor, temperature: float) -> Tensor:
 @contextmanager
 def feed_forward_inputs(model: PreTrainedModel) -> Iterator[list[Tensor]]:
     """Give a list that holds the latest input of the last decoder layer's feed-forward network, (rows, len, width)."""
-    decoder = model.get_submodule(layout_of(model).stacks["decoder"].prefix)
+    decoder = model.get_submodule(layout_of(model).stacks["decoder"].path.rpartition(".")[0])
     norm = [module for name, module in decoder.named_modules() if name.endswith("final_layer_norm")][-1]
     held: list[Tensor] = []
 

@@ -1,6 +1,6 @@
 """Read what a run's sites store of their scored text: source, reference, the base's translation and the run's."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,9 +78,9 @@ def read_translations(file: Path, target: str) -> SiteTranslations:
     return SiteTranslations(Translated(source, hypothesis, reference, target), Translated(source, base, reference, target))
 
 
-def read_files(source: Path, hypothesis: Path, reference: Path, target: str) -> Translated:
+def read_files(files: Sequence[Path], target: str) -> Translated:
     """Read source, hypothesis and reference from three files, one sentence per line; CorpusError unless all have as many."""
-    sides = [(path, list(read_lines(path))) for path in (source, hypothesis, reference)]
+    sides = [(path, list(read_lines(path))) for path in files]
     if len({len(lines) for _, lines in sides}) > 1:
         raise CorpusError(f"{', '.join(f'{path} has {len(lines)} lines' for path, lines in sides)}; wanted as many in each")
     sources, hypotheses, references = (lines for _, lines in sides)

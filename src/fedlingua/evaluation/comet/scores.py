@@ -3,8 +3,7 @@
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,12 @@ NO_MODEL = 2
 """Exit status of the process if the model is not available."""
 
 
-@dataclass(frozen=True)
-class CometScores:
-    """COMET's scores. segments: text -> a score per sentence, about 0 to 1. checkpoint: first 48 bits of the model file's sha256."""
-
-    segments: Mapping[str, Sequence[float]]
-    checkpoint: int
-
-    def counts(self, name: str) -> Counts:
-        """Return a text's counts, (sentences, 2): the score and 1. The quotient of their sums is the corpus's score, the mean."""
-        scores = np.asarray(self.segments[name], dtype=np.float64)
-        return np.stack([scores, np.ones(len(scores))], axis=1)
-
-
 def comet_scores(
     texts: Mapping[str, Translated], model: str, say: Callable[[str], None], progress: Callable[[int, int], None]
-) -> CometScores:
-    """Score texts with one model.
+) -> tuple[dict[str, Counts], int]:
+    """Score texts with one model; return text -> counts, and the first 48 bits of the model file's sha256.
 
+    counts: (sentences, 2): the score, about 0 to 1, and 1. The quotient of their sums is the corpus's score, the mean.
     model: A checkpoint's path (.ckpt, with its hparams.yaml in the folder above), or a name on the hub (Unbabel's if it has no owner).
     say: Called with a message before anything slow. progress: Called with (sentences done, sentences in total).
 
@@ -54,8 +41,8 @@ def comet_scores(
         for name, text in texts.items()
     }
     result = _run(checked_model(model), sides, say, lambda done: progress(done, total))
-    segments = {name: tuple(scores) for name, scores in result["scores"].items()}
-    return CometScores(segments, int(sha256(Path(result["checkpoint"]))[:12], 16))
+    counts = {name: np.array([[score, 1.0] for score in scores]).reshape(-1, 2) for name, scores in result["scores"].items()}
+    return counts, int(sha256(Path(result["checkpoint"]))[:12], 16)
 
 
 def check_comet(model: str, say: Callable[[str], None]) -> None:

@@ -26,7 +26,7 @@ def write_europarl(folder: Path, lines: int) -> None:
     """Every pair in a zip; line i is the same sentence in every language, the first line too short."""
     folder.mkdir()
     for direction in EUROPARL.sizes:
-        pair = EUROPARL.opus.pairs(direction)[0]
+        pair, *_ = EUROPARL.opus.names(direction)[0]
         with zipfile.ZipFile(folder / f"{pair}.txt.zip", "w") as archive:
             for code in (direction.source, direction.target):
                 text = "\n".join([code, *(f"{code} {number}" for number in range(1, lines))]) + "\n"

@@ -194,7 +194,7 @@ def test_a_corpus_is_told_by_its_name_or_its_kind(tmp_path: Path, corpus: Path) 
     books = CorpusInput("opus_books", "de-en", "dataset", ["subset=de-en", 'fields=["a", "b"]']).files
     assert books == Dataset("opus_books", Path("opus_books"), ("a", "b"), "de-en")
     assert CorpusInput(str(tmp_path), "de-en").files == Dataset(str(tmp_path), tmp_path, ("de", "en"))
-    for name, kind, told in (("a.xls", None, "names no kind"), ("a", "xls", "--kind xls is not known")):
+    for name, kind, told in (("a.xls", None, "names no kind"), ("a", "xls", "--kind 'xls' is not known")):
         with pytest.raises(ConfigError, match=told):
             CorpusInput(name, "de-en", kind).read()
     with pytest.raises(ConfigError, match="goes with dataset, but this is tsv"):

@@ -171,7 +171,7 @@ TABLE = [
     Mistake("run small.toml --nodes 0", "0 is not in the range", "--nodes", "x>=1", USAGE),
     Mistake("run", "Invalid value", "--resume", "give an experiment file", USAGE),
     Mistake("run small.toml --set method=adapter-familes", "not known", "method = 'adapter-familes'", "mean 'adapter-families'?"),
-    Mistake("run small.toml --data . --profile simulate", "--profile 'simulate'", "pyproject-flwr.toml", "choose one of them"),
+    Mistake("run small.toml --data . --profile simulate", "--profile 'simulate'", "pyproject-flwr.toml", "choose one of"),
     Mistake("run small.toml --data . --ray-address somewhere", "HOST:PORT", "ray-address = 'somewhere'", "give HOST:PORT"),
     Mistake(
         "run small.toml --data . --ray-address 127.0.0.1:1", "nothing answers", "'127.0.0.1:1'", "`ray start --head --port=6379`"
@@ -183,7 +183,7 @@ TABLE = [
     Mistake("run small.toml --set metrics=bleu,comett", "no metric 'comett'", "command line", "did you mean 'comet'?"),
     Mistake("suite suite.toml --set method=base", "sets it itself", "--set method | suite.toml", "leave it out"),
     Mistake("suite suite.toml --jobs 0", "0 is not in the range", "--jobs", "x>=1", USAGE),
-    Mistake("suite suite.toml --data . --profile simulate", "'simulate'", "--profile", "choose one of them"),
+    Mistake("suite suite.toml --data . --profile simulate", "'simulate'", "--profile", "choose one of"),
     Mistake(
         "suite suite.toml --data . --ray-address 127.0.0.1:1 --jobs 2",
         "takes all of the Ray cluster",
@@ -344,9 +344,9 @@ TABLE = [
     ),
     Mistake(
         "server add server bad.join.toml",
-        "got 'x'",
-        "bad.join.toml, site 1",
-        "wanted a table [[site]]",
+        "site 1 is 'x'",
+        "bad.join.toml",
+        "wanted a table, [[site]]",
         has=lambda w: (deployed_server(w, 1), file("bad.join.toml", 'site = ["x"]\n')(w))[0],
     ),
     # What is not installed or not here.

@@ -367,7 +367,7 @@ def test_mixed_text_is_refused_for_a_deployment_even_where_the_server_has_it(exp
     with pytest.raises(ConfigError, match="clinic has no corpus here"):
         check_experiment(experiment, None, [], None, server)
     server.federation.write_text(text.replace('name = "clinic"\n', 'name = "clinic"\nphrasebook = "court"\n'))
-    with pytest.raises(ConfigError, match="mixed = true deals out all sites' text in one place, in simulation only"):
+    with pytest.raises(ConfigError, match="mixed = true mixes all sites' text, which only a simulation can"):
         check_experiment(experiment, None, [], None, server)
 
 

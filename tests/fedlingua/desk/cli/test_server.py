@@ -1,6 +1,7 @@
 """`fedlingua server`: set-up by the command, the keys that may join, and how `flwr` reaches the server."""
 
 import contextlib
+import ssl
 import subprocess
 import sys
 import time
@@ -200,6 +201,22 @@ def test_a_server_that_does_not_answer_is_asked_again_and_a_slip_in_the_file_end
     told = capsys.readouterr().out
     assert told.count("is not TOML") == 1
     assert told.count("No such file") == 1
+
+
+def test_a_certificate_that_was_moved_away_is_renewed_under_the_same_authority(
+    tmp_path: Path, serve: Callable[..., list[str]]
+) -> None:
+    server = init_server(tmp_path / "renewed", "many", ["fl.example.org"], "127.0.0.1:9092", "127.0.0.1:9093", insecure=False)
+    assert server.authority is not None
+    add_site(server, join(tmp_path, "clinic")[0])
+    old, authority = (server.certificates / "server.crt").read_bytes(), server.authority.read_bytes()
+    for name in ("server.crt", "server.key"):
+        (server.certificates / name).unlink()
+    assert serve(server, nothing) == ["clinic"]
+    new = (server.certificates / "server.crt").read_bytes()
+    assert new != old
+    assert b"fl.example.org" in ssl.PEM_cert_to_DER_cert(new.decode())
+    assert server.authority.read_bytes() == authority
 
 
 class Runs(Registering):

@@ -262,8 +262,8 @@ def test_memory_stays_where_it_is_however_long_the_text(finished_run: Path, monk
 
     asked_for = TranslateOptions()
     monkeypatch.setattr(translate.sys, "stdin", type("In", (), {"buffer": Endless(), "isatty": lambda self: False})())
-    pairs = translate._Work(translator_of_site(finished_run, "hospital"), asked_for, None).pairs()
-    assert [next(pairs).source for _ in range(100)] == ["Ja"] * 100
+    chunks = translate._Work(translator_of_site(finished_run, "hospital"), asked_for, None).chunks()
+    assert [pair.source for _ in range(2) for pair in next(chunks)] == ["Ja"] * 2 * translate.AT_ONCE
     assert read == 2 * translate.AT_ONCE
 
 

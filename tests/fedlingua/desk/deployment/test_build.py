@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import APP_DIR, CARRIED, bundled_files
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.desk.deployment.build import build_bundle, make_private_folder, stage_app
@@ -143,5 +143,5 @@ def test_a_node_runs_what_was_unpacked_without_a_desk(bundle: bytes, tmp_path: P
 
 
 def test_a_folder_that_is_no_app_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DeploymentError, match=f"{tmp_path} cannot be made into a bundle: .+"):
+    with pytest.raises(ConfigError, match=f"{tmp_path / 'pyproject.toml'}: there is no such file"):
         build_bundle(tmp_path)

@@ -250,10 +250,10 @@ def test_a_site_with_text_in_one_language_is_right_without_a_tokenizer_of_bleu(
 ) -> None:
     """Of translations into Japanese it would take MeCab, which is not everywhere."""
 
-    def missing(tokenizer: str) -> None:
-        raise RuntimeError(f"no packages for {tokenizer}")
+    def missing(tokenize: str) -> None:
+        raise RuntimeError(f"no packages for {tokenize}")
 
-    monkeypatch.setattr(scores, "bleu_metric", missing)
+    monkeypatch.setattr(scores, "BLEU", missing)
     (tmp_path / "notes.txt").write_text("".join(f"the patient took aspirin for {number} days.\n" for number in range(60)))
     text = {"lines": str(tmp_path / "notes.txt")}
     site, _ = init_site(tmp_path / "site", "clinic", "ja", text, "127.0.0.1:1", None)
@@ -466,7 +466,7 @@ def test_a_site_is_told_what_private_training_will_spend_of_its_budget(site: Sit
     assert told.good
     assert "clinic: the run brings what it has spent from epsilon = 0 to 8 of 10 (max-epsilon) at delta = 1e-05" in str(told)
     assert "by noise of 2.68 clips in each of 20 steps" in str(told)
-    site.ledger("clinic").enter(Entry("key", "a signature", "", 0.7))
+    site.ledger("clinic").enter(Entry(0.7, key="key", what="a signature", run=""))
     told = findings(site, private)["privacy"]
     assert not told.good
     assert "from epsilon = 6.65 to 11.2" in str(told)

@@ -15,7 +15,6 @@ from fedlingua.desk.deployment.programs import (
     SITE_FILE,
     control_address,
     over_grpc,
-    refused_bundles,
     superlink_command,
     supernode_command,
 )
@@ -104,8 +103,3 @@ def test_flower_passes_odd_paths_on(tmp_path: Path, folder: str) -> None:
 def test_a_path_that_flower_would_not_pass_on_is_refused(tmp_path: Path, folder: str) -> None:
     with pytest.raises(ConfigError, match="move the site's folder"):
         supernode_command(dataclasses.replace(site(tmp_path), path=tmp_path / folder / "site.toml"), 4711)
-
-
-def test_refused_bundles_lie_in_the_sites_state(tmp_path: Path) -> None:
-    made = site(tmp_path)
-    assert refused_bundles(made).parent == made.state

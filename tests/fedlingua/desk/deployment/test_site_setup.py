@@ -11,7 +11,6 @@ from fedlingua.common.errors import ConfigError, FedlinguaError
 from fedlingua.common.languages import Direction
 from fedlingua.consent.keys import read_public_key
 from fedlingua.consent.site_file import SiteFile
-from fedlingua.corpora.deidentify import FunctionHook
 from fedlingua.corpora.read import LineFiles, Notes, TsvFile
 from fedlingua.corpora.tmx import TmxFile
 from fedlingua.desk.deployment.server_file import add_site, init_server
@@ -88,7 +87,7 @@ def test_a_site_with_text_in_one_language_says_so_to_the_operator_and_keeps_its_
     site, join_file = init_site(tmp_path / "site", "clinic", "es", corpus, ADDRESS, None)
     assert str(site.sites[0].direction) == "es"
     assert site.sites[0].corpus == Notes(tmp_path / "notes")
-    assert site.sites[0].deidentify_with == FunctionHook("scrubbing:scrub")
+    assert site.sites[0].deidentify_with == "scrubbing:scrub"
     assert tomllib.loads(join_file.read_text())["site"] == [{"name": "clinic", "language": "es"}]
 
 
@@ -132,6 +131,6 @@ def test_a_folder_that_holds_a_key_is_refused_before_anything_is_written(tmp_pat
     site.path.unlink()
     authority.write_text("another certificate")
     before = {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()}
-    with pytest.raises(ConfigError, match=r"site.key already exists; give another folder with --to, or move the old key away"):
+    with pytest.raises(ConfigError, match=r"site.key already exists and may be in use; give another file, or move it away"):
         made(tmp_path, authority)
     assert {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()} == before

@@ -31,10 +31,10 @@ TOLD = {"README.md", FILE}
 
 def logits(model: PreTrainedModel, codec: Codec) -> torch.Tensor:
     """Of one target after each of the sentences, where the source is German."""
-    (target,) = codec.encode(["Bonjour, le livre."], "fr", 32)
+    (target,) = codec.encode_source(["Bonjour, le livre."], Direction("fr", "fr"), 32)
     rows = []
     with torch.no_grad():
-        for ids in codec.encode(SENTENCES, "de", 32):
+        for ids in codec.encode_source(SENTENCES, Direction("de", "de"), 32):
             rows.append(model.eval()(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([[2, *target]])).logits[0])
     return torch.stack(rows)
 
@@ -325,7 +325,9 @@ def test_every_language_of_the_tokenizer_can_be_asked_of_what_was_exported(run_o
     done = export_model(RunModels(run).of_site("court"), tmp_path / "out", "transformers", run).directory
     tokenizer = AutoTokenizer.from_pretrained(done)
     codec = translator_of_site(run, "court").trainable.backbone.codec
-    assert tokenizer(SENTENCES)["input_ids"] == codec.encode(SENTENCES, "pl", 64), "the site's own source, where nothing is said"
+    assert tokenizer(SENTENCES)["input_ids"] == codec.encode_source(SENTENCES, Direction("pl", "pl"), 64), (
+        "the site's own source, where nothing is said"
+    )
     for language in phrasebook.LANGUAGES:
         tokenizer.src_lang = language
-        assert tokenizer(SENTENCES)["input_ids"] == codec.encode(SENTENCES, language, 64)
+        assert tokenizer(SENTENCES)["input_ids"] == codec.encode_source(SENTENCES, Direction(language, language), 64)

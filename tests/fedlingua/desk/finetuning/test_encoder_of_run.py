@@ -75,9 +75,7 @@ def test_the_encoder_is_what_the_site_ended_with_and_a_fine_tuned_one_loads_as_w
     data = write_tagging(tmp_path / "drugs", {"train": 16, "devel": 4, "test": 4})
     scored: list[Encoder] = []
     monkeypatch.setattr(tasks, "load_encoder", lambda *how: scored.append(load_encoder(*how)) or scored[-1])
-    tasks.finetune(
-        "ner", tasks.Setting(directory, data, tmp_path / "out"), FineTuning(epochs=1, learning_rate=1e-2), lambda epoch: None
-    )
+    tasks.finetune("ner", directory, data, tmp_path / "out", FineTuning(epochs=1, learning_rate=1e-2), lambda epoch: None)
     about = json.loads((tmp_path / "out" / "finetuning.json").read_text())
     with_adapters = kind in ("adapters", "local")
     assert about["model"] == ("model-with-adapters" if with_adapters else "model")

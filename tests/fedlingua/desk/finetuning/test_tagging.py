@@ -66,8 +66,8 @@ def test_batches_hold_every_example_once_and_pad_what_is_not_counted() -> None:
     batches = list(shuffled_batches(examples, 4, random.Random(1)))
     assert sorted(len(batch) for batch in batches) == [3, 4, 4]
     assert sorted(len(example.ids) for batch in batches for example in batch) == list(range(3, 14))
-    batch = stack(examples[:2], pad_id=1)
-    assert batch.ids.tolist() == [[0, 5, 2, 1], [0, 5, 5, 2]]
-    assert batch.mask.tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
-    assert batch.labels.tolist() == [[IGNORED, 1, IGNORED, IGNORED], [IGNORED, 2, 2, IGNORED]]
-    assert batch.ids.dtype == batch.labels.dtype == torch.int64
+    inputs, labels = stack(examples[:2], 1, torch.device("cpu"))
+    assert inputs["input_ids"].tolist() == [[0, 5, 2, 1], [0, 5, 5, 2]]
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert labels.tolist() == [[IGNORED, 1, IGNORED, IGNORED], [IGNORED, 2, 2, IGNORED]]
+    assert inputs["input_ids"].dtype == labels.dtype == torch.int64

@@ -13,11 +13,12 @@ from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.personalization.interpolation import interpolated
 from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
 from fedlingua.training.batches import pad
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import train_locally
 from fedlingua.training.objective import corpus_gradient, corpus_nll
 
-HOW = LocalTraining(batch_size=4, accumulation=2, epochs=2, learning_rate=1e-2, whole_steps=False, precision="fp32")
+HOW = Settings(batch_size=4, accumulation=2, local_epochs=2, learning_rate=1e-2, whole_steps=False)
 SGD = replace(HOW, batch_size=30, accumulation=1, optimizer="sgd", learning_rate=1.0)
 
 
@@ -63,7 +64,7 @@ def test_the_slope_of_a_quadratic_is_the_one_that_finite_differences_find_and_no
 def test_the_slope_of_a_real_model_is_the_one_that_finite_differences_find(trainable, examples, alpha) -> None:
     model, names = trainable.model, trainable.trained.names
     federated, batch = trainable.initial, pad(examples, trainable.backbone.codec)
-    train_locally(model, names, [examples], trainable.backbone.codec, replace(HOW, epochs=8), "seed")
+    train_locally(model, names, [examples], trainable.backbone.codec, replace(HOW, local_epochs=8), "seed")
     personal = read_tensors(model, trainable.trained)
 
     def loss(value: float) -> float:
@@ -97,9 +98,9 @@ def test_alpha_stays_a_share_where_the_best_lies_beyond(best: list[float], end: 
 def test_a_slope_that_is_no_number_makes_alpha_none_instead_of_0(trainable, examples) -> None:
     assert math.isnan(alpha_step(START, math.nan, 1.0))
     broken = {name: np.full_like(array, np.nan) for name, array in trainable.initial.items()}
-    learned = learn_in_mixture(broken, trainable, [examples], HOW, 1.0, "seed")
-    assert learned.path[0] == START
-    assert math.isnan(learned.alpha)
+    _, path = learn_in_mixture(broken, trainable, [examples], HOW, 1.0, "seed")
+    assert path[0] == START
+    assert math.isnan(path[-1])
 
 
 def test_a_tensor_that_the_loss_does_not_reach_adds_nothing() -> None:
@@ -125,22 +126,24 @@ def test_the_own_model_and_alpha_learn_at_the_mixture_as_in_algorithm_1(trainabl
     for module in trainable.model.modules():
         if hasattr(module, "dropout") and isinstance(module.dropout, float):
             module.dropout = 0.0
-    learned = learn_in_mixture(trainable.initial, trainable, [examples], replace(SGD, epochs=4), 50.0, "seed")
+    learned, learned_path = learn_in_mixture(trainable.initial, trainable, [examples], replace(SGD, local_epochs=4), 50.0, "seed")
     personal, path = by_hand(trainable, examples, 4, 50.0)
     # Before its first step the own model is the federation's: no alpha is better than another.
-    assert learned.path[:2] == [START, START]
-    assert learned.path[2] != START
-    assert learned.path == pytest.approx(path, abs=1e-4)
+    assert learned_path[:2] == [START, START]
+    assert learned_path[2] != START
+    assert learned_path == pytest.approx(path, abs=1e-4)
     change = {name: array - trainable.initial[name] for name, array in personal.items()}
     assert max(np.abs(array).max() for array in change.values()) > 1e-3
-    for name, array in learned.personal.items():
+    for name, array in learned.items():
         assert np.allclose(array - trainable.initial[name], change[name], atol=2e-5), name
 
 
 def test_the_same_seed_gives_the_same_mixture_and_the_federations_model_stays(trainable, examples) -> None:
     start = {name: array.tobytes() for name, array in trainable.initial.items()}
-    first, again, other = (learn_in_mixture(trainable.initial, trainable, [examples], HOW, 1.0, seed) for seed in "aab")
-    assert first.path == again.path != other.path
-    assert len(first.path) == 1 + 2 * 3  # 21 examples in steps of 8, twice
-    assert all(np.array_equal(array, again.personal[name]) for name, array in first.personal.items())
+    (first, path), (again, path_again), (_, other_path) = (
+        learn_in_mixture(trainable.initial, trainable, [examples], HOW, 1.0, seed) for seed in "aab"
+    )
+    assert path == path_again != other_path
+    assert len(path) == 1 + 2 * 3  # 21 examples in steps of 8, twice
+    assert all(np.array_equal(array, again[name]) for name, array in first.items())
     assert {name: array.tobytes() for name, array in trainable.initial.items()} == start

@@ -14,7 +14,7 @@ from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.checkpoints import Progress
-from fedlingua.desk.pretraining.loop import Around, Outcome, pretrain
+from fedlingua.desk.pretraining.loop import Outcome, pretrain
 from fedlingua.desk.pretraining.material import translation_material
 from fedlingua.settings.pretraining import ModelSize, PretrainSettings, Watching
 from fedlingua.training.batches import pad
@@ -144,7 +144,8 @@ def run(
         settings,
         directory,
         stopping_after(stop),
-        Around(watching, **{"made_of": {"training.seed": settings.seed}, **around}),
+        watching,
+        **{"made_of": {"training.seed": settings.seed}, **around},
     )
 
 

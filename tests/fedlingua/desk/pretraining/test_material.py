@@ -13,7 +13,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_text_tokenizer
 from fedlingua.desk.pretraining.checkpoints import Progress
-from fedlingua.desk.pretraining.loop import Around, pretrain
+from fedlingua.desk.pretraining.loop import pretrain
 from fedlingua.desk.pretraining.material import EVALUATION_KEY, masked_material
 from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, Watching
 from fedlingua.training.batches import pad
@@ -90,12 +90,12 @@ def test_masks_are_gone_on_with_too(toy: tuple[Text, Text], tmp_path: Path) -> N
         if progress.step == 4:
             raise KeyboardInterrupt
 
-    around = Around(Watching(checkpoint_minutes=1e-9))
+    watching = Watching(checkpoint_minutes=1e-9)
     short = replace(TRAINING, steps=8)
     make = partial(masked_material, *toy, SIZE, short)
     trained(toy, tmp_path / "whole", short)
     with pytest.raises(KeyboardInterrupt):
-        pretrain(make, short, tmp_path / "resumed", stop, around)
-    pretrain(make, short, tmp_path / "resumed", lambda progress: None, around)
+        pretrain(make, short, tmp_path / "resumed", stop, watching)
+    pretrain(make, short, tmp_path / "resumed", watching=watching)
     for file in (tmp_path / "whole").iterdir():
         assert (tmp_path / "resumed" / file.name).read_bytes() == file.read_bytes(), file.name

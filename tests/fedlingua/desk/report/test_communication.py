@@ -12,14 +12,11 @@ from fedlingua.desk.cli.app import app
 from fedlingua.desk.report.communication import (
     Cost,
     Traffic,
-    bandwidths,
     communication_plot,
     cost_plot,
     full_model,
     round_cost,
     run_communication,
-    training_seconds,
-    transfer_seconds,
 )
 from fedlingua.desk.report.read import read_run
 
@@ -28,17 +25,17 @@ ADAPTERS = 8_056_576
 
 
 def test_the_full_model_takes_a_client_of_the_paper_19_5_seconds() -> None:
-    assert transfer_seconds(2.44e9, 1, 1000) == pytest.approx(19.52)
-    assert full_model(MBART_50).uplink_bytes == pytest.approx(2.44e9, rel=0.002)
+    assert round_cost(full_model(MBART_50), 1, 1000).up_s == pytest.approx(19.52, rel=0.002)
 
 
 def test_clients_share_the_bandwidth() -> None:
-    assert transfer_seconds(2.44e9, 12, 1000) == pytest.approx(234, abs=0.5)
-    assert transfer_seconds(2.44e9, 12, 100) == pytest.approx(2342.4)
+    up = Traffic(None, 2.44e9, 0)
+    assert round_cost(up, 12, 1000).up_s == pytest.approx(234, abs=0.5)
+    assert round_cost(up, 12, 100).up_s == pytest.approx(2342.4)
 
 
 def test_adapters_take_a_client_of_the_paper_0_26_seconds() -> None:
-    assert transfer_seconds(4 * ADAPTERS, 1, 1000) == pytest.approx(0.258, abs=0.001)
+    assert round_cost(full_model(ADAPTERS), 1, 1000).up_s == pytest.approx(0.258, abs=0.001)
 
 
 def test_share_is_of_transfer_and_training_together() -> None:
@@ -52,21 +49,6 @@ def test_a_round_goes_up_and_down() -> None:
     assert (cost.up_s, cost.down_s, cost.transfer_s) == (1, 3, 4)
     assert cost.share == pytest.approx(0.25)
     assert Cost(1, 3).share is None
-
-
-def test_a_round_trains_as_long_as_its_longest_site() -> None:
-    assert training_seconds([{"a": 1.0, "b": 3.0}, {}, {"a": 2.0}]) == 2.5
-    assert training_seconds([{}]) is None
-
-
-def test_bandwidths_lie_ten_times_apart() -> None:
-    assert bandwidths(1000) == (100, 1000, 10000)
-
-
-@pytest.mark.parametrize("wrong", [0, -1, math.nan, math.inf])
-def test_a_bandwidth_that_is_none_is_refused(wrong: float) -> None:
-    with pytest.raises(ConfigError, match="bandwidth"):
-        bandwidths(wrong)
 
 
 def test_the_plot_holds_time_and_share() -> None:
@@ -94,10 +76,17 @@ def write_run(folder: Path, uplink: int = 4 * ADAPTERS, **run: object) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("wrong", [0, -1, math.nan, math.inf])
+def test_a_bandwidth_that_is_none_is_refused(tmp_path: Path, wrong: float) -> None:
+    with pytest.raises(ConfigError, match="bandwidth"):
+        run_communication(read_run(write_run(tmp_path)), wrong)
+
+
 def test_a_run_is_set_beside_its_full_model(tmp_path: Path) -> None:
     found = run_communication(read_run(write_run(tmp_path)))
     assert found is not None
     assert (found.num_sites, found.training_s) == (2, 420.0)
+    assert found.bandwidths_mbps == (100, 1000, 10000)
     assert [round(cost.up_s, 3) for cost in found.costs("this run")] == [5.156, 0.516, 0.052]
     assert [round(cost.transfer_s, 1) for cost in found.costs("full model")] == [782.0, 78.2, 7.8]
     bars = [trace for trace in communication_plot(found).data if trace.type == "bar"]

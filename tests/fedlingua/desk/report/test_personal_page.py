@@ -58,8 +58,8 @@ def result(site: str = "clinic", accuracy: float = 0.6, **more: Any) -> dict[str
 def test_the_macro_line_is_the_plain_mean_over_sites() -> None:
     *_, macro = personal_lines([result("a", 0.6), result("b", 0.7)])
     assert macro.name == "macro"
-    assert macro.values["accuracy"]["personal"] == pytest.approx(0.66)
-    assert macro.alphas == (0.625, 0.9)
+    assert macro.values["accuracy_personal"] == pytest.approx(0.66)
+    assert (macro.values["alpha_apfl"], macro.values["alpha_chosen"]) == (0.625, 0.9)
     assert [line.name for line in personal_lines([result()])] == ["clinic"]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fedlingua.desk.report.read import Round, SiteRound
-from fedlingua.desk.report.round_seconds import META, PHASES, round_seconds, seconds_rows
+from fedlingua.desk.report.round_seconds import META, PHASES, round_seconds, seconds_rows, training_seconds
 
 
 def site(**seconds: float) -> SiteRound:
@@ -43,6 +43,15 @@ def test_a_rounds_parts_are_means_over_rounds_of_the_slowest_site_and_the_server
     assert list(found) == [*PHASES, *META]
 
 
+def test_a_round_trains_as_long_as_its_longest_site() -> None:
+    rounds = [
+        Round(n, sites=sites)
+        for n, sites in enumerate(({"a": site(train=1.0), "b": site(train=3.0)}, {}, {"a": site(train=2.0)}))
+    ]
+    assert training_seconds(rounds) == 2.5
+    assert training_seconds([Round(1, sites={"a": site(evaluate=1.0)})]) is None
+
+
 def test_a_run_that_sends_all_has_no_part_in_selecting_and_meta() -> None:
     whole = Round(
         1, 5.0, 1.0, {"court": site(train=2.0)}, [], phase_s={"train": 3.0, "evaluate": 1.0}, server_s={"aggregate": 0.5}
@@ -52,9 +61,9 @@ def test_a_run_that_sends_all_has_no_part_in_selecting_and_meta() -> None:
 
 def test_rounds_of_before_the_phases_were_told_tell_nothing() -> None:
     assert round_seconds([Round(1, 5.0, 1.0, {"court": site(train=2.0)}, [])]) == {}
-    assert seconds_rows({"old": {}}, PHASES, str) == []
+    assert seconds_rows({"old": {}}, PHASES) == []
 
 
 def test_a_table_has_the_parts_that_any_row_has() -> None:
-    rows = seconds_rows({"pmfl": {"train": 2.0}, "metasend-g": {"train": 1.0, "send": 3.0}}, PHASES, str)
-    assert rows == [["seconds of a round", "train", "send"], ["pmfl", "2.0", "None"], ["metasend-g", "1.0", "3.0"]]
+    rows = seconds_rows({"pmfl": {"train": 2.0}, "metasend-g": {"train": 1.0, "send": 3.0}}, PHASES)
+    assert rows == [["seconds of a round", "train", "send"], ["pmfl", "2.00", "–"], ["metasend-g", "1.00", "3.00"]]

@@ -262,7 +262,7 @@ def test_all_bytes_of_a_run_lie_on_a_logarithmic_axis(tmp_path: Path) -> None:
         "base": [scored(20.0)],
     }
     result = SuiteTable.of(write(tmp_path, rows))
-    kept, federated = ({trace.name: trace for trace in total_plot(result, of).data} for of in ("", FEDERATED))
+    kept, federated = ({trace.name: trace for trace in total_plot(result, of).data} for of in ("macro", FEDERATED))
     assert (list(kept["Pareto front"].x), list(kept["Pareto front"].y)) == ([pytest.approx(5.0)], [25.0])
     assert list(kept["beaten by another"].x) == [pytest.approx(7.0)]
     assert (list(federated["Pareto front"].x), list(federated["Pareto front"].y)) == ([5.0, 7.0], [21.0, 23.0])

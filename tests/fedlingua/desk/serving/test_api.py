@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from fedlingua.common.languages import Direction
 from fedlingua.desk.serving import api
 from fedlingua.desk.serving.batching import Batcher
+from fedlingua.desk.serving.guard import Guard
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import RunModels
@@ -194,6 +195,22 @@ def test_when_too_many_wait_one_is_told_when_to_come_again(models: Models, monke
     assert refused
     assert {answer.status_code for answer in answers} == {200, 503}
     assert all(int(answer.headers["retry-after"]) >= 1 and "try again" in answer.json()["error"] for answer in refused)
+
+
+def test_an_error_inside_is_answered_and_logged_without_its_words(
+    models: Models, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*what: object) -> list[str]:
+        raise ValueError("the patient's name is Anna")
+
+    monkeypatch.setattr(models, "translate", fail)
+    limits = api.Limits()
+    with TestClient(Guard(api.application(models, limits), limits.body_bytes), base_url="http://localhost") as client:
+        answer = asked(client, site="bank", sentences=["a"])
+    assert (answer.status_code, answer.json()) == (500, {"error": "an internal error; the server's log says where"})
+    log = capsys.readouterr().err
+    assert "error: POST /v1/translate: ValueError at" in log
+    assert "Anna" not in log
 
 
 def test_the_tensors_asked_for_lately_stay_in_memory_within_a_bound(finished_run: Path) -> None:

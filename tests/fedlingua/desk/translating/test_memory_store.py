@@ -146,7 +146,7 @@ def test_a_key_is_what_enters_the_last_feed_forward_network_and_its_value_what_f
     assert torch.equal(held[0], entered[0])
     squared, tokens = known.nearest(held[0][0, 1:], 1)
     assert tokens[:, 0].tolist() == example.target[1:]
-    assert float(squared.max()) < 0.01 * float(known.reduced(held[0][0]).square().sum(dim=1).mean())
+    assert float(squared.max()) < 0.01 * float(((held[0][0] - known.mean) @ known.axes).square().sum(dim=1).mean())
 
 
 def test_every_target_token_but_the_language_is_a_key(backbone: Backbone, pairs: list[Pair], known: Memory) -> None:

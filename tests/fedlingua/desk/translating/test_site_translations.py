@@ -37,10 +37,10 @@ def test_another_layout_is_told_with_its_line(tmp_path: Path, content: str, word
 def test_three_files_have_as_many_lines(tmp_path: Path) -> None:
     for name, lines in (("s", "1\n2\n"), ("h", "a\nb\n"), ("r", "x\ny\n"), ("short", "x\n")):
         (tmp_path / name).write_text(lines)
-    text = read_files(tmp_path / "s", tmp_path / "h", tmp_path / "r", "de")
+    text = read_files([tmp_path / "s", tmp_path / "h", tmp_path / "r"], "de")
     assert (text.sources, text.hypotheses, text.references, text.target) == (["1", "2"], ["a", "b"], ["x", "y"], "de")
     with pytest.raises(CorpusError, match=r"short has 1 lines; wanted as many in each"):
-        read_files(tmp_path / "s", tmp_path / "h", tmp_path / "short", "de")
+        read_files([tmp_path / "s", tmp_path / "h", tmp_path / "short"], "de")
 
 
 def run_folder(folder: Path, **about: object) -> Path:

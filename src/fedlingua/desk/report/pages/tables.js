@@ -80,18 +80,14 @@ for (const table of document.querySelectorAll("table:has(th button)")) {
         other.removeAttribute("aria-sort");
       }
       cell.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const key = (row) =>
-        row.cells[place].dataset.v ??
-          row.cells[place].textContent.trim().replaceAll(
-            numeric ? "," : "\0",
-            "",
-          );
+      const key = (row) => {
+        const text = row.cells[place].dataset.v ?? row.cells[place].textContent.trim();
+        return numeric ? Number(text.replaceAll(",", "") || NaN) : text;
+      };
       const order = (a, b) => {
         const x = key(a), y = key(b);
         // Unknown values go last in either order.
-        if (numeric && (x === "" || y === "" || isNaN(x) || isNaN(y))) {
-          return (x === "" || isNaN(x)) - (y === "" || isNaN(y));
-        }
+        if (numeric && (isNaN(x) || isNaN(y))) return isNaN(x) - isNaN(y);
         return (numeric ? x - y : x.localeCompare(y, undefined, { numeric: true })) * (down ? -1 : 1);
       };
       body.append(...[...asItCame].sort(order));
