@@ -1,10 +1,13 @@
-"""The ServerApp: settings in, one strategy's rounds, scores out."""
+"""The ServerApp: settings in, one strategy's rounds, scores out.
+
+Modules that import torch and transformers, which takes seconds, are imported once the nodes are asked, so that these load meanwhile.
+"""
 
 import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -18,7 +21,6 @@ from fedlingua.evaluation.scores import below_base
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.evaluation.totals import ALL_SITES, common_direction
 from fedlingua.exchange.records import to_record
-from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import alone_words, check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
@@ -26,9 +28,7 @@ from fedlingua.settings.config import Settings
 from strategies.checks.contents import MEASURES
 from strategies.methods.fed_exp import FedExP
 from strategies.methods.fed_mean import FedMean
-from strategies.methods.gradient_clusters import clusters_by_gradients
 from strategies.methods.local_only import LocalOnly
-from strategies.methods.metasend import MetaSend
 from strategies.methods.own_models import OwnModels
 from strategies.methods.secure_sum import SecureFedMean
 from strategies.methods.stock import Stock, maker, named_class
@@ -37,6 +37,9 @@ from strategies.rounds.registration import Registry, failed_documents, register_
 from strategies.rounds.traffic import FILE as TRAFFIC
 from strategies.rounds.traffic import CountedGrid
 from strategies.strategy import Federated, SiteStrategy
+
+if TYPE_CHECKING:
+    from fedlingua.exchange.trainable import Trainable
 
 app = ServerApp()
 _log = logging.getLogger("fedlingua.server")
@@ -68,7 +71,15 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     planned = planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
     check_task(settings.task, federation.rules.directions)
     keep_federation(folder, federation, settings.resume)
+    registry = Registry(federation, code_hash(), pooled=settings.how.pooled)
+    if settings.resume:
+        registry.traffic.take(folder.read(TRAFFIC) or {})
+    grid = CountedGrid(grid, registry.traffic)
+    registry.ask(grid, settings.deadline_of("join"))
     folder.event("note", text="loading the backbone")
+    from fedlingua.exchange.trainable import build_trainable
+    from strategies.methods.gradient_clusters import clusters_by_gradients
+
     trainable = build_trainable(settings, computes=False)
     folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
     trainable.backbone.codec.check([site.direction for site in federation.sites])
@@ -76,10 +87,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     folder.warn(
         text for direction in dict.fromkeys(federation.rules.directions) for text in doubts(trainable.backbone, direction)
     )
-    registry = Registry(federation, trainable.fingerprint, code_hash(), settings.how.pooled, trainable.model.config.vocab_size)
-    if settings.resume:
-        registry.traffic.take(folder.read(TRAFFIC) or {})
-    grid = CountedGrid(grid, registry.traffic)
+    registry.fingerprint, registry.vocabulary = trainable.fingerprint, trainable.model.config.vocab_size
     register_sites(grid, registry, settings.quorum, settings.deadline_of("join"), folder)
     compare_sites(grid, settings, registry, folder)
     clusters = planned or clusters_by_gradients(grid, settings, registry, trainable, folder)
@@ -94,7 +102,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     folder.warn(below_base(scores["sites"]))
 
 
-def check_start(settings: Settings, trainable: Trainable) -> None:
+def check_start(settings: Settings, trainable: "Trainable") -> None:
     """Refuse tensors that have no deviation in the first round unless a rule for them is given.
 
     Raises:
@@ -137,6 +145,8 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     Raises:
         ConfigError: No such module or class, or a class that does not fit the other settings.
     """
+    if settings.learns_threshold:
+        from strategies.methods.metasend import MetaSend
     if not settings.strategy:
         if settings.learns_threshold:
             return MetaSend
@@ -177,7 +187,7 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
 
 
 def _describe(
-    folder: RunFolder, settings: Settings, trainable: Trainable, registry: Registry, clusters: Clusters, strategy: SiteStrategy
+    folder: RunFolder, settings: Settings, trainable: "Trainable", registry: Registry, clusters: Clusters, strategy: SiteStrategy
 ) -> None:
     sites = sites_json(registry)
     folder.write("sites.json", sites)

@@ -35,13 +35,14 @@ LAST_WORDS_S = 10.0
 class Registry:
     """The sites of a federation, and the nodes that answer for those registered so far.
 
-    pooled: Whether one pseudo-site represents all of them. fingerprint, code: Hashes that a node has to report. vocabulary: The size of
-    the run's vocabulary. nodes: Site -> Flower node id. about: Site -> its description of its text. traffic: Bytes of all messages.
+    code, fingerprint: Hashes that a node has to report; the latter may be set once nodes are asked, before answers are read. pooled:
+    Whether one pseudo-site represents all of them. vocabulary: The size of the run's vocabulary. nodes: Site -> Flower node id. about:
+    Site -> its description of its text. traffic: Bytes of all messages.
     """
 
     federation: Federation
-    fingerprint: str
     code: str
+    fingerprint: str = ""
     pooled: bool = False
     vocabulary: int = 2**31
     nodes: dict[str, int] = field(default_factory=dict)
@@ -92,8 +93,8 @@ class Registry:
         self._left_out = dict(counts)
         self.about = {site: _without(record, counts.get(site, {})) for site, record in self.about.items()}
 
-    def refresh(self, grid: Grid, deadline_s: float) -> tuple[set[str], list[Failure]]:
-        """Ask new nodes and read the answers so far, without waiting; return (sites whose node is connected, refusals)."""
+    def ask(self, grid: Grid, deadline_s: float) -> None:
+        """Ask the nodes that are new or came back to describe themselves, without waiting."""
         connected = set(grid.get_node_ids())
         if gone := set(self._asked) - connected:
             # A node may return with other text or another backbone, so it is asked again; so are those of which no site is taken: one may
@@ -107,6 +108,10 @@ class Registry:
             requests = [Message(RecordDict({protocol.RULES: rules}), dst_node_id=node, **about) for node in new]
             ids = grid.push_messages(requests)
             self._asked |= {node: str(number) for node, number in zip(new, ids, strict=True)}
+
+    def refresh(self, grid: Grid, deadline_s: float) -> tuple[set[str], list[Failure]]:
+        """Ask new nodes and read the answers so far, without waiting; return (sites whose node is connected, refusals)."""
+        self.ask(grid, deadline_s)
         failures: list[Failure] = []
         for node, number in sorted(self._asked.items()):
             for reply in pull_one(grid, number, MOST_BYTES) if number else []:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from fedlingua.desk.export.model import export_model
 from fedlingua.desk.translating.models import RunModels
 from fedlingua.exchange import trainable
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from strategies import server_app
+from fedlingua.settings.config import Settings
 from tests.faults.test_resume import begin, final_bytes, resume
 from tests.in_process import rounds, run
 from tests.strategies.test_families import config_of
@@ -32,16 +31,13 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Trainable]]:
     """Who -> the models that it has built."""
     made: dict[str, list[Trainable]] = {"server": [], "sites": []}
 
-    def kept(who: str) -> Callable[..., Trainable]:
-        def build(*given: Any, **named: Any) -> Trainable:
-            made[who].append(build_trainable(*given, **named))
-            return made[who][-1]
-
-        return build
+    def build(settings: Settings, computes: bool = True) -> Trainable:
+        built = build_trainable(settings, computes)
+        made["sites" if computes else "server"].append(built)
+        return built
 
     client_app._trainable.cache_clear()
-    monkeypatch.setattr(server_app, "build_trainable", kept("server"))
-    monkeypatch.setattr(trainable, "build_trainable", kept("sites"))
+    monkeypatch.setattr(trainable, "build_trainable", build)
     return made
 
 
