@@ -20,7 +20,7 @@ from fedlingua.selection.masks import Selection
 FOLDER = ".updates"
 LARGE = 64 * 1024 * 1024
 """An update of this many bytes or more is stored in a file."""
-BUDGET = 16 * LARGE
+BUDGET = 2 * LARGE
 """Most bytes of all sites' updates that are held in memory."""
 
 

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -55,7 +56,7 @@ class Registry:
     _asked: dict[int, str] = field(default_factory=dict)
     """Node id -> the pending request to it; "" once it is answered."""
 
-    @property
+    @cached_property
     def members(self) -> dict[str, tuple[Site, ...]]:
         """Registered name -> the sites that it represents in federation file and scores: itself, or all pooled sites."""
         sites = self.federation.sites
@@ -71,7 +72,7 @@ class Registry:
         """The registered names, in the same order."""
         return [site for site in self.expected if site in self.nodes]
 
-    @property
+    @cached_property
     def directions(self) -> dict[str, list[Direction]]:
         """Registered name -> the directions that it trains on: its sites', or all if text is mixed."""
         mixed, everybody = self.federation.rules.split.mixed, self.federation.sites
@@ -79,7 +80,7 @@ class Registry:
 
     def request(self, message_type: str, task: Task, deadline_s: float) -> Message:
         """Make a request to a registered site. deadline_s: seconds until its reply is due."""
-        content = RecordDict({protocol.TASK: ConfigRecord(task.request()), protocol.RULES: self._rules()})
+        content = RecordDict({protocol.TASK: ConfigRecord(task.request()), protocol.RULES: ConfigRecord(self._rules)})
         # A request that no node fetches expires; but only after the deadline, so that a late site can be told from a lost one.
         lives = 60.0 + 1.5 * deadline_s
         to = self.nodes[task.site]
@@ -104,7 +105,7 @@ class Registry:
         new = sorted(connected - set(self._asked))
         if new:
             about: dict[str, Any] = {"message_type": protocol.DESCRIBE, "group_id": "0", "ttl": max(deadline_s, 60.0)}
-            rules = self._rules()
+            rules = ConfigRecord(self._rules)
             requests = [Message(RecordDict({protocol.RULES: rules}), dst_node_id=node, **about) for node in new]
             ids = grid.push_messages(requests)
             self._asked |= {node: str(number) for node, number in zip(new, ids, strict=True)}
@@ -144,8 +145,9 @@ class Registry:
     def waits_for_answers(self) -> bool:
         return any(self._asked.values())
 
-    def _rules(self) -> ConfigRecord:
-        return ConfigRecord(self.federation.rules.flat())
+    @cached_property
+    def _rules(self) -> dict[str, Any]:
+        return self.federation.rules.flat()
 
     def _enter(self, reply: Message | ExchangeError, node: int, grid: Grid) -> list[Failure]:
         """Register a node's sites; return those that do not fit."""
