@@ -9,7 +9,7 @@ round, and `--drawn` of them (not where there are fewer). Through Flower's engin
 Seconds a site are those of a phase over the sites that it asked; the longest pause is the server's, from the last reply of a phase to the
 next messages, over all sites. The server's memory is VmHWM of the process that runs the ServerApp. Wanted: seconds a site within 1.3 times
 those of the fewest sites, memory at most 1.2 times theirs plus 100 kB a site. A phase's last time counts, since the first loads libraries;
-on a busy machine the seconds say little. Some two hours on two slow cores; `--sites 9 30` tries it in some minutes.
+on a busy machine the seconds say little. A quarter of an hour on two cores; `--sites 9 30` tries it in two minutes.
 """
 
 import argparse
