@@ -16,6 +16,8 @@ from fedlingua.common.languages import Direction, plain_code
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 from fedlingua.evaluation.text_metrics import bleu_tokenizer as bleu_tokenizer
 
+NAMED = 12
+"""Most sites that a warning names."""
 BLEU_ORDER = 4
 MORE, CHECKPOINT = "more.", "comet-checkpoint"
 """Keys of a record: prefix of an additional metric's name; hash of COMET's model."""
@@ -102,9 +104,12 @@ def signatures(target: str) -> tuple[str, str]:
 
 
 def below_base(sites: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a warning if the models of some sites end with a lower BLEU than the backbone. sites: name -> scores."""
-    below = {site: of for site, of in sites.items() if of.get("bleu", 0.0) < of.get("base_bleu", 0.0)}
-    worse = [f"{site} ({of['bleu']:.1f}, before {of['base_bleu']:.1f})" for site, of in below.items()]
+    """Yield a warning if the models of some sites end with a lower BLEU than the backbone; it names up to `NAMED` of them, those that lose
+    most first. sites: name -> scores."""
+    losses = {site: of["base_bleu"] - of["bleu"] for site, of in sites.items() if of.get("bleu", 0.0) < of.get("base_bleu", 0.0)}
+    most = sorted(losses, key=lambda site: -losses[site])
+    worse = [f"{site} ({sites[site]['bleu']:.1f}, before {sites[site]['base_bleu']:.1f})" for site in most[:NAMED]]
+    worse += [f"{len(most) - NAMED} more"] if len(most) > NAMED else []
     if worse:
         yield f"sites that end below the backbone, in BLEU: {', '.join(worse)}; a lower learning-rate or more text of theirs may help"
 

@@ -11,6 +11,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.evaluation.scores import (
     ScoreSums,
     averages,
+    below_base,
     bleu_score,
     bleu_tokenizer,
     check_tokenizers,
@@ -158,3 +159,13 @@ def test_macro_counts_sites_and_micro_counts_sentences() -> None:
 def test_sums_of_different_kinds_do_not_add() -> None:
     with pytest.raises(ValueError, match="shorter"):
         ScoreSums(1, (1, 2), (1,)) + ScoreSums(1, (1,), (1,))
+
+
+def test_sites_that_end_below_the_backbone_are_named_worst_first_and_of_many_a_dozen() -> None:
+    sites = {f"site-{number}": {"bleu": 20.0 - number, "base_bleu": 20.0} for number in range(15)}
+    (warning,) = below_base(sites)
+    assert warning.startswith("sites that end below the backbone, in BLEU: site-14 (6.0, before 20.0), site-13 (")
+    assert "site-3 (17.0, before 20.0), 2 more; a lower" in warning
+    (warning,) = below_base(dict(list(sites.items())[:3]))
+    assert "site-2 (18.0, before 20.0), site-1 (19.0, before 20.0); a lower" in warning
+    assert not list(below_base({"site-0": sites["site-0"]}))
