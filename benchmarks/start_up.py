@@ -34,7 +34,7 @@ publisher = "nobody"
 serverapp = "empty:server"
 clientapp = "empty:client"
 """
-APP = """import os
+APP = f"""import os
 import time
 from pathlib import Path
 from flwr.app import Message, RecordDict
@@ -46,7 +46,7 @@ client = ClientApp()
 
 @server.main()
 def main(grid, context):
-    while len(nodes := list(grid.get_node_ids())) < 9:
+    while len(nodes := list(grid.get_node_ids())) < {SITES}:
         time.sleep(0.05)
     asked = [Message(RecordDict(), dst_node_id=node, message_type="train") for node in nodes]
     assert len(list(grid.send_and_receive(asked))) == len(asked)

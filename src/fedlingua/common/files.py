@@ -73,7 +73,8 @@ def replace_text(file: Path, text: str, mode: int = 0o666) -> None:
 
 
 def _write_to_disk(file: Path, text: str, mode: int = 0o666) -> None:
-    with open(file, "w", encoding="utf-8", opener=partial(os.open, mode=mode)) as stream:
+    file.unlink(missing_ok=True)  # the file opened is a new one, so its permissions are these
+    with open(file, "x", encoding="utf-8", opener=partial(os.open, mode=mode)) as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

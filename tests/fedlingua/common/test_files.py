@@ -1,5 +1,6 @@
-"""Files that a user names: where a relative path begins, and TOML that is not there or is none."""
+"""Files that a user names: where a relative path begins, TOML that is not there or is none, and files that others must not read."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from fedlingua.common.files import (
     check_folder_to_write,
     check_new_folder,
     read_toml,
+    replace_text,
     resolve,
     sha256,
 )
@@ -79,3 +81,15 @@ def test_a_files_checksum_is_that_of_its_bytes(tmp_path: Path) -> None:
     ):
         (tmp_path / "file").write_bytes(content)
         assert sha256(tmp_path / "file") == expected
+
+
+def test_a_private_file_is_never_readable_by_others_whatever_lay_there_before(tmp_path: Path) -> None:
+    file = tmp_path / "site.key"
+    aside = tmp_path / f".{file.name}.{os.getpid()}"  # as a stranger, or a process that was killed, may have left it
+    aside.write_text("old")
+    aside.chmod(0o666)
+    with aside.open() as reader:
+        replace_text(file, "secret", 0o600)
+        assert reader.read() == "old"
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("secret", 0o600)
+    assert not aside.exists()
