@@ -158,7 +158,7 @@ def write_programs(folder: Path, worker: Path | None = None, path: str = "") -> 
         program = f"{call} {program} --"
     gate = f'#!/bin/sh\nexec {program} "$@"\n'
     for name in {*TASK_TYPE_TO_COMMAND.values(), CLIENT_APP}:
-        replace_text(folder / name, gate if name == CLIENT_APP else refuse, 0o777)
+        replace_text(folder / name, gate if name == CLIENT_APP else refuse, 0o755)
         if shutil.which(name, path=path) != str(folder / name):
             raise DeploymentError(
                 f"{folder}: a SuperNode would not start {name} from there, so bundles would run unchecked; the folder must allow programs "
