@@ -23,7 +23,7 @@ def leave(number, frame):
     sys.exit(7)
 signal.signal(signal.SIGTERM, leave)
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -55,9 +55,9 @@ def test_a_child_that_ignores_sigterm_is_killed_after_the_grace() -> None:
 
 
 def test_a_child_that_heeds_sigterm_has_its_time_and_no_more_is_waited() -> None:
-    status, printed, took = ended(POLITE, 30.0)
+    status, printed, took = ended(POLITE, 300.0)
     assert (status, printed) == (7, "tidied up\n")
-    assert took < 30  # the grace
+    assert took < 300  # the grace, long enough for a machine that stands still for a while
 
 
 def test_without_a_grace_nobody_is_asked() -> None:
