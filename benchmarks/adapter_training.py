@@ -165,7 +165,7 @@ class Theirs(Way):
         wanted = set(self.set.names)
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in wanted)
-        # A trainer keeps its optimiser from one call to the next.
+        # A trainer keeps its optimizer from one call to the next.
         trainer = Seq2SeqTrainer(model=self.model, args=self.arguments, train_dataset=self.rows, data_collator=self.collator)
         trainer.train()
         self.model.requires_grad_(False)

@@ -5,7 +5,7 @@
     .venv/bin/python benchmarks/paper_round.py --shape tiny     # some minutes: whether it works, writes nothing unless told where
 
 mBART-50 with random weights, adapters averaged inside language families, 8 sites of TED2020 and 12 of Europarl on 2 Ray actors, every
-site one optimiser step on made-up text that lies as `fedlingua corpus prepare` would leave it. The paper's step is 16 batches of 8
+site one optimizer step on made-up text that lies as `fedlingua corpus prepare` would leave it. The paper's step is 16 batches of 8
 sentences; here it is one batch unless --accumulation says otherwise. Beside the figures stand those of the paper's §2.4: how long a
 round's tensors take through 1000 Mbit/s, of the full model and of the adapters. Needs about 5 GB of disk.
 """

@@ -178,7 +178,7 @@ class Guard:
         """Raise ExchangeError if an update from these steps would reveal too much; under `dp.epsilon` noise prevents that.
 
         Args:
-            step_sizes: Counts the examples of each optimiser step.
+            step_sizes: Counts the examples of each optimizer step.
         """
         if self.settings.how.travels and not self.settings.trains_privately:
             self.file.limits.check_update(step_sizes())

@@ -1,6 +1,5 @@
 """A site's side of secure sums: keys before round 0, masked numbers in each round, shares to open its sum (docs/guides/privacy.md)."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence, Set
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.common.files import written_once
+from fedlingua.common.files import json_hash, written_once
 from fedlingua.consent.keys import is_signed, public_line, sign
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.totals import counted_scores, score_counters
@@ -129,7 +128,7 @@ class SecureSite:
         started, arrays, cuts = join(received, chosen), dict[str, Numbers](), 0
         own, common = roster.clusters_of(self.site), self._common(roster, asked, received, chosen)
         scales = {part: _exponents(asked.get(part), len(chosen.sizes_of(part)), part) for part in started}
-        for_what = _digest([roster.clusters, roster.sizes, scales, asked[MODELS]])
+        for_what = json_hash([roster.clusters, roster.sizes, scales, asked[MODELS]])
         if written_once(self.folder / f"asked-{number}", for_what) != for_what:
             raise ExchangeError(
                 f"asked for {sum_name(number)} again, now for other clusters, sizes, scales or tensors; two such sums tell of single sites"
@@ -149,7 +148,7 @@ class SecureSite:
         if dev:
             self._record_measured(number, measured, chosen)
             counters |= _dev_counters(dev)
-        sent = _digest({part: digest_of(numbers) for part, numbers in arrays.items()})
+        sent = json_hash({part: digest_of(numbers) for part, numbers in arrays.items()})
         if written_once(self.folder / f"masked-{self.task.attempt}-{number}", sent) != sent:
             raise ExchangeError(f"asked about {sum_name(number)} again, now with another update; masks are used once")
         return {**arrays, **self._counters(number, counters, TRAINING, common)}
@@ -302,10 +301,6 @@ def enter(file: Path, what: str, survivors: Sequence[str]) -> None:
             f"asked to open {what} for {', '.join(survivors)}, but it was opened for {', '.join(before)}; two such sums give away "
             "single sites"
         )
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _dev_counters(sums: Mapping[str, float]) -> dict[str, float]:

@@ -15,6 +15,8 @@ from typing import Any
 
 from safetensors.numpy import load_file
 
+from fedlingua.common.files import json_hash
+
 ROOT = Path(__file__).resolve().parents[1]
 SHORT = ["rounds=2", "beam=1", "evaluate-share=0.5", "deadline.phase-s=900", "keep.choose=false"]
 RUNS: dict[str, tuple[str, list[str]]] = {
@@ -68,7 +70,7 @@ def _hashes(run: Path) -> Iterator[tuple[str, str]]:
         yield str(file.relative_to(run)), content.hexdigest()[:16]
     scores: dict[str, Any] = json.loads((run / "scores.json").read_text(encoding="utf-8"))
     without_bytes = {key: value for key, value in scores.items() if "bytes" not in key}
-    yield "scores.json", hashlib.sha256(json.dumps(without_bytes, sort_keys=True).encode()).hexdigest()[:16]
+    yield "scores.json", json_hash(without_bytes)[:16]
 
 
 def _differing(before: dict[str, str], after: dict[str, str]) -> set[str]:

@@ -27,7 +27,7 @@ class State:
     Args:
         tensors: part -> cluster -> its tensors; the arrays are never written to.
         round: the last round that is part of it.
-        memory: further named tensors of the method, such as an optimiser's moments; values: all other state, as JSON values.
+        memory: further named tensors of the method, such as an optimizer's moments; values: all other state, as JSON values.
         residuals: part.cluster -> the part of the changes so far that a code has not yet sent to the sites.
     """
 

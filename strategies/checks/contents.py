@@ -185,7 +185,7 @@ def _examples(settings: Settings, about: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def most_steps(settings: Settings, about: Mapping[str, Any]) -> int:
-    """Return the most optimiser steps that a site takes in a round, by its own account of its text."""
+    """Return the most optimizer steps that a site takes in a round, by its own account of its text."""
     if settings.trains_privately:
         return settings.local_epochs
     of_epoch = _in_an_epoch(_examples(settings, about)[1], settings)

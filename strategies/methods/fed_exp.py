@@ -12,7 +12,7 @@ from strategies.methods.fed_mean import FedMean
 class FedExP(FedMean):
     """FedMean in which each part of a cluster moves `step_size` times its step to the mean.
 
-    A server optimiser gets pseudo-gradients longer by this factor. The paper's mean of the last two rounds is not taken at the
+    A server optimizer gets pseudo-gradients longer by this factor. The paper's mean of the last two rounds is not taken at the
     end: the best round is the one with the least dev loss.
     """
 

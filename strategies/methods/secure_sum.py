@@ -7,7 +7,7 @@ of each sum's secrets, sealed for the other sites (`query.shares`). A round then
 2. `train.unmask`: the survivors, whose updates have arrived, send their shares, and with these the server removes the masks that did
    not cancel. A site opens each round for one list of survivors only.
 
-In `aggregate` the mean of a cluster's sum replaces each survivor's update, so a server optimiser works as usual. The sums of training are
+In `aggregate` the mean of a cluster's sum replaces each survivor's update, so a server optimizer works as usual. The sums of training are
 counters under masks of their own, over all sites. So are, under `privacy.scores = "sum"`, those of dev losses and scores.
 """
 

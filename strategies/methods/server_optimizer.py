@@ -1,8 +1,8 @@
-"""The server's optimiser: steps against the sites' mean pseudo-gradient, with moments kept from round to round.
+"""The server's optimizer: steps against the sites' mean pseudo-gradient, with moments kept from round to round.
 
 A site's pseudo-gradient is what it received minus its tensors after training, g_i = theta - theta_i (Manoel et al. 2022, eqs. 1, 2).
-`FedMean` averages them, with its usual weights, clusters and selection; the optimiser computes the next theta from that mean. Without
-an optimiser, the next theta is the mean of the sites' tensors, which is SGD with a learning rate of 1.
+`FedMean` averages them, with its usual weights, clusters and selection; the optimizer computes the next theta from that mean. Without
+an optimizer, the next theta is the mean of the sites' tensors, which is SGD with a learning rate of 1.
 """
 
 import math
@@ -37,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Moments:
-    """The optimiser's memory of one tensor: the number of its steps, and running means of its gradients and of their squares."""
+    """The optimizer's memory of one tensor: the number of its steps, and running means of its gradients and of their squares."""
 
     steps: int = 0
     first: Numbers | None = None
@@ -48,7 +48,7 @@ def pseudo_gradient(before: NamedTensors, updates: Sequence[Update], combine: Co
     """Return what `combine` makes of the sites' theta - theta_i, for the tensors that any site sent: eqs. 1 and 2.
 
     Because the differences are combined, it is exactly 0 for a number that no site changed. Theta minus the mean of the sites
-    would leave the mean's rounding error, which an optimiser that divides by a gradient's size would take for a direction.
+    would leave the mean's rounding error, which an optimizer that divides by a gradient's size would take for a direction.
     """
     moved = {name for update in updates for name in update.sent().tensors}
     nowhere = {name: np.zeros_like(tensor) for name, tensor in before.items() if name in moved}
@@ -111,7 +111,7 @@ def _norm(tensor: Numbers) -> float:
 
 
 OPTIMIZERS: dict[str, Optimizer] = {"sgd": sgd, "adam": adam, "adamw": adamw, "yogi": yogi, "lamb": lamb}
-"""`server.optimizer` -> the function that makes its step; one line for each optimiser."""
+"""`server.optimizer` -> the function that makes its step; one line for each optimizer."""
 
 
 SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
@@ -126,7 +126,7 @@ SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
 
 
 class ServerOptimizer:
-    """An optimiser for each tensor of each cluster of a run; the moments are stored in the state's memory.
+    """An optimizer for each tensor of each cluster of a run; the moments are stored in the state's memory.
 
     A tensor that no site sent, or in whose cluster no site answered, makes no step: it and its moments stay the same bit for bit. In a
     tensor that a site did send, a number that none sent has a gradient of 0 and moves by its momentum only.

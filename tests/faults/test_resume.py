@@ -336,7 +336,7 @@ def test_run_json_says_the_round_that_the_run_goes_on_from(families, tmp_path):
     assert folder.read("run.json")["rounds"] == 2
 
 
-# --- Pre-training: rounds that nobody measures, and optimisers that go on --------------------------------------------------------
+# --- Pre-training: rounds that nobody measures, and optimizers that go on --------------------------------------------------------
 
 EVERY_OTHER = {"method": "adapter-fed", "evaluate-every": 2}
 KEPT_LOCAL = {"method": "adapter-local", "optimizer-state": "kept", "evaluate-every": 2}
@@ -365,7 +365,7 @@ def test_a_killed_pre_training_resumes_to_the_same_bytes(two_texts, tmp_path, un
     assert (final_bytes(folder), losses(folder)) == wanted
 
 
-def test_a_kept_optimiser_is_another_training_than_a_fresh_one(two_texts, tmp_path, unbroken):
+def test_a_kept_optimizer_is_another_training_than_a_fresh_one(two_texts, tmp_path, unbroken):
     kept, fresh = ({**two_texts, **KEPT_LOCAL, "optimizer-state": state, "rounds": 2} for state in ("kept", "fresh"))
     folder, _ = run(kept, tmp_path / "kept")
     assert final_bytes(folder) != whole(fresh, tmp_path, unbroken)[0]

@@ -24,7 +24,7 @@ from fedlingua.backbones.codec_t5 import T5Codec
 from fedlingua.backbones.convert import as_safetensors
 from fedlingua.backbones.families import FAMILIES, Shape, check_type
 from fedlingua.backbones.fingerprint import BackboneFiles
-from fedlingua.common.devices import computed_in
+from fedlingua.common.devices import check_cuda, computed_in
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.tasks import TaskName
 
@@ -72,8 +72,7 @@ def load_backbone(
     """
     name = name or str(directory)
     logging.disable_progress_bar()  # many processes map the same file, and their progress bars are useless
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
+    check_cuda(device)
     try:
         directory = as_safetensors(directory)
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)

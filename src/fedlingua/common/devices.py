@@ -7,7 +7,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedlingua.common.errors import ConfigError
+from fedlingua.common.errors import BackboneError, ConfigError
 
 
 def check_device(device: str) -> None:
@@ -16,6 +16,14 @@ def check_device(device: str) -> None:
         raise ConfigError(
             "device = 'cuda', but this machine has no GPU driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
         )
+
+
+def check_cuda(device: str) -> None:
+    """Raise BackboneError for `cuda` if torch finds no GPU, which loads torch."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
 
 
 def check_bits(bits: int) -> None:

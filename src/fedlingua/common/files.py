@@ -56,6 +56,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}; mend it there") from error
 
 
+def json_hash(content: Any) -> str:
+    """Return the SHA-256 of a JSON value, in hexadecimal digits; the order of an object's keys does not matter."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def json_text(content: Mapping[str, Any]) -> str:
     """Format a JSON object as a run's and a site's files hold it."""
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

@@ -1,9 +1,8 @@
 """A site's approval of a run: one hash of bundle, run settings and text rules, the same at the server and at a site."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 
+from fedlingua.common.files import json_hash
 from fedlingua.corpora.rules import TextRules
 from fedlingua.exchange import protocol
 from fedlingua.exchange.outline import Outline
@@ -26,12 +25,12 @@ def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
     bundle: the bundle's hash. settings: as the server gives them, before the site's own file changes any.
     """
     bound = {key: value for key, value in settings.flat().items() if key not in CHANGES_WITHOUT_ASKING}
-    return hashlib.sha256(json.dumps([bundle, bound, rules.flat()], sort_keys=True).encode()).hexdigest()
+    return json_hash([bundle, bound, rules.flat()])
 
 
 def rules_hash(rules: TextRules) -> str:
     """Hash text rules by content, as `approval_hash` does."""
-    return hashlib.sha256(json.dumps(rules.flat(), sort_keys=True).encode()).hexdigest()
+    return json_hash(rules.flat())
 
 
 def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:

@@ -35,7 +35,7 @@ class SiteLimits:
     settings: "approved": a run's settings and text rules need approval; "within-limits": an approved bundle runs any settings that
     these limits allow, under the first text rules that come, and the site refuses other rules until its owner approves a run with them.
     comet-models: those that COMET may load. min-train, -dev, -test: fewest sentences of a text behind any reply. min-steps, min-batch:
-    fewest optimiser steps behind an update, and examples a step (median). max-minutes: time for a message, after which it is stopped.
+    fewest optimizer steps behind an update, and examples a step (median). max-minutes: time for a message, after which it is stopped.
     min-cluster: fewest sites in a secure sum. max-attempts: of one run. max-runs: runs that the site answers, each attempt counted.
     Where min-KEY names an option, that option may also be 0, which turns it off: smaller values than these make a step of Adam as good
     as a gradient, or an example a few tokens of a sentence. The tensors themselves come from the server, and no limit bounds them.
@@ -161,11 +161,11 @@ class SiteLimits:
             self.check_update(_planned_steps([len(splits["train"]) for splits in texts.values()], settings))
 
     def check_update(self, steps: Sequence[int]) -> None:
-        """Raise ExchangeError for an update that is little more than a gradient. steps: examples of each optimiser step."""
+        """Raise ExchangeError for an update that is little more than a gradient. steps: examples of each optimizer step."""
         if len(steps) < self.min_steps:
-            raise beyond(f"an update of {len(steps)} optimiser steps", "min_steps", f"{self.min_steps} and more")
+            raise beyond(f"an update of {len(steps)} optimizer steps", "min_steps", f"{self.min_steps} and more")
         if median(steps) < self.min_batch:
-            raise beyond(f"optimiser steps on {median(steps):g} examples", "min_batch", f"{self.min_batch} and more")
+            raise beyond(f"optimizer steps on {median(steps):g} examples", "min_batch", f"{self.min_batch} and more")
 
 
 def _planned_steps(sizes: Sequence[int], settings: Settings) -> list[int]:

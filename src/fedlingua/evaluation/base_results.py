@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from fedlingua.common.files import replace_text
+from fedlingua.common.files import json_hash, replace_text
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import code_hash, library_versions
 from fedlingua.settings.config import Settings
@@ -39,7 +39,7 @@ def base_result(folder: Path, trainable: Trainable, settings: Settings, asked: S
         "code": _code(),
         "asked": asked,
     }
-    file = folder / f"{hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()}.json"
+    file = folder / f"{json_hash(decided)}.json"
     content = _read(file)
     if content is None:
         with trainable.as_base():

@@ -1,7 +1,5 @@
 """The run config as attributes, and properties derived from it; fedlingua.settings.checks makes it from the user's values."""
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import fedlingua_demo
-from fedlingua.common.files import resolve
+from fedlingua.common.files import json_hash, resolve
 from fedlingua.settings.codes import AUTO, Code, parse_code
 from fedlingua.settings.methods import PAPER_LEARNING_RATES, SMALL_SETS, Method, method_named
 from fedlingua.settings.metrics import metric_names
@@ -68,7 +66,7 @@ class Settings(Sections):
 
     @property
     def optimized_by(self) -> str:
-        """Name of the server's optimiser: the method's, unless `server.optimizer` says another."""
+        """Name of the server's optimizer: the method's, unless `server.optimizer` says another."""
         return (self.server_optimizer or self.how.optimizer) if self.how.travels else "none"
 
     @property
@@ -235,4 +233,4 @@ class Settings(Sections):
         flat = {name: value for name, value in self.by_first_names().items() if name in decide} | dict(given)
         if self.federation in DEMO_FEDERATION:
             flat["federation"] = DEMO_FEDERATION[-1]
-        return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+        return json_hash(flat)[:16]

@@ -36,7 +36,7 @@ AGGREGATIONS = ("fed-mean", "fed-avg", "by-loss", "median", "trimmed-mean", "nor
 """How a cluster's updates are aggregated: means, and rules that are robust to a few malicious sites."""
 
 SERVER_OPTIMIZERS = ("none", "sgd", "adam", "adamw", "yogi", "lamb")
-"""How the server computes its next tensors: the sites' mean itself, or a step of an optimiser that keeps its state across rounds."""
+"""How the server computes its next tensors: the sites' mean itself, or a step of an optimizer that keeps its state across rounds."""
 
 OWN_MODELS = ("none", "ditto", "mr-mtl", "shared-private")
 """Models that sites train for themselves. They travel to be averaged; only ditto trains one beside the model that travels."""

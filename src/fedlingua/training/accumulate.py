@@ -1,4 +1,4 @@
-"""Accumulation of the gradient of one optimiser step, batch after batch, in pieces that fit into memory."""
+"""Accumulation of the gradient of one optimizer step, batch after batch, in pieces that fit into memory."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -18,7 +18,7 @@ from fedlingua.training.pieces import cut, pass_tokens
 from fedlingua.training.process_group import ALONE, ProcessGroup, Sums
 
 Step = Sequence[Sequence[Example]]
-"""The batches of examples of one optimiser step."""
+"""The batches of examples of one optimizer step."""
 
 
 class StepGradient:

@@ -124,8 +124,8 @@ def pad(examples: Sequence[Example], codec: Codec) -> Batch:
     return type(examples[0]).stack(examples, codec)
 
 
-def optimiser_steps(examples: Sequence[E], batch_size: int, accumulation: int, rng: random.Random) -> Iterator[list[list[E]]]:
-    """Yield shuffled examples as optimiser steps, each of up to `accumulation` batches of `batch_size`.
+def optimizer_steps(examples: Sequence[E], batch_size: int, accumulation: int, rng: random.Random) -> Iterator[list[list[E]]]:
+    """Yield shuffled examples as optimizer steps, each of up to `accumulation` batches of `batch_size`.
 
     Only inside a step examples are sorted by length: it holds the examples that plain shuffling gives it, in batches with
     little padding.

@@ -18,7 +18,7 @@ from fedlingua.privacy.clipping import Clipping, PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step, StepGradient
-from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps
+from fedlingua.training.batches import TrainingExample, by_tokens, optimizer_steps
 from fedlingua.training.controls import Controls
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
 from fedlingua.training.process_group import ALONE, ProcessGroup
@@ -28,13 +28,13 @@ from fedlingua.training.sampling import sampled
 def steps_of(
     settings: Settings, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, epoch: int = 0
 ) -> list[list[list[TrainingExample]]]:
-    """Draw the optimiser steps of an epoch, counted from 0 over the run, each as batches; `memory.micro-tokens` cuts these anew."""
+    """Draw the optimizer steps of an epoch, counted from 0 over the run, each as batches; `memory.micro-tokens` cuts these anew."""
     drawn, accumulation = sampled(texts, settings, rng, epoch), settings.accumulation
     if settings.tokens_per_batch:
         batches = list(by_tokens(drawn, settings.tokens_per_batch, rng))
         steps = [batches[first : first + accumulation] for first in range(0, len(batches), accumulation)]
     else:
-        steps = list(optimiser_steps(_usable(drawn, settings, rng), settings.batch_size, accumulation, rng))
+        steps = list(optimizer_steps(_usable(drawn, settings, rng), settings.batch_size, accumulation, rng))
     if settings.micro_tokens <= 0:
         return steps
     return [list(by_tokens([example for batch in step for example in batch], settings.micro_tokens, rng)) for step in steps]
@@ -50,7 +50,7 @@ def private_steps(
         return [[]]
     if tokens := max(settings.micro_tokens, 0) or settings.tokens_per_batch:
         return [list(by_tokens(drawn, tokens, rng))]
-    return list(optimiser_steps(drawn, settings.batch_size, 1 + len(drawn) // settings.batch_size, rng))
+    return list(optimizer_steps(drawn, settings.batch_size, 1 + len(drawn) // settings.batch_size, rng))
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def train_locally(
         codec: The model's.
         settings: The run's. `whole-steps` drops examples that do not fill a step, as Liu et al. 2023 do, unless none would be left.
         seed: Decides order, masks and dropout, so that equal seeds give equal bits.
-        state: The optimiser's state to continue from, updated at the end; None: a new optimiser.
+        state: The optimizer's state to continue from, updated at the end; None: a new optimizer.
         before_step: Called with the batches of every step before it is taken; must leave the model unchanged.
         this_round: The round's number, from 1, and the number of rounds. A schedule spans all rounds, as if each had as many steps.
         group: The processes that train together; all of them must be given equal arguments.

@@ -1,4 +1,4 @@
-"""A site's optimiser: new in each round, or continued from a state of its own or an averaged one, as `optimizer-state` says."""
+"""A site's optimizer: new in each round, or continued from a state of its own or an averaged one, as `optimizer-state` says."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,11 +24,11 @@ def _sgd(parameters: list[nn.Parameter], lr: float, decay: float, eps: float) ->
 
 
 OPTIMIZERS: dict[str, Maker] = {"adam": partial(_adam, torch.optim.Adam), "adamw": partial(_adam, torch.optim.AdamW), "sgd": _sgd}
-"""`optimizer` -> its maker, from parameters, rate, weight decay and epsilon (unused by SGD); one line for each optimiser."""
+"""`optimizer` -> its maker, from parameters, rate, weight decay and epsilon (unused by SGD); one line for each optimizer."""
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Numbers]:
-    """Copy the optimiser's state: `<parameter>/<entry>` -> its values in float32."""
+    """Copy the optimizer's state: `<parameter>/<entry>` -> its values in float32."""
     return {
         f"{name}/{what}": np.atleast_1d(value.detach().float().cpu().numpy().copy())
         for name, parameter in parameters.items()

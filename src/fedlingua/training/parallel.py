@@ -52,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """The result of a process: the group's sums, the tensors and the optimiser's state; only rank 0 sends tensors and state."""
+    """The result of a process: the group's sums, the tensors and the optimizer's state; only rank 0 sends tensors and state."""
 
     result: LocalResult
     tensors: Tensors

@@ -1,7 +1,7 @@
 """The processes that train a model together: one alone, or several that each take a share of every batch.
 
 All processes of a group draw the same steps from the same seed, hold the same parameters, and sum their gradients before every
-step of the same optimiser: each takes the step that one process alone would take, except for the order in which floats are
+step of the same optimizer: each takes the step that one process alone would take, except for the order in which floats are
 added, and dropout.
 """
 

@@ -141,12 +141,12 @@ def test_a_limit_is_a_finite_number(value: float) -> None:
 @pytest.mark.parametrize(
     ("changes", "train", "fault"),
     [
-        ({"batch-size": 128, "accumulation": 8}, 556, "1 optimiser steps"),
-        ({"batch-size": 16, "whole-steps": True}, 47, "2 optimiser steps"),
+        ({"batch-size": 128, "accumulation": 8}, 556, "1 optimizer steps"),
+        ({"batch-size": 16, "whole-steps": True}, 47, "2 optimizer steps"),
         ({"batch-size": 16, "whole-steps": False}, 47, ""),
         ({"batch-size": 4}, 100, "steps on 4 examples"),
         ({"batch-size": 16, "local-epochs": 2, "whole-steps": True}, 47, ""),
-        ({"batch-size": 16, "sample.share": 0.5, "whole-steps": False}, 64, "2 optimiser steps"),
+        ({"batch-size": 16, "sample.share": 0.5, "whole-steps": False}, 64, "2 optimizer steps"),
     ],
 )
 def test_an_update_of_too_few_steps_is_foreseen(changes: dict[str, Any], train: int, fault: str) -> None:

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 import torch
 
-from fedlingua.training.batches import IGNORED, by_tokens, optimiser_steps, padded
+from fedlingua.training.batches import IGNORED, by_tokens, optimizer_steps, padded
 from fedlingua.training.translation import JoinedBatch, PairExample
 
 
@@ -39,7 +39,7 @@ def longer(example: PairExample) -> int:
 
 
 def test_an_epoch_of_steps_holds_every_example_once(of_lengths: list[PairExample]) -> None:
-    steps = list(optimiser_steps(of_lengths, 2, 4, random.Random(1)))
+    steps = list(optimizer_steps(of_lengths, 2, 4, random.Random(1)))
     assert [[len(batch) for batch in step] for step in steps] == [[2, 2, 2, 2], [2, 2, 2, 2], [2, 2, 2, 1]]
     assert Counter(e.source[0] for e in chain(*chain(*steps))) == Counter(e.source[0] for e in of_lengths)
 
@@ -47,7 +47,7 @@ def test_an_epoch_of_steps_holds_every_example_once(of_lengths: list[PairExample
 def test_a_step_holds_the_examples_that_plain_shuffling_gives_it(of_lengths: list[PairExample]) -> None:
     shuffled = list(of_lengths)
     random.Random(1).shuffle(shuffled)
-    for number, step in enumerate(optimiser_steps(of_lengths, 2, 4, random.Random(1))):
+    for number, step in enumerate(optimizer_steps(of_lengths, 2, 4, random.Random(1))):
         lengths = [longer(example) for example in chain(*step)]
         assert lengths == sorted(lengths)
         assert sorted(chain(*step)) == sorted(shuffled[8 * number : 8 * number + 8])
@@ -55,7 +55,7 @@ def test_a_step_holds_the_examples_that_plain_shuffling_gives_it(of_lengths: lis
 
 def test_the_order_follows_the_randomness_that_is_handed_in(of_lengths: list[PairExample]) -> None:
     def order(seed: int) -> list[list[list[PairExample]]]:
-        return list(optimiser_steps(of_lengths, 2, 2, random.Random(seed)))
+        return list(optimizer_steps(of_lengths, 2, 2, random.Random(seed)))
 
     assert order(1) == order(1)
     assert order(1) != order(2)
@@ -80,4 +80,4 @@ def test_an_example_longer_than_the_limit_is_a_batch_of_its_own() -> None:
 
 def test_no_examples_are_no_batches() -> None:
     assert not list(by_tokens([], 20, random.Random(1)))
-    assert not list(optimiser_steps([], 2, 2, random.Random(1)))
+    assert not list(optimizer_steps([], 2, 2, random.Random(1)))

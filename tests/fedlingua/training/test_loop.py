@@ -15,7 +15,7 @@ from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tenso
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.settings.config import Settings
 from fedlingua.training.accumulate import StepGradient
-from fedlingua.training.batches import optimiser_steps, pad
+from fedlingua.training.batches import optimizer_steps, pad
 from fedlingua.training.controls import Controls
 from fedlingua.training.loop import LocalResult, steps_of, train_locally
 from fedlingua.training.objective import corpus_nll
@@ -170,7 +170,7 @@ def test_bf16_trains_float32_tensors(site: Site) -> None:
     assert all(isinstance(p, nn.Parameter) and p.dtype == torch.float32 for p in site.model.parameters())
 
 
-# --- Samples, optimisers, and what they are set by ---------------------------------------------------------------------------
+# --- Samples, optimizers, and what they are set by ---------------------------------------------------------------------------
 
 
 def test_what_is_off_changes_no_byte(site: Site) -> None:
@@ -445,7 +445,7 @@ def test_one_step_of_sgd_is_the_gradient_times_the_rate(site: Site) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_a_kept_state_over_two_rounds_is_one_training(site: Site, optimizer: str) -> None:
-    """Against torch's own loop over the same batches with one optimiser that nobody interrupts."""
+    """Against torch's own loop over the same batches with one optimizer that nobody interrupts."""
     site.without_dropout()
     how = dataclasses.replace(HOW, optimizer=optimizer, weight_decay=0.01, whole_steps=False, batch_size=21)
     write_tensors(site.model, site.initial)
@@ -461,7 +461,7 @@ def test_a_kept_state_over_two_rounds_is_one_training(site: Site, optimizer: str
     for number in (1, 2):
         rng = random.Random(f"1/a/{number}")
         rng.getrandbits(63)  # torch's own seed, for dropout
-        ((batch,),) = optimiser_steps(site.examples, 21, 1, rng)
+        ((batch,),) = optimizer_steps(site.examples, 21, 1, rng)
         nll, tokens = pad(batch, site.codec).nll(site.model)
         (nll / tokens).backward()
         one.step()

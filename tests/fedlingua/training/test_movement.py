@@ -36,7 +36,7 @@ def epoch(parameters: dict[str, nn.Parameter], step: Callable[[], object], rate:
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
-def test_every_optimiser_moves_every_dtype_on_a_cpu(name: str, dtype: torch.dtype) -> None:
+def test_every_optimizer_moves_every_dtype_on_a_cpu(name: str, dtype: torch.dtype) -> None:
     """torch 2.13's fused SGD leaves half-precision tensors as they are."""
     moved = parameter(1.0, 0.5, dtype)
     epoch({"moved": moved}, OPTIMIZERS[name]([moved], 0.1, 0.0, 1e-8).step)
@@ -72,7 +72,7 @@ def test_where_nothing_moves_at_all_that_is_an_error_however_small_the_step() ->
         epoch(parameters, OPTIMIZERS["sgd"]([*parameters.values()], 1e-12, 0.0, 1e-8).step, rate=1e-12)
 
 
-def test_local_training_names_a_tensor_that_its_optimiser_forgets(
+def test_local_training_names_a_tensor_that_its_optimizer_forgets(
     backbone: Backbone, examples: list[PairExample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attach_adapters(backbone.model, AdapterConfig(4), seed=1)

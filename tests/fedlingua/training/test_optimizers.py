@@ -1,4 +1,4 @@
-"""A site's optimiser: one step of each by hand, and a state that comes back bit for bit."""
+"""A site's optimizer: one step of each by hand, and a state that comes back bit for bit."""
 
 import math
 from collections.abc import Mapping

@@ -102,7 +102,7 @@ def test_two_processes_make_the_update_of_one(settings: Settings, examples: list
     assert not left_behind()
 
 
-def test_a_job_of_masked_text_with_an_optimiser_survives_the_pipe(
+def test_a_job_of_masked_text_with_an_optimizer_survives_the_pipe(
     tiny_encoder: Path, tiny_run_config: dict[str, Scalar], phrases: dict[str, list[str]]
 ) -> None:
     """Sequences carry their tokenizer, and are masked alike in every process."""

@@ -68,7 +68,7 @@ def test_gradients_and_sums_are_those_of_all(group: Any, sent: list[int]) -> Non
     assert second.grad is not None
     assert torch.equal(first.grad, torch.full((2, 3), 2.0))
     assert torch.equal(second.grad, torch.full((4,), 4.0, dtype=torch.bfloat16))
-    assert third.grad is None  # nobody's: an optimiser leaves it alone
+    assert third.grad is None  # nobody's: an optimizer leaves it alone
     assert group.add_up([], []) == [(0.0, 0, 0)]
 
 

@@ -1,4 +1,4 @@
-"""The server's optimisers: held to torch's own, to the papers' formulas number by number, and in whole runs."""
+"""The server's optimizers: held to torch's own, to the papers' formulas number by number, and in whole runs."""
 
 import json
 import math
@@ -180,7 +180,7 @@ def test_what_no_site_has_changed_stays_bit_for_bit(name: str, missing: str) -> 
 def test_a_first_step_goes_against_the_pseudo_gradient_by_the_servers_rate(
     name: str, four_sites: dict[str, Any], tmp_path: Any
 ) -> None:
-    """Of two runs whose first rounds see the same updates, the one with an optimiser goes the same way, as far as it says itself."""
+    """Of two runs whose first rounds see the same updates, the one with an optimizer goes the same way, as far as it says itself."""
     config = {**four_sites, "method": "adapter-fed", "rounds": 1, "send.rule": "dp-g"}
     plain, _ = run({**config, "server.optimizer": "none"}, tmp_path / "plain")
     rate = {"server.optimizer": name, "server.learning-rate": 0.01}
@@ -219,7 +219,7 @@ def test_what_cannot_be_is_refused_at_the_door(given: dict[str, Any], words: str
         settings(**given)
 
 
-def test_settings_of_another_optimiser_change_no_runs_hash() -> None:
+def test_settings_of_another_optimizer_change_no_runs_hash() -> None:
     adam, sgd = settings(method="server-adam"), settings(method="server-sgd")
     assert settings(method="server-adam", server_momentum=0.5).hash() == adam.hash()
     assert settings(method="server-sgd", server_momentum=0.5).hash() != sgd.hash()

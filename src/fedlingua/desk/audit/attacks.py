@@ -14,7 +14,7 @@ SAMPLES = 1000
 
 
 def step_of(gradient: Numbers, optimizer: str) -> Numbers:
-    """Return the direction of an optimiser's first step on a gradient, (d,): Adam divides each number by its own size.
+    """Return the direction of an optimizer's first step on a gradient, (d,): Adam divides each number by its own size.
 
     Kingma & Ba 2015, algorithm 1: after one step, m / sqrt(v) is the gradient's sign. SGD's direction is the gradient itself.
     """

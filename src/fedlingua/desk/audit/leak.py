@@ -86,7 +86,7 @@ def _draws(again: Retrained, effort: Effort, size: int, number: int) -> Iterator
 def membership(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
     """Distinguish sentences that the update was trained on from unseen sentences of the same site.
 
-    A candidate's score is the cosine of the update with the optimiser's first step on its gradient at the received tensors. `detail` has
+    A candidate's score is the cosine of the update with the optimizer's first step on its gradient at the received tensors. `detail` has
     the AUCs of all scores, also of the cosine with the negative gradient itself and of the fall of the candidate's loss.
     """
     site, rng = again.subject.site, Random(f"{again.settings.seed}/leak")
@@ -169,7 +169,7 @@ def words(again: Retrained, protection: Protection, effort: Effort, note: Note) 
 def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
     """Identify sentences, and with the whole model also tokens, by the span of the first encoder layer's gradient (DAGER; UTR of adapters).
 
-    The update is one step of SGD, which is a multiple of the gradient and which sites refuse, and one step of the run's own optimiser.
+    The update is one step of SGD, which is a multiple of the gradient and which sites refuse, and one step of the run's own optimizer.
     """
     first = (s.name for s in again.chosen.specs if s.part == "encoder" and s.layer == 0 and s.name.endswith(LINEAR))
     if (name := next(first, None)) is None:

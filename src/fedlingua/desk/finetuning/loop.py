@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.precision import autocast
 from fedlingua.desk.finetuning.settings import FineTuning
 from fedlingua.desk.pace import Pace
-from fedlingua.training.batches import IGNORED, optimiser_steps, padded
+from fedlingua.training.batches import IGNORED, optimizer_steps, padded
 
 POOL = 32
 """Number of batches that are sorted by length together: enough for little padding, few enough to keep an epoch's order random."""
@@ -50,7 +50,7 @@ def stack(examples: Sequence[Example], pad_id: int, device: torch.device) -> tup
 
 def shuffled_batches(examples: Sequence[Example], batch_size: int, rng: random.Random) -> list[list[Example]]:
     """Return every example once, in random order, in batches of similar length."""
-    batches = [batch for pool in optimiser_steps(examples, batch_size, POOL, rng) for batch in pool]
+    batches = [batch for pool in optimizer_steps(examples, batch_size, POOL, rng) for batch in pool]
     rng.shuffle(batches)
     return batches
 

@@ -4,7 +4,6 @@ The tiny M2M-100's weights ship in fedlingua_demo; `python -m fedlingua.desk.pre
 XLM-RoBERTa is trained once and cached by the hash of what made it.
 """
 
-import hashlib
 import json
 import shutil
 import sys
@@ -15,6 +14,7 @@ from itertools import permutations
 from pathlib import Path
 
 from fedlingua.common.cache import cache_dir, making
+from fedlingua.common.files import json_hash
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pace import to_stderr
@@ -75,7 +75,7 @@ def demo_encoder_hash() -> str:
         "training": decisive(ENCODER_TRAINING),
         "versions": {name: version(name) for name in ("torch", "transformers", "sentencepiece")},
     }
-    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+    return json_hash(made_from)[:16]
 
 
 def demo_encoder() -> Path:

@@ -17,6 +17,7 @@ from transformers.utils import logging
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
+from fedlingua.common.devices import check_cuda
 from fedlingua.common.errors import BackboneError
 from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.checkpoints import Checkpoints, MadeOf, Progress, State
@@ -69,8 +70,7 @@ def pretrain(
         ConfigError: the interrupted training had another recipe, text or library.
         RunError: another process trains this backbone.
     """
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
+    check_cuda(settings.device)
     torch.set_num_threads(settings.threads)
     checkpoints = Checkpoints(directory, made_of, enabled=watching.checkpoint_minutes > 0)
     with checkpoints.locked(), Pace(note) as pace:
@@ -97,7 +97,7 @@ def pretrain(
 
 
 class _Training:
-    """The weights, their average, the optimiser, and the progress."""
+    """The weights, their average, the optimizer, and the progress."""
 
     def __init__(self, material: Material, settings: PretrainSettings, watching: Watching, score: Score | None) -> None:
         self.settings, self.watching, self.score = settings, watching, score

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlingua.common.errors import BackboneError, ConfigError
+from fedlingua.common.errors import BackboneError, ConfigError, CorpusError
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import nearest
 from fedlingua.common.tables import refuse_unknown, table
@@ -156,7 +156,7 @@ def naming_row(file: str, row: str) -> Iterator[None]:
     """Prefix error messages with the names of the suite file and the row."""
     try:
         yield
-    except (ConfigError, BackboneError) as error:
+    except (ConfigError, CorpusError, BackboneError) as error:
         raise ConfigError(f"{file}, row {row}: {error}") from error
 
 

@@ -1,7 +1,5 @@
 """The runs of a suite, their folders and states. Equal configurations share a run."""
 
-import hashlib
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterable
@@ -13,7 +11,7 @@ from fedlingua.backbones.convert import files_hash
 from fedlingua.backbones.directories import BUILT_IN, check_backbone
 from fedlingua.common.devices import check_bits, check_device
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.common.files import sha256
+from fedlingua.common.files import json_hash, sha256
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
@@ -59,8 +57,7 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
         settings = row.settings
         with naming_row(suite.file.name, row.name):
             federation = federations[row.name] = read_federation(settings.federation_path, Path(settings.data_dir))
-        check_corpora(federation.sites)
-        with naming_row(suite.file.name, row.name):
+            check_corpora(federation.sites)
             if federation.base and not federation.base.is_file():
                 raise ConfigError(f"base = {federation.base}: there is no such recipe")
             check_settings(settings, federation)
@@ -75,7 +72,7 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
         for seed in suite.seeds_of(row):
             settings = replace(row.settings, seed=seed)
             # The hash covers all that can change a run's result, except code, libraries and the files of a backbone that is not built in.
-            name = f"{settings.method}-{seed}-{_digest([settings.hash(), content])[:12]}"
+            name = f"{settings.method}-{seed}-{json_hash([settings.hash(), content])[:12]}"
             planned.append(Run(row, seed, settings, federation, runs_dir / name))
     return planned
 
@@ -103,7 +100,7 @@ def content_hash(settings: Settings, federation: Federation) -> str:
         "corpora": [_corpus(site) for site in federation.sites],
         "backbone": files_hash(sorted(shipped.iterdir())) if shipped else [settings.backbone, settings.backbone_revision],
     }
-    return _digest(about)
+    return json_hash(about)
 
 
 def _corpus(site: Site) -> list[str | int]:
@@ -111,10 +108,6 @@ def _corpus(site: Site) -> list[str | int]:
         return [phrasebook.grammar_hash()]
     paths = site.corpus.paths() if site.corpus else []
     return [part for path in paths if isinstance(path, Path) for part in (path.name, path.stat().st_size)]
-
-
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def standing(run: Run) -> Standing:

@@ -476,7 +476,7 @@ def test_a_site_is_told_what_private_training_will_spend_of_its_budget(site: Sit
 @pytest.mark.parametrize(
     ("check", "changes", "rules", "told"),
     [
-        ("corpora", {"batch_size": 32}, "", "an update of 1 optimiser steps; this site's file allows 3 and more"),
+        ("corpora", {"batch_size": 32}, "", "an update of 1 optimizer steps; this site's file allows 3 and more"),
         ("corpora", {}, 'mode = "components"', "needs all sites' text in one place"),
         ("signature", {"method": "adapter-gradients", "signature_form": "raw"}, "", "[node] raw-gradients = true"),
     ],

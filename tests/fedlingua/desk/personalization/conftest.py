@@ -39,7 +39,7 @@ def translating(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="session")
 def masking(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """Two sites with notes in one language each; all of a tiny encoder travels, and an optimiser at the server steps."""
+    """Two sites with notes in one language each; all of a tiny encoder travels, and an optimizer at the server steps."""
     folder = tmp_path_factory.mktemp("masking")
     (folder / "notes.toml").write_text(NOTES)
     backbone = build_xlmr(folder / "encoder")

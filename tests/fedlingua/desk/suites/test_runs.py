@@ -82,7 +82,7 @@ def test_a_missing_federation_corpus_or_recipe_is_refused_with_its_row(file: Pat
     with pytest.raises(ConfigError, match=r"row base: base = .*none.toml: there is no such recipe"):
         planned(file)
     federation.write_text('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "none.tsv"\n')
-    with pytest.raises(CorpusError, match=r"site a: none.tsv"):
+    with pytest.raises(ConfigError, match=r"suite.toml, row base: site a: none.tsv"):
         planned(file)
     federation.unlink()
     with pytest.raises(ConfigError, match=r"suite.toml, row base: .*two.toml: there is no such file"):
