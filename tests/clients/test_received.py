@@ -109,3 +109,8 @@ def test_one_request_whether_its_tensors_come_or_are_named():
     assert identity(whole) == identity(named) != identity(content(2, 3))
     plain = RecordDict({protocol.ARRAYS: pack(tensors(1), SET)})
     assert identity(plain) == plain.object_id
+
+
+def test_a_request_whose_state_is_no_record_of_values_is_one_of_its_own():
+    odd = RecordDict({protocol.STATE: pack(tensors(1), SET)})
+    assert identity(odd) == odd.object_id

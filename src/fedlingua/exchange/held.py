@@ -84,9 +84,7 @@ def identity(content: RecordDict) -> str:
 
     Tensors that differ from the hashes in the request are refused later, when they are read.
     """
-    if STATE not in content:
+    if (state := NamedState.of(content)) is None:
         return content.object_id
-    state = NamedState.of(content)
-    assert state
     rest = {name: record for name, record in content.items() if name not in (ARRAYS, STATE)}
     return RecordDict({**rest, STATE: replace(state, bases={}).record()}).object_id
