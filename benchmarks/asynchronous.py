@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python benchmarks/asynchronous.py [--seeds 2022] [--to experiments/results/benchmarks/kept.jsonl:asynchronous]
 
-Four of the demo's sites, or with `--sites 9` all, train for real, in one process. Time is counted, not waited for: a site's training takes one unit, the slow site's
-ten, the server and the network none, so the figures are those of any machine. BLEU on test is macro over sites,
+Four of the demo's sites, or with `--sites 9` all, train for real, in one process. Time is counted, not waited for: a site's training takes
+one unit, the slow site's ten, the server and the network none, so the figures are those of any machine. BLEU on test is macro over sites,
 of the federation's best round, before any site chooses.
 """
 
