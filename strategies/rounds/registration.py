@@ -26,6 +26,8 @@ from strategies.rounds.traffic import Traffic
 
 MOST_BYTES = 1_000_000
 """Most bytes of a node's description of itself."""
+LOADS_S = 3600.0
+"""Seconds that a question waits beside the deadline: nodes answer while the server loads its backbone."""
 MOST_TIMES = 1000
 """Most sentences of a site, as a multiple of the sites' median, unless the federation file says how many it has."""
 LAST_WORDS_S = 10.0
@@ -104,7 +106,7 @@ class Registry:
             self._asked = {node: number for node, number in self._asked.items() if node not in gone | idle}
         new = sorted(connected - set(self._asked))
         if new:
-            about: dict[str, Any] = {"message_type": protocol.DESCRIBE, "group_id": "0", "ttl": max(deadline_s, 60.0)}
+            about: dict[str, Any] = {"message_type": protocol.DESCRIBE, "group_id": "0", "ttl": deadline_s + LOADS_S}
             rules = ConfigRecord(self._rules)
             requests = [Message(RecordDict({protocol.RULES: rules}), dst_node_id=node, **about) for node in new]
             ids = grid.push_messages(requests)

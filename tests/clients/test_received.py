@@ -111,6 +111,6 @@ def test_one_request_whether_its_tensors_come_or_are_named():
     assert identity(plain) == plain.object_id
 
 
-def test_a_request_whose_state_is_no_record_of_values_is_one_of_its_own():
-    odd = RecordDict({protocol.STATE: pack(tensors(1), SET)})
-    assert identity(odd) == odd.object_id
+def test_a_state_that_is_an_array_is_refused():
+    with pytest.raises(ExchangeError, match="a request's state is a ArrayRecord; wanted a ConfigRecord"):
+        identity(RecordDict({protocol.STATE: pack(tensors(1), SET)}))

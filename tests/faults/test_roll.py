@@ -55,6 +55,14 @@ def test_a_node_that_does_not_fit_is_refused_by_name(config, tmp_path, cause):
         run({**config, "quorum": 1.0}, tmp_path / "all", num_nodes=4, tamper=describe(change))
 
 
+def test_a_question_outlives_the_load_of_the_servers_backbone(config, tmp_path):
+    grid = InProcessGrid(config, 4)
+    run_on(grid, {**config, "run-dir": str(tmp_path / "run")})
+    asked = [message.metadata.ttl for message in grid.sent if message.metadata.message_type == protocol.DESCRIBE]
+    assert len(asked) == 4
+    assert min(asked) >= 3600 + config["deadline.join-s"]
+
+
 @pytest.mark.fault("refused")
 def test_a_site_that_cannot_describe_itself_is_named(config, tmp_path):
     def broken(request, reply):

@@ -48,9 +48,11 @@ class NamedState:
         Raises:
             ExchangeError: The record is not of this version.
         """
-        record: Mapping[str, Any] | None = content.config_records.get(STATE)
-        if record is None:
+        if STATE not in content:
             return None
+        if STATE not in content.config_records:
+            raise ExchangeError(f"a request's state is a {type(content[STATE]).__name__}; wanted a ConfigRecord")
+        record: Mapping[str, Any] = content.config_records[STATE]
         hashes = {name: digest for name, digest in record.items() if name not in (_ROUND, _KEEP)}
         bases = {name.removeprefix(_BASE): digest for name, digest in hashes.items() if name.startswith(_BASE)}
         digests = {part: digest for part, digest in hashes.items() if not part.startswith(_BASE)}

@@ -106,7 +106,12 @@ def _conflicts(settings: Settings) -> Iterator[str]:
 
 def _said(settings: Settings, key: str) -> str:
     """Return a key with its value, as messages begin."""
-    return f"{key} = {getattr(settings, OPTIONS[key].attribute)!r}"
+    return f"{key} = {_typed(getattr(settings, OPTIONS[key].attribute))}"
+
+
+def _typed(value: Scalar) -> str:
+    """Return a value as it stands in a TOML file."""
+    return repr(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _of_methods(settings: Settings) -> Iterator[str]:
@@ -114,7 +119,7 @@ def _of_methods(settings: Settings) -> Iterator[str]:
     for key, values in WITHOUT_FEDERATION.items() if not settings.how.travels else ():
         if getattr(settings, OPTIONS[key].attribute) not in values:
             here = f"under method {settings.method} nothing leaves a site"
-            yield f"{_said(settings, key)}, and {here}; give {values[0]!r}, or a federated method"
+            yield f"{_said(settings, key)}, and {here}; give {_typed(values[0])}, or a federated method"
 
 
 def _of_the_run(settings: Settings) -> Iterator[str]:
