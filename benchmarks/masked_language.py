@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fedlingua.desk.pretraining.build_encoder import build_encoder, build_text_tokenizer
 from kept import keep, parser_of
 from paired import figures, ratio, turn_about
 from trainer import plain_arguments
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, XLMRobertaForMaskedLM
 
 from fedlingua.backbones.codec import TextCodec
+from fedlingua.desk.pretraining.build import build_encoder, build_text_tokenizer
 from fedlingua.settings.config import Settings
 from fedlingua.settings.pretraining import EncoderSize
 from fedlingua.training.loop import train_locally

@@ -32,6 +32,11 @@ def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module(name)
 
 
+@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "benchmarks").glob("[a-z]*.py")))
+def test_a_benchmark_finds_what_it_imports(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert benchmark(name, monkeypatch).__doc__
+
+
 @pytest.fixture
 def paper_round(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return benchmark("paper_round", monkeypatch)

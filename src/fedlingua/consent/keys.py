@@ -26,7 +26,7 @@ def make_key(file: Path) -> str:
     public_file = file.with_suffix(".pub")
     for path in (file, public_file):
         if path.exists():
-            raise ConfigError(f"{path} already exists and may be in use; give another file, or move it away")
+            raise ConfigError(f"{path} already exists and may be in use; give another folder, or move it away")
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
     replace_text(file, private.decode(), 0o600)

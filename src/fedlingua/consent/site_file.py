@@ -186,8 +186,8 @@ def host_and_port(address: Any, where: str) -> tuple[str, int]:
     named, _, port = str(address).rpartition(":")
     host = named[1:-1] if named.startswith("[") and named.endswith("]") else named
     # An IPv6 address without brackets cannot be distinguished from one with a port.
-    is_host = isinstance(address, str) and host and (":" in named) == (host != named)
-    if not is_host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+    is_host = (":" in named) == (host != named) and all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
+    if not isinstance(address, str) or not is_host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise ConfigError(f"{where} {address!r}; wanted host:port, such as server.example.org:9092 or [2001:db8::7]:9092")
     return host, int(port)
 

@@ -27,7 +27,7 @@ SIZES = Sizes(train=80_000, dev=10_000, test=10_000)
 
 
 def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZES) -> Prepared:
-    """Read every pair once, holding in memory at most four times as many as needed.
+    """Read every pair once, holding in memory four times as many as needed, and more only if too many of them repeat others.
 
     Raises:
         CorpusError: files are missing or cannot be read, or a pair is too small for its sizes; names all such pairs.

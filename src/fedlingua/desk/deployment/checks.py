@@ -330,7 +330,7 @@ def _memory(settings: Settings, outline: Outline) -> str:
 def _disk(site: SiteFile, outline: Outline) -> str:
     # The site's own tensors of at most four rounds, the delivered ones, and Flower's copies of messages both ways.
     wanted = int(MARGIN * (8 * 4 * outline.trained.num_parameters + 100 * 2**20))
-    return f"about {units.data(wanted)} for the site's state; {check_disk(site.state, wanted)}"
+    return f"about {units.data(wanted)} for the site's state; {check_disk(site.state, wanted, little=0)}"
 
 
 def look_at_gpus(settings: Settings, built: list[Outline]) -> str:

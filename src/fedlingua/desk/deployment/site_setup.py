@@ -1,6 +1,5 @@
 """Set up a site: its folder, its key, and the few lines for the server's operator."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,10 @@ def init_site(
     """
     file = directory / FILE
     check_absent(file)
-    if authority is not None and not authority.is_file():
-        raise ConfigError(f"--authority {authority}: there is no such file; ask the server's operator for its ca.crt")
+    try:
+        certificate = authority.read_bytes() if authority else b""
+    except OSError as error:
+        raise ConfigError(f"--authority {authority}: {error.strerror}; ask the server's operator for its ca.crt") from error
     host_and_port(address, "--server")
     # Everything is checked before anything is written.
     who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
@@ -52,7 +53,7 @@ def init_site(
     make_private_folder(directory, "--to")
     if authority is not None:
         who["public-key"] = make_key(directory / "keys" / "site.key")
-        shutil.copyfile(authority, directory / "ca.crt")
+        (directory / "ca.crt").write_bytes(certificate)
     join_file = directory / f"{name}.join.toml"
     join_head = "# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n"
     join_file.write_text(f"{join_head}{site_table(who)}", encoding="utf-8")

@@ -68,8 +68,9 @@ def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
     return text if free >= LITTLE_SHARED_MEMORY else Remark(f"{text}: Ray uses the disk; in a container give --shm-size=1g")
 
 
-def check_disk(place: Path, least: int = LEAST_DISK) -> str:
-    """Check that a folder, or the one in which it will be made, is writable and that its disk has as many bytes free."""
+def check_disk(place: Path, least: int = LEAST_DISK, little: int = LITTLE_DISK) -> str:
+    """Check that a folder, or the one in which it will be made, is writable and that its disk has `least` bytes free; remark on fewer than
+    `little`."""
     folder = next(each for each in (place, *place.parents) if each.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise DeploymentError(f"{folder} cannot be written to; choose another folder, or change its permissions")
@@ -77,7 +78,7 @@ def check_disk(place: Path, least: int = LEAST_DISK) -> str:
     text = f"{units.data(free)} are free in {place}"
     if free < least:
         raise DeploymentError(f"{text}; wanted {units.data(least)} or more: free some, or choose another folder")
-    return text if free >= LITTLE_DISK else Remark(f"{text}; checkpoints of a large model take gigabytes")
+    return text if free >= little else Remark(f"{text}; checkpoints of a large model take gigabytes")
 
 
 def places() -> dict[str, Path]:

@@ -102,6 +102,8 @@ def test_a_site_with_text_in_one_language_says_so_to_the_operator_and_keeps_its_
         ({"corpus": {"tsv": "a", "moses": "b"}}, "wanted one"),
         ({"corpus": {"phrasebook": "hospitl"}}, "did you mean 'hospital'"),
         ({"address": "fl.example.org"}, "wanted host:port"),
+        ({"address": "fl..example.org:9092"}, "wanted host:port"),
+        ({"address": f"{'f' * 64}.org:9092"}, "wanted host:port"),
     ],
 )
 def test_what_cannot_be_leaves_nothing_behind(tmp_path: Path, authority: Path, changes: dict[str, Any], told: str) -> None:
@@ -125,12 +127,19 @@ def test_a_folder_that_is_a_sites_already_is_left_alone(tmp_path: Path, authorit
     assert {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()} == before
 
 
+def test_the_authority_may_lie_in_the_sites_folder_already(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "ca.crt").write_text("a certificate")
+    site, _ = made(tmp_path, tmp_path / "site" / "ca.crt")
+    assert site.authority.read_text() == "a certificate"
+
+
 def test_a_folder_that_holds_a_key_is_refused_before_anything_is_written(tmp_path: Path, authority: Path) -> None:
     """As when only site.toml was removed: another institution may know the site by that key."""
     site, _ = made(tmp_path, authority)
     site.path.unlink()
     authority.write_text("another certificate")
     before = {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()}
-    with pytest.raises(ConfigError, match=r"site.key already exists and may be in use; give another file, or move it away"):
+    with pytest.raises(ConfigError, match=r"site.key already exists and may be in use; give another folder, or move it away"):
         made(tmp_path, authority)
     assert {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()} == before

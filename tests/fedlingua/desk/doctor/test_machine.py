@@ -125,6 +125,7 @@ def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for amount, note in ((10**10, False), (2 * 10**9, True)):
         monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder, amount=amount: free(amount))
         assert isinstance(check_disk(place), Remark) == note
+        assert not isinstance(check_disk(place, little=10**9), Remark)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: free(10**8))
     with pytest.raises(DeploymentError, match=r"100\.00 MB are free in .*; wanted 1\.00 GB"):
         check_disk(place)
