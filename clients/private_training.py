@@ -1,11 +1,13 @@
 """A site's round under differential privacy: train with noise, and enter the cost in the ledger before any result leaves the site."""
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.numpy import load_file
 
@@ -18,6 +20,7 @@ from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.phase import digest_of
 from fedlingua.privacy.clipping import PrivateSteps
+from fedlingua.privacy.noise_shares import SEED
 from fedlingua.settings.config import Settings
 from fedlingua.training.controls import Controls
 from fedlingua.training.loop import LocalResult
@@ -42,7 +45,7 @@ class PrivateTraining:
         task: Task,
         optimizer: dict[str, Numbers] | None,
         controls: Controls | None,
-    ) -> LocalResult:
+    ) -> tuple[LocalResult, Tensors]:
         """Train the current model with noise and enter the cost in the ledger.
 
         The result is stored first. A repeated request, as in a resumed run, gets the stored result again at no further cost.
@@ -51,6 +54,10 @@ class PrivateTraining:
             train: Trains the model for a round; takes the steps' clipping and noise as `private`.
             optimizer: Adam's state, if the site keeps it; updated in place.
             controls: SCAFFOLD's control variates, if the run has them; updated in place.
+
+        Returns:
+            The sums of training. Under `dp.noise = "shares"` also the sums of clipped gradients by name, which have no noise yet, and under
+            SEED what the site's share of it is drawn from; else no tensors.
 
         Raises:
             ExchangeError: The round would cost more than the run or the site allows.
@@ -69,17 +76,22 @@ class PrivateTraining:
             result = LocalResult(0.0, 0, 0, settings.local_epochs, 0.0)
         else:
             self.ledger.check_round(entry, settings)
-            result = train(private=PrivateSteps(entry.share, settings.dp_clip, entry.noise))
+            sums: dict[str, torch.Tensor] | None = {} if settings.shares_noise else None
+            result = train(private=PrivateSteps(entry.share, settings.dp_clip, entry.noise if sums is None else 0.0, sums))
             own = controls.next_own() if controls else {}
             results = {"model/": read_tensors(model, self.trainable.trained), "optimizer/": optimizer or {}, "control/": own}
-            save_tensors({f"{kind}{name}": each for kind, named in results.items() for name, each in named.items()}, file)
+            if sums is not None:
+                seed = np.frombuffer(os.urandom(32), np.uint8)
+                results = {"clipped/": {**{name: each.cpu().numpy() for name, each in sums.items()}, SEED: seed}}
+            stored = {f"{kind}{name}": each for kind, named in results.items() for name, each in named.items()}
+            save_tensors(stored, file)
             for old in file.parent.glob("*.safetensors"):
                 if int(old.name[:4]) < task.round - 1:  # the server cannot request it again
                     old.unlink()
         entry = replace(entry, key=sha256(file))  # keyed by the result that is sent: training again gives another result
         self.ledger.enter(entry, partial(self.ledger.check_round, settings=settings))
         _log.info("site %s: %s: epsilon %.3g is spent in all", self.site, entry.what, self.ledger.spent)
-        return result
+        return result, _under("clipped/", stored)
 
 
 def _under(prefix: str, tensors: NamedTensors) -> Tensors:

@@ -2,13 +2,14 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.files import json_hash, written_once
 from fedlingua.consent.keys import is_signed, public_line, sign
@@ -31,8 +32,9 @@ from fedlingua.privacy.fixed_point import (
     pack,
 )
 from fedlingua.privacy.masks import MODELS, common_to_all, context, masked
+from fedlingua.privacy.noise_shares import SEED, PartNoise
 from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, signed_message, sum_name, training_sum
-from fedlingua.privacy.secrets import SEALED_BYTES, Secrets
+from fedlingua.privacy.secrets import SEALED_BYTES, Secrets, derived
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,20 @@ class SecureSite:
         least: The smallest cluster, in sites, in which this site takes part.
         temperature: `sampling-temperature`, which evens out weights by size.
         trust: The sites that this site trusts; None in a simulation, where sites sign nothing.
+        noise: Under `dp.noise = "shares"`, returns part -> how levels are made with noise, from the clusters and the tensor set.
     """
 
-    def __init__(self, folder: Path, task: Task, least: int, trust: Trust | None = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        task: Task,
+        least: int,
+        trust: Trust | None = None,
+        temperature: float = 1.0,
+        noise: Callable[[Clusters, TensorSet], Mapping[str, PartNoise]] | None = None,
+    ) -> None:
         self.folder, self.task, self.site, self.least = folder / "secure", task, task.site, least
-        self.trust, self.temperature = trust, temperature
+        self.trust, self.temperature, self.noise = trust, temperature, noise
 
     def keys(self, num_rounds: int) -> dict[str, Any]:
         """Return this site's public keys as the content of a reply's ConfigRecord."""
@@ -108,6 +119,7 @@ class SecureSite:
         """Return the update and its sums as a reply's arrays of masked integers.
 
         Args:
+            update: The trained tensors; where noise is made in shares, the sums of clipped gradients and the seed of this site's share.
             sums: The sums of training.
             dev: The sums of the dev loss of `measured`; empty: it was not measured, or is sent apart.
             asked: Part -> the exponents of its tensors' scales; and under MODELS what all sites have received.
@@ -133,13 +145,20 @@ class SecureSite:
             raise ExchangeError(
                 f"asked for {sum_name(number)} again, now for other clusters, sizes, scales or tensors; two such sums tell of single sites"
             )
+        noise = self.noise(roster.clusters, chosen) if self.noise else {}
         for part, trained in join(update, chosen).items():
             cluster, members = own[part]
-            sizes, group = chosen.sizes_of(part), Group.of(len(members))
+            sizes, group = chosen.sizes_of(part), Group.of(len(members), bool(noise))
             exponents = scales[part]
-            draws = generator_of(seed, self.task.round, self.site, f"secure {part}")
-            change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]
-            levels, cut = encode(change, exponents, sizes, group, draws)
+            if noise:
+                levels, cut = (
+                    noise[part].levels(trained, derived(update[SEED].tobytes(), part)),
+                    0,
+                )  # no noise covers how many were cut
+            else:
+                draws = generator_of(seed, self.task.round, self.site, f"secure {part}")
+                change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]
+                levels, cut = encode(change, exponents, sizes, group, draws)
             numbers = np.concatenate([levels, np.ones(CHECKS, np.uint16)])
             bound = self._context(roster, number, part, cluster, exponents, common)
             hidden = masked(numbers, secrets, roster, self.site, members, number, bound)

@@ -93,6 +93,8 @@ class SiteClient(NumPyClient):
         self.controls = RoundFiles(folder / "controls")
         self.ledger = Ledger(folder / "ledger.json")
         """The record of private training's cost; a deployed site has one for all runs."""
+        self.clipped: NamedTensors = {}
+        """Under `dp.noise = "shares"`, what the last trained round adds to a secure sum (clients/private_training.py)."""
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ class SiteClient(NumPyClient):
             center = of_the_model(received) if task.proximal_mu else None
             train = partial(self._train_model, *self._round_of(task), optimizer, task.proximal_mu, center, controls)
             noised = PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
-            result = noised.train(train, received, task, optimizer, controls) if private else train()
+            result, self.clipped = noised.train(train, received, task, optimizer, controls) if private else (train(), {})
             update = read_joined(self.trainable.model, self._travels.where(lambda spec: not is_companion(spec.name)))
         if self.settings.companions:
             update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
@@ -218,7 +220,15 @@ class SiteClient(NumPyClient):
         return list(self.trainable.sent_first.values())
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """Train one round, `config["round"]` or 1; return the update, the number of examples and the sums."""
+        """Train one round, `config["round"]` or 1; return the update, the number of examples and the sums.
+
+        Raises:
+            ExchangeError: Under `dp.noise = "shares"`, since an update outside of a secure sum would have no noise.
+        """
+        if self.settings.shares_noise:
+            raise ExchangeError(
+                "dp.noise = 'shares' needs a secure sum, in which shares of noise add up; give 'site' outside of a run"
+            )
         update, sums = self.train(self._named(parameters), self._task(config))
         number = sum(len(text.splits["train"]) for text in self.texts.values())
         return [tensor.copy() for tensor in update.values()], sums.get("num_examples", number), sums

@@ -24,7 +24,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
 from fedlingua.backbones.parts import PARTS, Part
-from fedlingua.common.errors import ExchangeError, RunError
+from fedlingua.common.errors import ConfigError, ExchangeError, RunError
 from fedlingua.evaluation.totals import Totals, score_counters, totals_of
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import digest_of
@@ -45,6 +45,7 @@ from fedlingua.privacy.fixed_point import (
     unpack,
 )
 from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
+from fedlingua.privacy.noise_shares import PartNoise, planned
 from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, num_sums, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
 from strategies.aggregation.mean import State
@@ -70,7 +71,8 @@ class SecureFedMean(FedMean):
     """FedMean that never sees a single update.
 
     Raises:
-        RunError: At the start: a cluster with fewer sites than `privacy.min-cluster`, or a site that sends no keys.
+        RunError: At the start: a cluster with fewer sites than `privacy.min-cluster`, a site that sends no keys, or more parameters than
+            noise in shares is possible for.
     """
 
     def __init__(self, of: Federated) -> None:
@@ -85,6 +87,13 @@ class SecureFedMean(FedMean):
                     f"the {part} cluster {cluster} has {len(sites)} sites ({', '.join(sites)}), and a secure sum needs "
                     f"{least} (privacy.min-cluster); give cluster.least = {least}, or method = 'adapter-fed'"
                 )
+        self._noise: dict[str, PartNoise] = {}
+        """Part -> its scale and noise, if sites make the noise in shares."""
+        if self.settings.shares_noise:
+            try:
+                self._noise = planned(self.settings, {part: self.clusters[part] for part in self._parts}, self.tensor_set)
+            except ConfigError as error:
+                raise RunError(str(error)) from error
         self._at_most_once: dict[str, list[str]] = self.folder.read(OPENED) or {}
         self._masked: dict[str, dict[str, Callable[[], Numbers]]] = {}
         """Site -> part -> what gives its masked numbers."""
@@ -179,7 +188,7 @@ class SecureFedMean(FedMean):
         if set(arrays) != {*own, COUNTERS_PART}:
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
         for part, (_, members) in own.items():
-            unpack(arrays[part], self._sets[part].num_parameters + CHECKS, Group.of(len(members)))
+            unpack(arrays[part], self._sets[part].num_parameters + CHECKS, self._group(members))
         _check_counters(arrays[COUNTERS_PART], TRAINING)
         dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if sends_dev else None
         self._masked[site] = {name: self.update_files.keep(site, name, array) for name, array in arrays.items()}
@@ -211,7 +220,8 @@ class SecureFedMean(FedMean):
             if here:
                 change = self._mean_change(number, part, cluster, here, scales, opened_sum)
                 sizes, most = self.tensor_set.sizes_of(part), self._most_exponent(number)
-                exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
+                if not self._noise:
+                    exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
                 new = self._numbers_of(self.sent, part, cluster) + change
                 for site in here:
                     means[site][part] = new
@@ -371,7 +381,7 @@ class SecureFedMean(FedMean):
     ) -> Numbers:
         """Return the mean change of a cluster's survivors: (n,) float32."""
         members, count = self.clusters[part][cluster], self._sets[part].num_parameters
-        group = Group.of(len(members))
+        group = self._group(members)
         total = np.zeros(count + CHECKS, np.uint16)
         for site in here:
             total += unpack(self._masked[site][part](), count + CHECKS, group)
@@ -380,6 +390,9 @@ class SecureFedMean(FedMean):
         total = unmasked(total, self.roster, members, of.seeds, of.keys, which, bound) & np.uint16(group.modulus - 1)
         if (total[count:] != len(here)).any():
             self._fail(self._uncancelled(which, f"the {part} cluster {cluster}"))
+        if self._noise:
+            sentences = sum(int(self.registry.about[site]["train"]) for site in here)
+            return self._noise[part].change(total[:count], float(learning_rates(self.settings, number, 1)[0]), sentences)
         factors = self.roster.factors(members, self.settings.sampling_temperature)
         change = decode(total[:count], scales, self.tensor_set.sizes_of(part), group)
         return change / np.float32(sum(factors[site] for site in here))
@@ -450,6 +463,8 @@ class SecureFedMean(FedMean):
 
     def _exponents(self, number: int, part: str, cluster: str) -> list[int]:
         """Return the exponents of a cluster's scales in a round: from the last aggregate, at first from the sum of the steps' rates."""
+        if self._noise:  # scales follow from the settings
+            return [0] * len(self._sets[part].specs)
         known = self.sent.values.get(EXPONENTS)
         most = self._most_exponent(number)
         return [min(each, most) for each in known[part][cluster]] if known else [most] * len(self._sets[part].specs)
@@ -458,6 +473,9 @@ class SecureFedMean(FedMean):
         steps = max(most_steps(self.settings, self.registry.about[site]) for site in self.roster.names)
         reach = float(learning_rates(self.settings, number, steps).sum())
         return max(-MOST_EXPONENT, min(MOST_EXPONENT, math.ceil(math.log2(reach)))) if reach > 0 else 0
+
+    def _group(self, members: Sequence[str]) -> Group:
+        return Group.of(len(members), bool(self._noise))
 
     # --- Known to both sides -----------------------------------------------------------------------------------------------------
 

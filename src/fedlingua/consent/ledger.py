@@ -47,9 +47,11 @@ class Ledger:
         """Return the entry of a training round, without key. Its noise is that of the run's earlier rounds, or else the least that
         `dp.epsilon` allows."""
         share, steps = settings.private_share, settings.local_epochs
-        entry = Entry(0.0, share, steps, key="", what=f"training, round {number}", run=run)
-        noises = [each.noise for each in self._of_run(entry)]
-        asked = settings.dp_epsilon, settings.dp_delta, share, settings.rounds * steps
+        shared = settings.shares_noise
+        entry = Entry(0.0, share, steps, shared, key="", what=f"training, round {number}", run=run)
+        # All sites of a sum make their shares of the noise that follows from the settings.
+        noises = [] if shared else [each.noise for each in self._of_run(entry)]
+        asked = settings.dp_epsilon, settings.dp_delta, share, settings.rounds * steps, shared
         return replace(entry, noise=noises[0] if noises else noise_for(*asked))
 
     def check_round(self, entry: Entry, settings: Settings) -> None:

@@ -36,7 +36,8 @@ class SiteLimits:
     these limits allow, under the first text rules that come, and the site refuses other rules until its owner approves a run with them.
     comet-models: those that COMET may load. min-train, -dev, -test: fewest sentences of a text behind any reply. min-steps, min-batch:
     fewest optimizer steps behind an update, and examples a step (median). max-minutes: time for a message, after which it is stopped.
-    min-cluster: fewest sites in a secure sum. max-attempts: of one run. max-runs: runs that the site answers, each attempt counted.
+    min-cluster: fewest sites in a secure sum, also of those that make noise in shares. max-attempts: of one run. max-runs: runs that the
+    site answers, each attempt counted.
     Where min-KEY names an option, that option may also be 0, which turns it off: smaller values than these make a step of Adam as good
     as a gradient, or an example a few tokens of a sentence. The tensors themselves come from the server, and no limit bounds them.
 
@@ -103,8 +104,12 @@ class SiteLimits:
         """
         asked = (settings.method, settings.trained_set, settings.selected_by, settings.optimizer)
         for (name, key), value in zip(_OF_CHOICES.items(), asked, strict=True):
+            if key == "optimizer" and settings.shares_noise:
+                continue  # its step is seen under the noise of all sites of a sum
             if (allowed := getattr(self, name)) and value not in allowed:
                 raise beyond(f"{key} = {value!r}", name, ", ".join(allowed))
+        if settings.shares_noise and (honest := settings.privacy_min_cluster) < self.min_cluster:
+            raise beyond(f"dp.noise = 'shares' of {honest} sites", "min_cluster", f"{self.min_cluster} sites and more")
         if settings.companions and self.optimizers and "sgd" not in self.optimizers:
             asked_for = f"{' and '.join(settings.companions)} beside every tensor, which is as good as a gradient"
             raise beyond(asked_for, "optimizers", f"{', '.join(self.optimizers)}; with sgd among them it may be")

@@ -1,4 +1,5 @@
-"""The privacy cost of noised sums, by Google's dp-accounting: privacy loss distributions (Koskela et al. 2020; Doroshenko et al. 2022).
+"""The privacy cost of noised sums, by Google's dp-accounting: privacy loss distributions (Koskela et al. 2020; Doroshenko et al. 2022),
+or Rényi moments (Mironov 2017) where sites share the noise of a sum (fedlingua/privacy/noise_shares.py).
 
 Two texts are neighbours if one has a sentence pair in a place that is empty in the other; the number of places is not secret.
 This module does not import torch. It imports dp-accounting, which takes a second, only for runs that need it.
@@ -13,17 +14,24 @@ from functools import lru_cache
 BEYOND = 100.0
 """An epsilon above this protects nothing, and its privacy loss distribution would take gigabytes of memory."""
 
+ORDERS = (*range(2, 129), 256, 512, 1024)
+"""Orders of Rényi moments; whole numbers, for which the bound on Skellam noise is proven."""
+MISSED = 4e-12
+"""Probability, per step, that these moments are exceeded: 1e-12 for rounding in each of three parts, 1e-12 for noise too rare to draw."""
+
 
 @dataclass(frozen=True)
 class Release:
     """A number of noised sums over sentences, to each of which a sentence adds at most one clip.
 
     noise: Its standard deviation, in clips. share: The probability that a sentence is in a sum. steps: The number of sums.
+    moments: Whether only the noise's Rényi moments of whole orders are known, to be at most those of a Gaussian with `noise`.
     """
 
     noise: float
     share: float = 1.0
     steps: int = 1
+    moments: bool = False
 
 
 def epsilon_of(releases: Iterable[Release], delta: float, grid: float = 1e-4) -> float:
@@ -32,10 +40,25 @@ def epsilon_of(releases: Iterable[Release], delta: float, grid: float = 1e-4) ->
     Args:
         grid: The discretization interval of privacy losses; a coarser grid never gives a smaller epsilon.
     """
-    steps = Counter[tuple[float, float]]()
+    steps, missed, by_moments = Counter[tuple[float, float]](), 0.0, False
     for each in releases:
         steps[each.noise, each.share] += each.steps
-    return _epsilon(tuple(sorted(steps.items())), delta, grid)
+        missed, by_moments = missed + MISSED * each.steps * each.moments, by_moments or each.moments
+    counts = tuple(sorted(steps.items()))
+    return _by_moments(counts, delta - missed) if by_moments else _epsilon(counts, delta, grid)
+
+
+def _by_moments(steps: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    if delta <= 0:
+        return math.inf
+    accountant = RdpAccountant(ORDERS)
+    for (noise, share), count in steps:
+        gaussian = GaussianDpEvent(noise)
+        accountant.compose(gaussian if share >= 1 else PoissonSampledDpEvent(share, gaussian), count)
+    return float(accountant.get_epsilon(delta))
 
 
 @lru_cache(maxsize=256)
@@ -60,19 +83,22 @@ def _epsilon(steps: tuple[tuple[tuple[float, float], int], ...], delta: float, g
 
 
 @lru_cache(maxsize=16)
-def noise_for(epsilon: float, delta: float, share: float, steps: int) -> float:
-    """Return the least noise, rounded up by at most 0.2 %, with which `steps` sums cost at most `epsilon` at `delta`."""
+def noise_for(epsilon: float, delta: float, share: float, steps: int, moments: bool = False) -> float:
+    """Return the least noise, rounded up by at most 0.2 %, with which `steps` sums cost at most `epsilon` at `delta`.
+
+    moments: As in `Release`.
+    """
     from dp_accounting import get_sigma_gaussian
 
     of_one = get_sigma_gaussian(epsilon, delta)
-    if share >= 1:
+    if share >= 1 and not moments:
         return float(of_one * steps**0.5 * (1 + 1e-6))
 
     def suffices(noise: float) -> bool:
-        return epsilon_of([Release(noise, share, steps)], delta, 1e-3) <= epsilon
+        return epsilon_of([Release(noise, share, steps, moments)], delta, 1e-3) <= epsilon
 
     # Start at the central limit theorem's value (Bu et al. 2020, theorem 5); the exact one is close.
-    high = math.log1p((of_one * share) ** -2 / steps) ** -0.5
+    high = of_one * steps**0.5 if share >= 1 else math.log1p((of_one * share) ** -2 / steps) ** -0.5
     while not suffices(high):
         high *= 1.05
     low = high / 1.05

@@ -29,11 +29,13 @@ class PrivateSteps:
         share: The probability that a sentence is in a step.
         clip: The L2 norm to which the gradient of a sentence's mean loss per token is clipped.
         noise: Standard deviation of the noise on the sum of these gradients, as a multiple of `clip`.
+        sums: Filled with the last step's sum of clipped gradients, by parameter, for noise that is added later; None: not wanted.
     """
 
     share: float
     clip: float
     noise: float
+    sums: dict[str, Tensor] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,9 +175,13 @@ class Clipping:
                 raise RunError(
                     f"dp.epsilon: no sentence's loss depends on {name}, which would be noise alone; give another tensor-set"
                 )
-            noise = gaussian(parameter.numel()).view(parameter.shape).to(parameter)
             clipped = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            parameter.grad = (clipped + self.steps.noise * self.steps.clip * noise) / self.expected
+            if self.steps.sums is not None:
+                self.steps.sums[name] = clipped.clone()
+            if self.steps.noise:
+                noise = gaussian(parameter.numel()).view(parameter.shape).to(parameter)
+                clipped = clipped + self.steps.noise * self.steps.clip * noise
+            parameter.grad = clipped / self.expected
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -24,10 +24,10 @@ class Group:
     sites: int
 
     @classmethod
-    def of(cls, sites: int) -> "Group":
-        """Return the smallest group for this number of sites; raise ConfigError for more than 64."""
+    def of(cls, sites: int, noised: bool = False) -> "Group":
+        """Return the smallest group for this number of sites, or the largest for noise in the sum; raise ConfigError for more than 64."""
         for bits, most in MOST_SITES.items():
-            if sites <= most:
+            if sites <= most and (bits == 16 or not noised):
                 return cls(bits, sites)
         raise ConfigError(
             f"privacy.sum = 'secure' adds up 64 sites in a cluster at most, but one has {sites}; make more clusters"

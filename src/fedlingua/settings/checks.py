@@ -238,7 +238,10 @@ UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "scaffold": (lambda s: s.scaffold, "sends controls beside every tensor; leave it out"),
     "server.extrapolation": (lambda s: s.server_extrapolation, "needs the length of each update; leave it out"),
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
-    "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
+    "optimizer": (
+        lambda s: s.optimizer == "sgd" and not s.shares_noise,
+        "bounds no update, by which numbers are scaled; give adam or adamw",
+    ),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites whose masks the others' cancel; give 0"),
     "metrics": (
         lambda s: s.sums_scores and bool(s.more_metrics),
@@ -287,7 +290,24 @@ NOT_PRIVATE: dict[str, tuple[Callable[[Settings], bool], str]] = {
 """Key -> test of whether its value breaks the guarantee of dp.epsilon, and the reason. Keys that are not listed are sound: values computed
 from noised gradients alone (SCAFFOLD's controls, Adam's state, selections, codes, mr-mtl's own model) reveal nothing more."""
 
-
+_ONE_STEP = "makes an update other than one step along a sum of clipped gradients"
+NOT_SHARED: dict[str, tuple[Callable[[Settings], bool], str]] = {
+    "privacy.sum": (lambda s: not s.sums_securely, "has no sum in which shares of noise add up; give 'secure'"),
+    "dp.epsilon": (lambda s: not s.trains_privately, "needs no noise; give more than 0, such as 8, and a method that trains"),
+    "sample.share": (lambda s: s.sample_share > 0, "draws sentences; give 0, all text in each round"),
+    "local-epochs": (lambda s: s.local_epochs != 1, f"{_ONE_STEP}; give 1, and more rounds"),
+    "optimizer": (lambda s: s.optimizer != "sgd", f"{_ONE_STEP}; give 'sgd', and server.optimizer = 'adam'"),
+    "weight-decay": (lambda s: s.weight_decay > 0, f"{_ONE_STEP}; give 0"),
+    "clip-norm": (lambda s: s.clip_norm > 0, f"{_ONE_STEP}; give 0"),
+    "pull": (lambda s: s.pull > 0, f"{_ONE_STEP}; give 0"),
+    "aggregation": (lambda s: s.aggregation != "fed-avg", "weighs sentences of a small site more than others'; give 'fed-avg'"),
+    "sampling-temperature": (lambda s: s.sampling_temperature != 1, "weighs sentences of a small site more than others'; give 1"),
+    "private-layers": (lambda s: bool(s.private_layers), "trains without noise what stays at a site; leave it empty"),
+    "tensor-set": (lambda s: s.trained_set == "controllers", "trains without noise what stays at a site; give another"),
+    "client": (lambda s: bool(s.client), "may send other numbers than sums of clipped gradients; leave it empty"),
+}
+"""Key -> test of whether its value does not go with noise in shares, and the reason. A round has to send one noised sum of
+gradients that are clipped by sentence. `NOT_PRIVATE` and `UNSOUND` exclude the rest."""
 NOT_QUANTIZED: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "device": (
         lambda s: s.device == "cpu",
@@ -327,6 +347,7 @@ def _of_modes(settings: Settings) -> Iterator[str]:
     chosen = (
         ("privacy.sum", settings.sums_securely, UNSOUND),
         ("dp.epsilon", settings.trains_privately, NOT_PRIVATE),
+        ("dp.noise", settings.dp_noise == "shares", NOT_SHARED),
         ("frozen-bits", settings.frozen_bits > 0, NOT_QUANTIZED),
         ("async.buffer", settings.async_buffer > 0 and settings.how.travels, NOT_BUFFERED),
     )

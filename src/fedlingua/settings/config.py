@@ -111,6 +111,11 @@ class Settings(Sections):
         return self.dp_epsilon > 0 and self.how.trains and self.how.travels
 
     @property
+    def shares_noise(self) -> bool:
+        """Whether a site adds only a share of the noise, which a secure sum has as a whole."""
+        return self.trains_privately and self.dp_noise == "shares"
+
+    @property
     def private_share(self) -> float:
         """The probability with which a sentence is in a private step."""
         return self.sample_share or 1.0

@@ -527,6 +527,11 @@ class Privacy:
     """L2 norm to which each sentence's gradient, of its mean loss per token, is clipped; the noise of a step is a
     multiple of it. The default is about the median norm of small tensor sets on the phrasebook; gradients of a
     whole model are ten times as long."""
+    dp_noise: str = option("site", choices=("site", "shares"), when=PRIVATELY, off=("site",))
+    """Where the noise is made. site: each site adds all of it to its own gradient, and the guarantee relies on nobody
+    else. shares: each adds a share to what it sends into a secure sum, and the sum over privacy.min-cluster sites
+    has the whole; it relies on so many sites of a sum being honest. It takes one step of SGD on all text in a round
+    and averages by size; give server.optimizer = "adam" with it."""
     dp_unit: str = option("sentence", choices=("sentence", "document", "site"), when=PRIVATELY, off=("sentence",))
     """What the guarantee protects: sentence, a single sentence pair. document is refused, since corpora of pairs do
     not say which document a pair is from; site is refused, since with fewer than hundreds of sites its noise

@@ -143,14 +143,17 @@ def _raw_signature(site: SiteFile) -> str:
 def _privacy(site: SiteFile, settings: Settings) -> str:
     """Report how much of each hosted site's privacy budget the run's training will spend."""
     steps = settings.rounds * settings.local_epochs
-    noise = noise_for(settings.dp_epsilon, settings.dp_delta, settings.private_share, steps)
+    shared = settings.shares_noise
+    noise = noise_for(settings.dp_epsilon, settings.dp_delta, settings.private_share, steps, shared)
     words = []
     for each in site.sites:
         ledger = site.ledger(each.name)
-        after = epsilon_of([*ledger.entries(), Release(noise, settings.private_share, steps)], ledger.delta)
+        after = epsilon_of([*ledger.entries(), Release(noise, settings.private_share, steps, shared)], ledger.delta)
         words.append(
             f"{each.name}: the run brings what it has spent from epsilon = {ledger.spent:.3g} to {after:.3g} of {ledger.max_epsilon:g} "
             f"(max-epsilon) at delta = {ledger.delta:g}, by noise of {noise:.3g} clips in each of {steps} steps"
+            + f", made in shares of {settings.privacy_min_cluster} honest sites"
+            * shared
         )
         if after > ledger.max_epsilon:
             raise DeploymentError(f"{words[-1]}; ask for a smaller dp.epsilon, or give a larger [node] max-epsilon")
