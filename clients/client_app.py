@@ -236,15 +236,14 @@ def unmask(message: Message, node: Node) -> RecordDict:
 def _secure(task: Task, node: Node) -> "SecureSite":
     """Return the site's side of the secure sums; raise ExchangeError if the run has none."""
     from clients.secure_sum import SecureSite
-    from fedlingua.privacy.noise_shares import planned
 
     if not node.settings.sums_securely:
         raise ExchangeError("asked about a secure sum, but privacy.sum = 'plain' in this run")
     least = node.guard.file.limits.min_cluster if node.guard else node.settings.privacy_min_cluster
-    folder, temperature, noise = node.directory(task.site, task.run), node.settings.sampling_temperature, None
     if node.settings.shares_noise:  # a sum of fewer sites would have less than the whole noise
-        least, noise = max(least, node.settings.privacy_min_cluster), partial(planned, node.settings)
-    return SecureSite(folder, task, least, node.trust, temperature, noise)
+        least = max(least, node.settings.privacy_min_cluster)
+    temperature = node.settings.sampling_temperature
+    return SecureSite(node.directory(task.site, task.run), task, least, node.trust, temperature)
 
 
 # --- A round ------------------------------------------------------------------------------------------------------------
@@ -265,12 +264,15 @@ def train(message: Message, node: Node) -> RecordDict:
             reply[protocol.MEASURED] = MetricRecord(dev)
     update, sums = client.train(received, task)
     if settings.sums_securely:
+        from fedlingua.privacy.noise_shares import planned
+
         asked = message.content.config_records[protocol.SECURE]
         size = sum(len(text.splits["train"]) for text in client.texts.values())
         dev = dev if settings.sums_scores else {}
         measured = received if task.measure else {}  # round 0 is the published backbone, whatever came
-        added = client.clipped or update
-        masked = _secure(task, node).masked(added, received, chosen, sums, dev, asked, settings.seed, size, measured)
+        added, plan = (client.clipped, partial(planned, settings)) if settings.shares_noise else (update, None)
+        secure = _secure(task, node)
+        masked = secure.masked(added, received, chosen, sums, dev, asked, settings.seed, size, measured, plan)
         reply[protocol.ARRAYS] = to_record(masked)
         return reply
     if settings.selected_by != "all":

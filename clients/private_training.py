@@ -56,8 +56,7 @@ class PrivateTraining:
             controls: SCAFFOLD's control variates, if the run has them; updated in place.
 
         Returns:
-            The sums of training. Under `dp.noise = "shares"` also the sums of clipped gradients by name, which have no noise yet, and under
-            SEED what the site's share of it is drawn from; else no tensors.
+            The sums of training; under `dp.noise = "shares"` also the sums of clipped gradients and, under SEED, the seed of their noise.
 
         Raises:
             ExchangeError: The round would cost more than the run or the site allows.

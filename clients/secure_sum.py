@@ -54,20 +54,11 @@ class SecureSite:
         least: The smallest cluster, in sites, in which this site takes part.
         temperature: `sampling-temperature`, which evens out weights by size.
         trust: The sites that this site trusts; None in a simulation, where sites sign nothing.
-        noise: Under `dp.noise = "shares"`, returns part -> how levels are made with noise, from the clusters and the tensor set.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        task: Task,
-        least: int,
-        trust: Trust | None = None,
-        temperature: float = 1.0,
-        noise: Callable[[Clusters, TensorSet], Mapping[str, PartNoise]] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, task: Task, least: int, trust: Trust | None = None, temperature: float = 1.0) -> None:
         self.folder, self.task, self.site, self.least = folder / "secure", task, task.site, least
-        self.trust, self.temperature, self.noise = trust, temperature, noise
+        self.trust, self.temperature = trust, temperature
 
     def keys(self, num_rounds: int) -> dict[str, Any]:
         """Return this site's public keys as the content of a reply's ConfigRecord."""
@@ -115,17 +106,19 @@ class SecureSite:
         seed: int,
         size: int,
         measured: NamedTensors,
+        plan: Callable[[Clusters, TensorSet], Mapping[str, PartNoise]] | None = None,
     ) -> dict[str, Numbers]:
         """Return the update and its sums as a reply's arrays of masked integers.
 
         Args:
-            update: The trained tensors; where noise is made in shares, the sums of clipped gradients and the seed of this site's share.
+            update: The trained tensors; with a `plan`, the sums of clipped gradients and the seed of this site's share of noise.
             sums: The sums of training.
             dev: The sums of the dev loss of `measured`; empty: it was not measured, or is sent apart.
             asked: Part -> the exponents of its tensors' scales; and under MODELS what all sites have received.
             seed: The run's seed, which determines the random rounding.
             size: The site's training sentences.
             measured: The tensors that `dev` is of; empty: the published backbone.
+            plan: Where noise is made in shares, returns part -> its scale and noise.
 
         Raises:
             ExchangeError: No roster was accepted, the roster has no keys for the round or another size, the scales are invalid, other
@@ -145,7 +138,7 @@ class SecureSite:
             raise ExchangeError(
                 f"asked for {sum_name(number)} again, now for other clusters, sizes, scales or tensors; two such sums tell of single sites"
             )
-        noise = self.noise(roster.clusters, chosen) if self.noise else {}
+        noise = plan(roster.clusters, chosen) if plan else {}
         for part, trained in join(update, chosen).items():
             cluster, members = own[part]
             sizes, group = chosen.sizes_of(part), Group.of(len(members), bool(noise))

@@ -220,11 +220,7 @@ class SiteClient(NumPyClient):
         return list(self.trainable.sent_first.values())
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """Train one round, `config["round"]` or 1; return the update, the number of examples and the sums.
-
-        Raises:
-            ExchangeError: Under `dp.noise = "shares"`, since an update outside of a secure sum would have no noise.
-        """
+        """Train one round, `config["round"]` or 1; return the update, the number of examples and the sums."""
         if self.settings.shares_noise:
             raise ExchangeError(
                 "dp.noise = 'shares' needs a secure sum, in which shares of noise add up; give 'site' outside of a run"

@@ -24,7 +24,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
 from fedlingua.backbones.parts import PARTS, Part
-from fedlingua.common.errors import ConfigError, ExchangeError, RunError
+from fedlingua.common.errors import ExchangeError, RunError
 from fedlingua.evaluation.totals import Totals, score_counters, totals_of
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import digest_of
@@ -45,7 +45,7 @@ from fedlingua.privacy.fixed_point import (
     unpack,
 )
 from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
-from fedlingua.privacy.noise_shares import PartNoise, planned
+from fedlingua.privacy.noise_shares import planned
 from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, num_sums, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
 from strategies.aggregation.mean import State
@@ -71,8 +71,8 @@ class SecureFedMean(FedMean):
     """FedMean that never sees a single update.
 
     Raises:
-        RunError: At the start: a cluster with fewer sites than `privacy.min-cluster`, a site that sends no keys, or more parameters than
-            noise in shares is possible for.
+        RunError: At the start: a cluster with fewer sites than `privacy.min-cluster`, or a site that sends no keys.
+        ConfigError: At the start: more parameters than can have noise in shares.
     """
 
     def __init__(self, of: Federated) -> None:
@@ -87,13 +87,9 @@ class SecureFedMean(FedMean):
                     f"the {part} cluster {cluster} has {len(sites)} sites ({', '.join(sites)}), and a secure sum needs "
                     f"{least} (privacy.min-cluster); give cluster.least = {least}, or method = 'adapter-fed'"
                 )
-        self._noise: dict[str, PartNoise] = {}
+        clusters = {part: self.clusters[part] for part in self._parts}
+        self._noise = planned(self.settings, clusters, self.tensor_set) if self.settings.shares_noise else {}
         """Part -> its scale and noise, if sites make the noise in shares."""
-        if self.settings.shares_noise:
-            try:
-                self._noise = planned(self.settings, {part: self.clusters[part] for part in self._parts}, self.tensor_set)
-            except ConfigError as error:
-                raise RunError(str(error)) from error
         self._at_most_once: dict[str, list[str]] = self.folder.read(OPENED) or {}
         self._masked: dict[str, dict[str, Callable[[], Numbers]]] = {}
         """Site -> part -> what gives its masked numbers."""
@@ -188,7 +184,7 @@ class SecureFedMean(FedMean):
         if set(arrays) != {*own, COUNTERS_PART}:
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
         for part, (_, members) in own.items():
-            unpack(arrays[part], self._sets[part].num_parameters + CHECKS, self._group(members))
+            unpack(arrays[part], self._sets[part].num_parameters + CHECKS, Group.of(len(members), bool(self._noise)))
         _check_counters(arrays[COUNTERS_PART], TRAINING)
         dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if sends_dev else None
         self._masked[site] = {name: self.update_files.keep(site, name, array) for name, array in arrays.items()}
@@ -381,7 +377,7 @@ class SecureFedMean(FedMean):
     ) -> Numbers:
         """Return the mean change of a cluster's survivors: (n,) float32."""
         members, count = self.clusters[part][cluster], self._sets[part].num_parameters
-        group = self._group(members)
+        group = Group.of(len(members), bool(self._noise))
         total = np.zeros(count + CHECKS, np.uint16)
         for site in here:
             total += unpack(self._masked[site][part](), count + CHECKS, group)
@@ -473,9 +469,6 @@ class SecureFedMean(FedMean):
         steps = max(most_steps(self.settings, self.registry.about[site]) for site in self.roster.names)
         reach = float(learning_rates(self.settings, number, steps).sum())
         return max(-MOST_EXPONENT, min(MOST_EXPONENT, math.ceil(math.log2(reach)))) if reach > 0 else 0
-
-    def _group(self, members: Sequence[str]) -> Group:
-        return Group.of(len(members), bool(self._noise))
 
     # --- Known to both sides -----------------------------------------------------------------------------------------------------
 

@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from clients.translation import TranslationClient
-from fedlingua.common.errors import ExchangeError, RunError
+from fedlingua.common.errors import ConfigError, ExchangeError, RunError
 from fedlingua.evaluation.sums import Scores
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
+from fedlingua.privacy.accounting import noise_for
+from fedlingua.privacy.noise_shares import SEED
 from fedlingua.runs.folder import RunFolder
 from tests.federations import FOUR_SITES, TWO_SITES
-from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on
+from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
 PRIVATE = {"method": "adapter-fed", "dp.epsilon": 8.0, "local-epochs": 2, "rounds": 3, "batch-size": 8}
 
@@ -76,10 +79,20 @@ def killed(config: dict[str, Any], directory: Path) -> RunFolder:
 KEPT = {"optimizer-state": "kept"}
 CONTROLLED = {"scaffold": True, "learning-rate": 0.001}
 MIXED = {"own-model": "mr-mtl", "pull": 0.1}
+SHARED = {
+    "privacy.sum": "secure",
+    "dp.noise": "shares",
+    "optimizer": "sgd",
+    "local-epochs": 1,
+    "aggregation": "fed-avg",
+    "learning-rate": 0.5,
+}
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, KEPT, CONTROLLED, MIXED, {"privacy.sum": "secure"}], ids=["plain", "kept", "scaffold", "mr-mtl", "secure"]
+    "changes",
+    [{}, KEPT, CONTROLLED, MIXED, {"privacy.sum": "secure"}, SHARED],
+    ids=["plain", "kept", "scaffold", "mr-mtl", "secure", "shares"],
 )
 def test_a_resumed_round_sends_what_was_sent_before_and_costs_nothing(
     two_sites: dict[str, Any], tmp_path: Path, changes: dict[str, Any]
@@ -157,3 +170,85 @@ def test_what_a_deployed_site_keeps_is_not_scored_for_others() -> None:
     scores = Scores(of["kept"], of["base"], of["alone"], of["federated"], "own", (0.0, 1.0), (0.0, 2.0))
     assert scores.of_federation() == Scores(of["federated"], of["base"])
     assert Scores(of["kept"], of["base"]).of_federation() == Scores(of["kept"], of["base"])
+
+
+# --- Noise in shares inside a secure sum ------------------------------------------------------------------------------
+
+
+def aggregates(folder: RunFolder, number: int) -> dict[str, np.ndarray]:
+    files = (folder.directory / "checkpoints" / f"{number:04d}").glob("*.safetensors")
+    return {name: array.astype(np.float64) for file in files for name, array in load_file(file).items()}
+
+
+def summands(folder: RunFolder, number: int) -> dict[str, dict[str, np.ndarray]]:
+    """Site -> its sums of clipped gradients, which it stores for repeated requests, and the seed of its share of the noise."""
+    files = folder.directory.glob(f"sites/*/private/{number:04d}-*.safetensors")
+    return {file.parts[-3]: {name.removeprefix("clipped/"): each for name, each in load_file(file).items()} for file in files}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_sum_of_three_sites_has_the_noise_that_is_needed_and_one_of_four_a_third_more(
+    four_sites: dict[str, Any], tmp_path: Path, lost: bool
+) -> None:
+    config = {**four_sites, **PRIVATE, **SHARED, "rounds": 1, "quorum": 0.7}
+    folder, grid = run(config, tmp_path / "run", tamper=failing("court", "train", 1) if lost else None)
+    here = [site for site in summands(folder, 1) if not (lost and site == "court")]
+    sentences = sum(about["train"] for site, about in (folder.read("sites.json") or {}).items() if site in here)
+    first, last, added = aggregates(folder, 0), aggregates(folder, 1), summands(folder, 1)
+    exact = {name: sum(added[site][name].astype(np.float64) for site in here) for name in last}
+    assert sum(np.square(each).sum() for each in exact.values()) > 0.1**2
+    # Change = - rate x (sum of clipped gradients + noise) / sentences.
+    noise = np.concatenate([((first[name] - last[name]) * sentences / 0.5 - exact[name]).ravel() for name in last]) / 0.1
+    promised = 1.05 * noise_for(8.0, 1e-5, 1.0, 1, moments=True) * (len(here) / 3) ** 0.5  # 1.05: for rounding
+    assert len(here) == 4 - lost
+    assert np.std(noise) == pytest.approx(promised, rel=5 / (2 * len(noise)) ** 0.5)
+    assert abs(np.mean(noise)) < 5 * promised / len(noise) ** 0.5
+    assert rounds(folder)[1]["secure_sum"] == {"sites": len(here), "cut": 0.0}
+    assert not [m for m in grid.received if m.metadata.message_type == protocol.TRAIN and protocol.METRICS in m.content]
+
+
+def test_every_site_and_every_round_has_a_seed_of_its_own_and_the_run_costs_what_it_asked_for(
+    four_sites: dict[str, Any], tmp_path: Path
+) -> None:
+    folder, _ = run({**four_sites, **PRIVATE, **SHARED, "server.optimizer": "adam"}, tmp_path / "run")
+    seeds = [file[SEED].tobytes() for number in (2, 3) for file in summands(folder, number).values()]
+    assert (len(seeds), len(set(seeds)), {len(seed) for seed in seeds}) == (8, 8, {32})
+    spent = ledger(folder)
+    assert [each["moments"] for each in spent["entries"]] == [True] * 3
+    assert 7.9 < spent["epsilon"] <= 8.0
+
+
+def test_a_run_with_too_many_parameters_for_noise_in_shares_ends_before_any_training(
+    four_sites: dict[str, Any], tmp_path: Path
+) -> None:
+    config = {**four_sites, **PRIVATE, **SHARED, "dp.epsilon": 0.02, "rounds": 200}
+    with pytest.raises(ConfigError, match=r"dp.noise = 'shares': the noise of 4 sites .* train fewer parameters"):
+        run(config, tmp_path / "run")
+    assert not list((tmp_path / "run").glob("sites/*/private/*"))
+
+
+@pytest.fixture
+def sharing(client: TranslationClient) -> TranslationClient:
+    client.settings = replace(client.settings, dp_noise="shares", optimizer="sgd", learning_rate=1e-30)
+    return client
+
+
+def test_before_the_noise_of_a_sum_nothing_tells_whether_a_tensor_moved(sharing: TranslationClient) -> None:
+    start = sharing.trainable.sent_first
+    _, sums = sharing.train(start, Task("notebook", "run", 1, 1))  # this rate moves none, which is an error without privacy
+    assert set(sums) == {"steps", "seconds"}
+    clipped = {name: each for name, each in sharing.clipped.items() if name != SEED}
+    assert set(clipped) == set(start)
+    assert 0 < sum(float(np.square(each).sum()) for each in clipped.values()) ** 0.5 <= 16 * sharing.settings.dp_clip
+    first = {name: each.copy() for name, each in sharing.clipped.items()}
+    sharing.train(start, Task("notebook", "run", 2, 1))
+    assert all(np.array_equal(sharing.clipped[name], first[name]) for name in first)
+    assert len(sharing.ledger.entries()) == 1
+    sharing.train({name: array + np.float32(0.001) for name, array in start.items()}, Task("notebook", "run", 2, 1))
+    assert (sharing.clipped[SEED] != first[SEED]).any()
+    assert len(sharing.ledger.entries()) == 2
+
+
+def test_outside_of_a_secure_sum_no_update_is_given_away(sharing: TranslationClient) -> None:
+    with pytest.raises(ExchangeError, match=r"dp.noise = 'shares' needs a secure sum"):
+        sharing.fit(list(sharing.trainable.sent_first.values()), {})

@@ -44,37 +44,24 @@ def epsilon_of(releases: Iterable[Release], delta: float, grid: float = 1e-4) ->
     for each in releases:
         steps[each.noise, each.share] += each.steps
         missed, by_moments = missed + MISSED * each.steps * each.moments, by_moments or each.moments
-    counts = tuple(sorted(steps.items()))
-    return _by_moments(counts, delta - missed) if by_moments else _epsilon(counts, delta, grid)
-
-
-def _by_moments(steps: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-    from dp_accounting.rdp import RdpAccountant
-
-    if delta <= 0:
-        return math.inf
-    accountant = RdpAccountant(ORDERS)
-    for (noise, share), count in steps:
-        gaussian = GaussianDpEvent(noise)
-        accountant.compose(gaussian if share >= 1 else PoissonSampledDpEvent(share, gaussian), count)
-    return float(accountant.get_epsilon(delta))
+    return _epsilon(tuple(sorted(steps.items())), delta - missed, grid, by_moments) if delta > missed else math.inf
 
 
 @lru_cache(maxsize=256)
-def _epsilon(steps: tuple[tuple[tuple[float, float], int], ...], delta: float, grid: float) -> float:
+def _epsilon(steps: tuple[tuple[tuple[float, float], int], ...], delta: float, grid: float, by_moments: bool) -> float:
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, get_epsilon_gaussian
     from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
 
     # All sums over the whole text are together one Gaussian mechanism.
     precision = sum(count / noise**2 for (noise, share), count in steps if share >= 1)
     sampled = [(noise, share, count) for (noise, share), count in steps if share < 1]
     whole = float(get_epsilon_gaussian(precision**-0.5, delta)) if precision else 0.0
-    if not sampled:
+    if not sampled and not by_moments:
         return whole
-    if whole > BEYOND or min(noise for noise, _, _ in sampled) < 0.1:
+    if whole > BEYOND or min((noise for noise, _, _ in sampled), default=1.0) < 0.1:
         return math.inf
-    accountant = PLDAccountant(value_discretization_interval=grid)
+    accountant = RdpAccountant(ORDERS) if by_moments else PLDAccountant(value_discretization_interval=grid)
     if precision:
         accountant.compose(GaussianDpEvent(precision**-0.5))
     for noise, share, count in sampled:

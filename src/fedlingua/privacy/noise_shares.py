@@ -1,21 +1,16 @@
 """Differential privacy by noise that sites make in shares inside a secure sum: the Skellam mechanism (Agarwal, Kairouz & Liu 2021).
 
-A site multiplies its sum of clipped gradients by a scale, rounds it to whole numbers and adds its share of the noise. Shares of Skellam
-noise, differences of Poisson numbers, add up to Skellam noise of the summed variance, so the sum over `least` sites has the whole noise
-and a larger sum has more. Everything after the rounding is sums modulo 2^16, which tell no more than sums of whole numbers.
+A site multiplies its sum of clipped gradients by a scale of q levels per clip, rounds, and adds its share of the noise. Shares of Skellam
+noise add up to Skellam noise of the summed variance: the sum of `least` sites has the whole noise, a larger one more. Only sums follow.
 
-Sensitivity. Let d be the difference that one sentence makes to a part's n scaled numbers, |d| <= q, with q the scale in levels per clip.
-Two neighbouring texts are rounded with the same dither, so each rounded difference e_j is d_j rounded down or up, with expectation d_j:
+Sensitivity. d: what a sentence changes in the n scaled numbers of a part, |d| <= q. e: the same after rounding, each d_j up or down.
+    E |e|^2 = |d|^2 + sum f (1 - f) <= |d|^2 + n / 4                      f: fraction of d_j; neighbouring texts have the same dither
+    |e|^2 <= |d|^2 + r,  r = n / 4 + (2 q + sqrt(n)) sqrt(ln(1e12) / 2)   with probability 1 - 1e-12 (Hoeffding 1963)
+Clipping is joint, so the sum of |d|^2 / q^2 over the parts is at most 1, and that of |e|^2 / q^2 at most k^2 = 1 + sum of r / q^2.
 
-    E |e|^2 = |d|^2 + sum of f (1 - f) <= |d|^2 + n / 4                   f: the fraction of d_j
-    |e|^2 <= |d|^2 + r,  r = n / 4 + (2 q + sqrt(n)) sqrt(ln(1e12) / 2)   but for a probability of 1e-12 (Hoeffding 1963),
-
-since e_j^2 has a range of 2 |d_j| + 1 at most. A sentence's gradient is clipped over all parts together, so the sum of |d|^2 / q^2 over
-the parts is at most 1, and that of |e|^2 / q^2 is at most k^2 = 1 + sum of r / q^2.
-
-Noise. The Rényi divergence of whole order a > 1 between Skellam noise of variance v and the same moved by a whole number e is at most
-a e^2 / 2v + ((2a - 1) e^2 + 6 |e|) / 4v^2 (theorem 3.5 there), which is at most (1 + 9 / 4v) a e^2 / 2v, because |e| <= e^2. With
-v = (z k q)^2 + 9/4 in each part, it is in all at most a / 2z^2, which is that of Gaussian noise of z clips.
+Noise. Moving Skellam noise of variance v by a whole number e has a Rényi divergence of whole order a > 1 of at most
+    a e^2 / 2v + ((2a - 1) e^2 + 6 |e|) / 4v^2 <= (1 + 9 / 4v) a e^2 / 2v     theorem 3.5 there; |e| <= e^2
+With v = (z k q)^2 + 9/4 that is in all at most a / 2z^2, the divergence of Gaussian noise of z clips.
 """
 
 import math
@@ -40,18 +35,14 @@ ROUNDING = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5)
 """Values of k, by which rounding makes the noise larger. The first with which noise and signals fit into 16 bits is taken."""
 _MISS = math.sqrt(math.log(1e12) / 2)
 _MOST = 2**15 - 1
-"""The greatest magnitude of a sum."""
 
 
 @dataclass(frozen=True)
 class PartNoise:
     """How a site's sum of clipped gradients in one part becomes levels, whole numbers modulo 2^16.
 
-    Attributes:
-        scale: Levels per clip.
-        clip: `dp.clip`.
-        variance: That of one site's share of the noise, in levels squared.
-        top: The greatest magnitude of a site's number before its noise, in levels; larger ones are cut.
+    scale: Levels per clip. clip: `dp.clip`. variance: That of one site's share of the noise, in levels squared. top: The greatest magnitude
+    of a site's number before its noise, in levels; larger ones are cut.
     """
 
     scale: float
@@ -60,11 +51,9 @@ class PartNoise:
     top: int
 
     def levels(self, sums: Numbers, seed: bytes) -> Numbers:
-        """Return (n,) uint16, the rounded levels with this site's share of the noise.
+        """Return (n,) uint16, the rounded levels of (n,) float32 sums, with this site's share of the noise.
 
-        Args:
-            sums: (n,) float32, the part's sums of clipped gradients, end to end.
-            seed: 32 secret random bytes, drawn once the tensors to train from are known, so that these do not depend on the dither.
+        seed: 32 secret bytes, drawn after the tensors to train from came, so that these do not depend on the dither.
         """
         dither, noise = (
             np.random.default_rng(int.from_bytes(derived(seed, "dither"))),
@@ -72,35 +61,32 @@ class PartNoise:
         )
         levels = np.empty(len(sums), np.uint16)
         for each in cuts(len(sums)):
-            scaled = np.nan_to_num(sums[each].astype(np.float64) * (self.scale / self.clip), nan=0.0)
+            scaled = np.nan_to_num(sums[each].astype(np.float64) * (self.scale / self.clip))
             rounded = np.floor(np.clip(scaled, -self.top, self.top) + dither.random(len(scaled))).astype(np.int64)
             levels[each] = (rounded + noise.draw(len(scaled))).astype(np.uint16)
         return levels
 
     def change(self, total: Numbers, rate: float, sentences: int) -> Numbers:
-        """Return the step of SGD, (n,) float32, that a sum takes. total: (n,) uint16. sentences: Those of the sites in the sum."""
+        """Return the step of SGD, (n,) float32, by a sum of levels, (n,) uint16, over sites with so many sentences."""
         change: Numbers = (total.view(np.int16) * (-rate * self.clip / (self.scale * sentences))).astype(np.float32)
         return change
 
 
 def planned(settings: Settings, clusters: Clusters, chosen: TensorSet) -> dict[str, PartNoise]:
-    """Return part -> its scale and noise, which follow from what all sites and the server know before training.
+    """Return part -> its scale and noise, which follow from what sites and server know before training.
 
-    Args:
-        clusters: Part -> cluster -> sites; all clusters of a part have the scale of the largest.
+    All clusters of a part have the scale of the largest.
 
     Raises:
-        ConfigError: The rounding of so many numbers is too coarse beside the noise that fits into 16 bits.
+        ConfigError: On a scale for which the noise fits into 16 bits, the rounding of so many parameters is too coarse.
     """
     noise, least = noise_for(settings.dp_epsilon, settings.dp_delta, 1.0, settings.rounds, True), settings.privacy_min_cluster
     sizes = {part: sum(chosen.sizes_of(part)) for part in clusters if chosen.of_part(part)}
     most = {part: max(map(len, clusters[part].values())) for part in sizes}
     for factor in ROUNDING:
-        parts = {
-            part: _part(size, (factor**2 - 1) / len(sizes), factor * noise, least, most[part], settings.dp_clip)
-            for part, size in sizes.items()
-        }
-        if all(_spread(each.variance, most[part]) <= 5 / 8 * _MOST and each.top >= each.scale for part, each in parts.items()):
+        room, wanted = (factor**2 - 1) / len(sizes), factor * noise
+        parts = {part: _part(size, room, wanted, least, most[part], settings.dp_clip) for part, size in sizes.items()}
+        if all(most[part] * each.top >= 3 / 8 * _MOST and each.top >= each.scale for part, each in parts.items()):
             return {str(part): each for part, each in parts.items()}
     numbers, sites = " and ".join(f"{size:,}" for size in sizes.values()), max(most.values())
     raise ConfigError(
@@ -111,40 +97,33 @@ def planned(settings: Settings, clusters: Clusters, chosen: TensorSet) -> dict[s
 
 
 def _part(size: int, room: float, noise: float, least: int, sites: int, clip: float) -> PartNoise:
-    """Return the part's plan with the least scale for which r / q^2 is at most `room`. noise: z k, in clips."""
+    """Return a part's plan with the least scale for which r / q^2 is at most `room`. noise: z k, in clips.
+
+    Six standard deviations of all sites' noise and all their numbers fit into 16 bits.
+    """
     scale = (_MISS + math.sqrt(_MISS**2 + room * (size / 4 + math.sqrt(size) * _MISS))) / room
     share = ((noise * scale) ** 2 + 9 / 4) / least
-    return PartNoise(scale, clip, share, int((_MOST - _spread(share, sites)) // sites))
-
-
-def _spread(share: float, sites: int) -> float:
-    """Return six standard deviations of the noise of all sites, in levels. share: The variance of one."""
-    return 6 * math.sqrt(share * sites)
+    return PartNoise(scale, clip, share, int((_MOST - 6 * math.sqrt(share * sites)) / sites))
 
 
 class Skellam:
-    """Skellam numbers of mean 0, drawn from the key stream of ChaCha20.
-
-    Their probabilities are those of the distribution but for the rounding of float64, and for numbers that come less often than 2^-63.
-    """
+    """Skellam numbers of mean 0 from ChaCha20's key stream, exact but for float64's rounding and what comes less often than 2^-63."""
 
     def __init__(self, variance: float, key: bytes) -> None:
-        self._stream = Cipher(ChaCha20(key, bytes(16)), None).encryptor()
-        self._reached = _reached(variance)
+        self._stream, self._reached = Cipher(ChaCha20(key, bytes(16)), None).encryptor(), _reached(variance)
 
     def draw(self, count: int) -> Numbers:
-        """Return the next (count,) int64: a magnitude by 63 bits of a word, a sign by the last, which 0 does not need."""
+        """Return the next (count,) int64: a magnitude by 63 bits of a word, and a sign by the last, without effect on 0."""
         words = np.frombuffer(self._stream.update(bytes(8 * count)), "<u8")
-        uniform = ((words >> np.uint64(1)) + 0.5) * 2.0**-63
-        magnitude = np.searchsorted(self._reached, -uniform)
+        magnitude = np.searchsorted(self._reached, -((words >> np.uint64(1)) + 0.5) * 2.0**-63)
         return np.where(words & np.uint64(1), magnitude, -magnitude)
 
 
 @lru_cache(maxsize=4)
 def _reached(variance: float) -> Numbers:
-    """Return minus the probability that a number's magnitude is m or more, for m = 1, 2, ...: ascending, as searchsorted wants it."""
+    """Return minus the probability of a magnitude of m or more, for m = 1, 2, ...: ascending, as searchsorted wants it."""
     from scipy.special import ive
 
-    each = 2 * ive(np.arange(1.0, 12 * math.sqrt(variance) + 64), variance)  # both signs; the probability of m is e^-v I_m(v)
+    each = 2 * ive(np.arange(1.0, 12 * math.sqrt(variance) + 64), variance)  # e^-v I_m(v), for m and for -m
     at_least: Numbers = -np.cumsum(each[::-1])[::-1]  # the smallest first, so that the tail is exact
     return at_least

@@ -240,7 +240,7 @@ UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
     "optimizer": (
         lambda s: s.optimizer == "sgd" and not s.shares_noise,
-        "bounds no update, by which numbers are scaled; give adam or adamw",
+        "bounds no update, by which to scale numbers; give adam or adamw",
     ),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites whose masks the others' cancel; give 0"),
     "metrics": (

@@ -144,9 +144,8 @@ def train_locally(
                 _pull_back(trained, center, proximal_mu)
                 if settings.clip_norm:
                     nn.utils.clip_grad_norm_(trained.values(), settings.clip_norm)
-                # Without noise the comparison would tell of the text: an error says that no gradient of a tensor was large enough.
-                compares = rate > 0 and not (private and private.sums is not None)
-                movement = movement or (Movement(trained, rate) if compares else None)
+                # Before noise is added, an error would tell of the text.
+                movement = movement or (Movement(trained, rate) if rate > 0 and not (private and not private.noise) else None)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 num_steps += 1

@@ -79,3 +79,32 @@ def test_several_signatures_together_cost_what_their_sum_in_all_dimensions_does(
     epsilon = signature_epsilon(4.0, 1e-5, number)
     assert delta_of(epsilon, 4.0 / math.sqrt(number)) == pytest.approx(1e-5, rel=0.02)
     assert signature_epsilon(4.0, 1e-5) < epsilon < number * signature_epsilon(4.0, 1e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "steps"), [(8.0, 1e-5, 20), (1.0, 1e-6, 3), (2.0, 1e-5, 200)])
+def test_noise_known_by_its_moments_costs_what_is_asked_and_a_tenth_more_than_gaussian_noise_at_most(
+    epsilon: float, delta: float, steps: int
+) -> None:
+    noise = noise_for(epsilon, delta, 1.0, steps, moments=True)
+    assert 0.995 * epsilon < epsilon_of([Release(noise, 1.0, steps, True)], delta) <= epsilon
+    assert 1 < noise / noise_for(epsilon, delta, 1.0, steps) < 1.1
+    assert epsilon_of([Release(noise, 1.0, steps, True)], delta) > epsilon_of([Release(noise, 1.0, steps)], delta)
+
+
+def test_moments_are_those_of_whole_orders_at_what_is_left_of_delta() -> None:
+    def of(delta: float) -> float:
+        """Canonne et al. 2020, proposition 12, for the moments a / 2 z^2 of z = 3 and 5 steps."""
+        return min(5 * a / 18 + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in (*range(2, 129), 256, 512, 1024))
+
+    assert epsilon_of([Release(3.0, 1.0, 5, True)], 1e-5) == pytest.approx(of(1e-5), rel=1e-6)
+    assert epsilon_of([Release(3.0, 1.0, 5, True)], 5e-11) == pytest.approx(of(3e-11), rel=1e-9)  # 4e-12 a step are missed
+    assert epsilon_of([Release(3.0, 1.0, 5, True)], 2e-11) == math.inf
+
+
+def test_where_one_release_is_known_by_its_moments_all_are_accounted_so() -> None:
+    shared, own = Release(3.0, 1.0, 5, True), Release(2.0, 0.2, 10)
+    both = epsilon_of([shared, own], 1e-5)
+    assert both > epsilon_of([Release(3.0, 1.0, 5), own], 1e-5)
+    assert (
+        max(epsilon_of([each], 1e-5) for each in (shared, own)) < both < 1.2 * sum(epsilon_of([e], 1e-5) for e in (shared, own))
+    )
