@@ -4,18 +4,23 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from clients.client_app import _secure
 from clients.secure_sum import SecureSite, Trust
 from fedlingua.common.errors import ExchangeError
+from fedlingua.consent.limits import SiteLimits
 from fedlingua.exchange.protocol import Task
 from fedlingua.privacy.fixed_point import CHECKS, TRAINING, Group, unpack
 from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
+from fedlingua.privacy.noise_shares import SEED, PartNoise
 from fedlingua.privacy.roster import Roster, num_sums, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, recovered
+from fedlingua.settings.checks import settings_from
 from tests.hostile.secure_table import (
     CHOSEN,
     NAMES,
@@ -55,6 +60,35 @@ def test_asked_again_it_gives_the_same(honest: Federation) -> None:
     request = honest.request("c", 1, NAMES)
     assert honest.site("c", 1).shares_of(request) == honest.site("c", 1).shares_of(request)
     honest.site("c").shares(honest.roster.record())
+
+
+def test_noise_in_shares_is_drawn_once_and_the_sum_has_16_bits(honest: Federation) -> None:
+    def sent(seed: bytes, plan: Any) -> dict[str, Any]:
+        sums = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs} | {SEED: np.frombuffer(seed, np.uint8)}
+        asked, site = {**SCALES, **models_of(START)}, honest.site("a", 1)
+        return site.masked(sums, START, CHOSEN, {"steps": 1}, {}, asked, seed=7, size=30, measured=START, plan=plan)
+
+    def plan(clusters: Any, chosen: Any) -> dict[str, PartNoise]:
+        assert (clusters, chosen) == (honest.roster.clusters, CHOSEN)
+        return dict.fromkeys(PARTS, PartNoise(100.0, 0.1, 900.0, 1000))
+
+    one, again = sent(b"a" * 32, plan), sent(b"a" * 32, plan)
+    assert all((one[name] == again[name]).all() for name in one)
+    assert {part: len(one[part]) for part in PARTS} == dict.fromkeys(PARTS, 2 * (9 + CHECKS))
+    with pytest.raises(ExchangeError, match="now with another update; masks are used once"):
+        sent(b"b" * 32, plan)
+
+
+@pytest.mark.parametrize(("noise", "least"), [("site", 2), ("shares", 4)])
+def test_where_noise_is_made_in_shares_a_site_opens_no_sum_of_fewer_than_make_it_whole(
+    noise: str, least: int, tmp_path: Path, run_config: dict[str, Any]
+) -> None:
+    settings = settings_from({**run_config, "method": "adapter-fed", "privacy.sum": "secure", "privacy.min-cluster": 4})
+    guard = SimpleNamespace(file=SimpleNamespace(limits=SiteLimits(min_cluster=2)))
+    node = SimpleNamespace(
+        settings=replace(settings, dp_epsilon=8.0, dp_noise=noise), guard=guard, trust=None, directory=lambda *_: tmp_path
+    )
+    assert _secure(Task("a", "run", 1, 1), cast(Any, node)).least == least
 
 
 def test_masks_cancel_only_where_all_sites_have_received_the_same(honest: Federation) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.ledger import Entry, Ledger
-from fedlingua.privacy.accounting import Release, epsilon_of
+from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 
@@ -100,3 +100,20 @@ def test_sampled_steps_are_charged_as_sampled(settings: Settings, tmp_path: Path
     assert (
         ledger.entries()[0].noise < Ledger(tmp_path / "other.json").of_round(replace(sampled, sample_share=1.0), "run", 1).noise
     )
+
+
+def test_rounds_whose_noise_is_made_in_shares_are_accounted_by_moments_beside_older_entries(
+    settings: Settings, tmp_path: Path
+) -> None:
+    shared = replace(settings, dp_noise="shares", local_epochs=1)
+    older = {"noise": 5.0, "share": 1.0, "steps": 1, "key": "older", "what": "training, round 1", "run": "before"}
+    (tmp_path / "clinic.json").write_text(json.dumps({"epsilon": 0.8, "delta": 1e-5, "entries": [older]}))
+    ledger = Ledger(tmp_path / "clinic.json")
+    assert ledger.entries() == [Entry(5.0, key="older", what="training, round 1", run="before")]
+    for number in range(1, 5):
+        spend(ledger, shared, "run", number, f"key {number}")
+    noise = noise_for(8.0, 1e-5, 1.0, 4, moments=True)
+    assert [(each.noise, each.moments) for each in ledger.entries()] == [(5.0, False), *[(noise, True)] * 4]
+    assert ledger.spent == pytest.approx(epsilon_of([Release(5.0), Release(noise, 1.0, 4, True)], 1e-5))
+    with pytest.raises(ExchangeError, match=r"would bring this run's training to epsilon = 9\.\d+"):
+        spend(ledger, shared, "run", 4, "from other tensors")

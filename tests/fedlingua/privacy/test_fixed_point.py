@@ -15,6 +15,10 @@ def test_the_smallest_group_in_which_all_sites_fit(sites: int, bits: int, top: i
     assert group.num_bytes(1000) / 1000 == {12: 1.5, 16: 2.0}[bits]
 
 
+def test_noise_has_16_bits_for_any_number_of_sites() -> None:
+    assert [Group.of(sites, noised=True).bits for sites in (2, 16, 17)] == [16] * 3
+
+
 def test_more_sites_than_any_group_holds_are_refused() -> None:
     with pytest.raises(ConfigError, match="64 sites in a cluster at most, but one has 65"):
         Group.of(65)

@@ -381,3 +381,59 @@ def test_what_breaks_the_guarantee_of_private_training_is_refused_by_name(
 )
 def test_what_is_made_of_noised_gradients_alone_keeps_the_guarantee(run_config: dict[str, Any], changes: dict[str, Any]) -> None:
     assert settings_from({**run_config, "method": "adapter-fed", "dp.epsilon": 8.0, **changes}).trains_privately
+
+
+SHARED = {
+    "method": "adapter-fed",
+    "dp.epsilon": 8.0,
+    "dp.noise": "shares",
+    "privacy.sum": "secure",
+    "local-epochs": 1,
+    "optimizer": "sgd",
+    "aggregation": "fed-avg",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"privacy.sum": "plain"}, "privacy.sum = 'plain' has no sum in which shares of noise add up; give 'secure'"),
+        ({"dp.epsilon": 0.0}, "dp.epsilon = 0.0 needs no noise"),
+        ({"sample.share": 0.5}, "sample.share = 0.5 draws sentences"),
+        ({"sample.share": 1.0}, "sample.share = 1.0 draws sentences"),
+        ({"sample.least": 50}, "sample.least = 50 draws a fixed number"),
+        ({"local-epochs": 2}, "local-epochs = 2 makes an update other than one step .* give 1, and more rounds"),
+        ({"optimizer": "adam"}, "optimizer = 'adam' makes an update other .* give 'sgd', and server.optimizer = 'adam'"),
+        ({"weight-decay": 0.01}, "weight-decay = 0.01 makes an update other"),
+        ({"clip-norm": 1.0}, "clip-norm = 1.0 makes an update other"),
+        ({"pull": 0.1}, "pull = 0.1 makes an update other"),
+        ({"aggregation": "fed-mean"}, "aggregation = 'fed-mean' weighs sentences of a small site more"),
+        ({"sampling-temperature": 2.0}, "sampling-temperature = 2.0 weighs sentences of a small site more"),
+        ({"private-layers": "decoder.-1"}, "private-layers = 'decoder.-1' trains without noise"),
+        ({"tensor-set": "controllers"}, "tensor-set = 'controllers' trains without noise"),
+        ({"client": "my_file:MyClient"}, "client = 'my_file:MyClient' may send other numbers"),
+        ({"own-model": "mr-mtl"}, "own-model = 'mr-mtl' sends models"),
+        ({"own-model": "ditto"}, "own-model = 'ditto' measures a model that trains without noise"),
+        ({"scaffold": True}, "scaffold = True sends controls"),
+        ({"optimizer-state": "averaged"}, "optimizer-state = 'averaged' sends Adam's state"),
+        ({"send.rule": "top-k"}, "send.rule = 'top-k' shows what each site selects"),
+        ({"send.code": "4bit"}, "send.code = '4bit' codes numbers"),
+        ({"strategy": "my_file:MyStrategy"}, "strategy = 'my_file:MyStrategy' is handed single updates"),
+        ({"sites-per-round": 2.0}, "sites-per-round = 2.0 leaves out sites"),
+        ({"async.buffer": 2}, "privacy.sum = 'secure' has masks that cancel"),
+        ({"method": "adapter-local"}, "nothing leaves a site"),
+    ],
+)
+def test_what_is_no_noised_sum_of_clipped_gradients_goes_without_noise_in_shares(
+    run_config: dict[str, Any], changes: dict[str, Any], words: str
+) -> None:
+    assert settings_from({**run_config, **SHARED}).shares_noise
+    with pytest.raises(ConfigError, match=words):
+        settings_from({**run_config, **SHARED, **changes})
+
+
+def test_noise_in_shares_goes_with_steps_of_the_server_and_schedules(run_config: dict[str, Any]) -> None:
+    more = {"server.optimizer": "adam", "schedule": "linear", "method": "adapter-families", "tensor-set": "lora"}
+    assert settings_from({**run_config, **SHARED, **more}).shares_noise
+    with pytest.raises(ConfigError, match="optimizer = 'sgd' bounds no update"):
+        settings_from({**run_config, **SHARED, "dp.noise": "site"})

@@ -466,6 +466,9 @@ def test_a_site_is_told_what_private_training_will_spend_of_its_budget(site: Sit
     assert told.good
     assert "clinic: the run brings what it has spent from epsilon = 0 to 8 of 10 (max-epsilon) at delta = 1e-05" in str(told)
     assert "by noise of 2.68 clips in each of 20 steps" in str(told)
+    shared = str(findings(site, dataclasses.replace(private, dp_noise="shares"))["privacy"])
+    assert "to 7.99 of 10 (max-epsilon)" in shared
+    assert "by noise of 2.86 clips in each of 20 steps, made in shares of 3 honest sites" in shared
     site.ledger("clinic").enter(Entry(0.7, key="key", what="a signature", run=""))
     told = findings(site, private)["privacy"]
     assert not told.good
