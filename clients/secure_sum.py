@@ -106,7 +106,7 @@ class SecureSite:
         seed: int,
         size: int,
         measured: NamedTensors,
-        plan: Callable[[Clusters, TensorSet], Mapping[str, PartNoise]] | None = None,
+        plan: Callable[[Clusters, TensorSet, int], Mapping[str, PartNoise]] | None = None,
     ) -> dict[str, Numbers]:
         """Return the update and its sums as a reply's arrays of masked integers.
 
@@ -138,16 +138,13 @@ class SecureSite:
             raise ExchangeError(
                 f"asked for {sum_name(number)} again, now for other clusters, sizes, scales or tensors; two such sums tell of single sites"
             )
-        noise = plan(roster.clusters, chosen) if plan else {}
+        noise = plan(roster.clusters, chosen, max(roster.sizes, default=1)) if plan else {}
         for part, trained in join(update, chosen).items():
             cluster, members = own[part]
             sizes, group = chosen.sizes_of(part), Group.of(len(members), bool(noise))
             exponents = scales[part]
-            if noise:
-                levels, cut = (
-                    noise[part].levels(trained, derived(update[SEED].tobytes(), part)),
-                    0,
-                )  # no noise covers how many were cut
+            if noise:  # it does not cover how many numbers were cut
+                levels, cut = noise[part].levels(trained, derived(update[SEED].tobytes(), part)), 0
             else:
                 draws = generator_of(seed, self.task.round, self.site, f"secure {part}")
                 change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]

@@ -222,9 +222,7 @@ class SiteClient(NumPyClient):
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train one round, `config["round"]` or 1; return the update, the number of examples and the sums."""
         if self.settings.shares_noise:
-            raise ExchangeError(
-                "dp.noise = 'shares' needs a secure sum, in which shares of noise add up; give 'site' outside of a run"
-            )
+            raise ExchangeError("dp.noise = 'shares' needs a secure sum, where shares add up; outside of a run give 'site'")
         update, sums = self.train(self._named(parameters), self._task(config))
         number = sum(len(text.splits["train"]) for text in self.texts.values())
         return [tensor.copy() for tensor in update.values()], sums.get("num_examples", number), sums

@@ -88,7 +88,8 @@ class SecureFedMean(FedMean):
                     f"{least} (privacy.min-cluster); give cluster.least = {least}, or method = 'adapter-fed'"
                 )
         clusters = {part: self.clusters[part] for part in self._parts}
-        self._noise = planned(self.settings, clusters, self.tensor_set) if self.settings.shares_noise else {}
+        largest = max(int(about["train"]) for about in self.registry.about.values())
+        self._noise = planned(self.settings, clusters, self.tensor_set, largest) if self.settings.shares_noise else {}
         """Part -> its scale and noise, if sites make the noise in shares."""
         self._at_most_once: dict[str, list[str]] = self.folder.read(OPENED) or {}
         self._masked: dict[str, dict[str, Callable[[], Numbers]]] = {}

@@ -68,8 +68,8 @@ def test_noise_in_shares_is_drawn_once_and_the_sum_has_16_bits(honest: Federatio
         asked, site = {**SCALES, **models_of(START)}, honest.site("a", 1)
         return site.masked(sums, START, CHOSEN, {"steps": 1}, {}, asked, seed=7, size=30, measured=START, plan=plan)
 
-    def plan(clusters: Any, chosen: Any) -> dict[str, PartNoise]:
-        assert (clusters, chosen) == (honest.roster.clusters, CHOSEN)
+    def plan(clusters: Any, chosen: Any, sentences: int) -> dict[str, PartNoise]:
+        assert (clusters, chosen, sentences) == (honest.roster.clusters, CHOSEN, 1)
         return dict.fromkeys(PARTS, PartNoise(100.0, 0.1, 900.0, 1000))
 
     one, again = sent(b"a" * 32, plan), sent(b"a" * 32, plan)

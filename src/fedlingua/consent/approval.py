@@ -58,15 +58,12 @@ def private_words(settings: Settings) -> str:
         if settings.private_share >= 1
         else f"a sentence in each with probability {settings.private_share:g}"
     )
-    shared = (
-        f"; this site adds only a share of the noise, which is whole if {settings.privacy_min_cluster} of the sites in a sum, this one "
-        "among them, are honest"
-    )
+    least = settings.privacy_min_cluster
+    whole = f"; this site adds a share of the noise, which is whole if {least} sites of a sum, it among them, are honest"
     return (
         f"all rounds together tell of a single sentence pair of train at most epsilon = {settings.dp_epsilon:g} at delta = "
         f"{settings.dp_delta:g}: {settings.rounds * settings.local_epochs} noised steps, {each}; the dev loss and scores have no noise"
-        + shared
-        * settings.shares_noise
+        f"{whole if settings.shares_noise else ''}"
     )
 
 

@@ -32,7 +32,9 @@ from fedlingua.settings.config import Settings
 SEED = "noise seed"
 """Name, beside a site's sums of clipped gradients, of the 32 bytes from which their dither and noise are drawn."""
 ROUNDING = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5)
-"""Values of k, by which rounding makes the noise larger. The first with which noise and signals fit into 16 bits is taken."""
+"""Values of k, by which rounding makes the noise larger, and the scale smaller."""
+REACH = 0.03
+"""Clips per sentence of the largest site that a number of its sum should reach before it is cut; the most on the phrasebook."""
 _MISS = math.sqrt(math.log(1e12) / 2)
 _MOST = 2**15 - 1
 
@@ -72,10 +74,10 @@ class PartNoise:
         return change
 
 
-def planned(settings: Settings, clusters: Clusters, chosen: TensorSet) -> dict[str, PartNoise]:
-    """Return part -> its scale and noise, which follow from what sites and server know before training.
+def planned(settings: Settings, clusters: Clusters, chosen: TensorSet, sentences: int) -> dict[str, PartNoise]:
+    """Return part -> its scale and noise, which all know before training; a part's clusters have those of its largest.
 
-    All clusters of a part have the scale of the largest.
+    sentences: Those of the largest site.
 
     Raises:
         ConfigError: On a scale for which the noise fits into 16 bits, the rounding of so many parameters is too coarse.
@@ -83,11 +85,15 @@ def planned(settings: Settings, clusters: Clusters, chosen: TensorSet) -> dict[s
     noise, least = noise_for(settings.dp_epsilon, settings.dp_delta, 1.0, settings.rounds, True), settings.privacy_min_cluster
     sizes = {part: sum(chosen.sizes_of(part)) for part in clusters if chosen.of_part(part)}
     most = {part: max(map(len, clusters[part].values())) for part in sizes}
+    fitting = dict[float, dict[str, PartNoise]]()
+    """Clips that all numbers may reach -> the plan."""
     for factor in ROUNDING:
         room, wanted = (factor**2 - 1) / len(sizes), factor * noise
         parts = {part: _part(size, room, wanted, least, most[part], settings.dp_clip) for part, size in sizes.items()}
         if all(most[part] * each.top >= 3 / 8 * _MOST and each.top >= each.scale for part, each in parts.items()):
-            return {str(part): each for part, each in parts.items()}
+            fitting[min(each.top / each.scale for each in parts.values())] = {str(part): each for part, each in parts.items()}
+    if fitting:
+        return fitting[next((reach for reach in fitting if reach >= REACH * sentences), max(fitting))]
     numbers, sites = " and ".join(f"{size:,}" for size in sizes.values()), max(most.values())
     raise ConfigError(
         f"dp.noise = 'shares': the noise of {sites} sites for epsilon = {settings.dp_epsilon:g} over {settings.rounds} rounds, {noise:.3g} "
@@ -97,10 +103,7 @@ def planned(settings: Settings, clusters: Clusters, chosen: TensorSet) -> dict[s
 
 
 def _part(size: int, room: float, noise: float, least: int, sites: int, clip: float) -> PartNoise:
-    """Return a part's plan with the least scale for which r / q^2 is at most `room`. noise: z k, in clips.
-
-    Six standard deviations of all sites' noise and all their numbers fit into 16 bits.
-    """
+    """Return the plan with the least scale for which r / q^2 is at most `room`, and 6 standard deviations of all noise. noise: z k."""
     scale = (_MISS + math.sqrt(_MISS**2 + room * (size / 4 + math.sqrt(size) * _MISS))) / room
     share = ((noise * scale) ** 2 + 9 / 4) / least
     return PartNoise(scale, clip, share, int((_MOST - 6 * math.sqrt(share * sites)) / sites))

@@ -82,10 +82,7 @@ def test_private_training_is_told_with_its_guarantee_and_its_steps() -> None:
     assert "at most epsilon = 8 at delta = 1e-05: 20 noised steps, a sentence in each with probability 0.25" in told
     assert "share of the noise" not in told
     shared = "\n".join(in_words(dataclasses.replace(private, dp_noise="shares", privacy_min_cluster=4), RULES))
-    assert (
-        "this site adds only a share of the noise, which is whole if 4 of the sites in a sum, this one among them, are honest"
-        in shared
-    )
+    assert "this site adds a share of the noise, which is whole if 4 sites of a sum, it among them, are honest" in shared
     assert "at most epsilon = 8" in server_sees(private)[0]
     assert "parts of the training text" not in server_sees(private)[0]
     sent = sends(private, None)

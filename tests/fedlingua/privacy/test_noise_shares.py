@@ -132,7 +132,7 @@ def settings(run_config: dict[str, Any]) -> Settings:
 def test_the_least_sum_has_the_noise_that_the_sensitivity_of_both_parts_asks_for(
     settings: Settings, encoder: int, decoder: int, factor: float
 ) -> None:
-    plan, noise = planned(settings, CLUSTERS, chosen(encoder, decoder)), noise_for(8.0, 1e-5, 1.0, 20, moments=True)
+    plan, noise = planned(settings, CLUSTERS, chosen(encoder, decoder), 1), noise_for(8.0, 1e-5, 1.0, 20, moments=True)
     most, squared, spent = math.sqrt(math.log(1e12) / 2), 1.0, 0.0
     for part, size, sites in (("encoder", encoder, 9), ("decoder", decoder, 6)):
         each = plan[part]
@@ -155,4 +155,15 @@ def test_too_many_parameters_for_16_bits_are_refused_with_what_to_change(setting
         r"; train fewer parameters .* larger privacy.min-cluster or dp.epsilon, or fewer rounds"
     )
     with pytest.raises(ConfigError, match=told):
-        planned(settings, CLUSTERS, chosen(4_000_000, 4_000_000))
+        planned(settings, CLUSTERS, chosen(4_000_000, 4_000_000), 1)
+
+
+def test_the_more_sentences_the_coarser_the_scale_so_that_their_sum_is_not_cut(settings: Settings) -> None:
+    plans = {
+        sentences: planned(settings, CLUSTERS, chosen(20_000, 20_000), sentences)["encoder"] for sentences in (100, 400, 10**6)
+    }
+    reach = {sentences: each.top / each.scale for sentences, each in plans.items()}
+    assert reach[100] > 3
+    assert reach[400] > 12
+    assert plans[100].scale > plans[400].scale > plans[10**6].scale > 63  # at which rounding adds half to the noise
+    assert reach[10**6] > 25

@@ -144,6 +144,7 @@ def _privacy(site: SiteFile, settings: Settings) -> str:
     """Report how much of each hosted site's privacy budget the run's training will spend."""
     steps = settings.rounds * settings.local_epochs
     shared = settings.shares_noise
+    made = f", made in shares of {settings.privacy_min_cluster} honest sites" if shared else ""
     noise = noise_for(settings.dp_epsilon, settings.dp_delta, settings.private_share, steps, shared)
     words = []
     for each in site.sites:
@@ -151,9 +152,7 @@ def _privacy(site: SiteFile, settings: Settings) -> str:
         after = epsilon_of([*ledger.entries(), Release(noise, settings.private_share, steps, shared)], ledger.delta)
         words.append(
             f"{each.name}: the run brings what it has spent from epsilon = {ledger.spent:.3g} to {after:.3g} of {ledger.max_epsilon:g} "
-            f"(max-epsilon) at delta = {ledger.delta:g}, by noise of {noise:.3g} clips in each of {steps} steps"
-            + f", made in shares of {settings.privacy_min_cluster} honest sites"
-            * shared
+            f"(max-epsilon) at delta = {ledger.delta:g}, by noise of {noise:.3g} clips in each of {steps} steps{made}"
         )
         if after > ledger.max_epsilon:
             raise DeploymentError(f"{words[-1]}; ask for a smaller dp.epsilon, or give a larger [node] max-epsilon")
