@@ -62,7 +62,9 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
             "drawn_at_random": settings.backbone_weights == "random",
             "licence": licence_of(directory, name),
         },
-        "dp": {"epsilon": settings.dp_epsilon, "delta": settings.dp_delta} if settings.trains_privately else None,
+        "dp": {"epsilon": settings.dp_epsilon, "delta": settings.dp_delta, "shared": settings.shares_noise}
+        if settings.trains_privately
+        else None,
         "signatures": _signatures(settings),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": library_versions("peft"),

@@ -106,6 +106,8 @@ def test_what_noise_bounds_and_which_model_the_site_kept_is_told(
     assert said in card
     assert "What sites sent has ε = 8 at δ = 1e-06 for each of their training sentences" in card
     assert ("for the model that it kept the site trained without noise, so no ε bounds it" in card) is not bounded
+    shared = {**told["dp"], "shared": True}
+    assert "Sums over what sites sent have ε = 8 at δ = 1e-06 for each" in model_card({**told, "dp": shared})
     assert "adds no noise" not in card
     assert ("| averaged with |" in card) == (kept not in ("alone", "base"))
     with_signatures = {**told, "signatures": {"form": "raw", "epsilon": None, "delta": None}}
