@@ -240,6 +240,7 @@ def test_before_the_noise_of_a_sum_nothing_tells_whether_a_tensor_moved(sharing:
     clipped = {name: each for name, each in sharing.clipped.items() if name != SEED}
     assert set(clipped) == set(start)
     assert 0 < sum(float(np.square(each).sum()) for each in clipped.values()) ** 0.5 <= 16 * sharing.settings.dp_clip
+    assert (sharing.folder / "private").stat().st_mode & 0o077 == 0  # sums without noise lie there
     first = {name: each.copy() for name, each in sharing.clipped.items()}
     sharing.train(start, Task("notebook", "run", 2, 1))
     assert all(np.array_equal(sharing.clipped[name], first[name]) for name in first)

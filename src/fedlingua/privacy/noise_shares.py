@@ -9,7 +9,7 @@ Sensitivity. d: what a sentence changes in the n scaled numbers of a part, |d| <
 Clipping is joint, so the sum of |d|^2 / q^2 over the parts is at most 1, and that of |e|^2 / q^2 at most k^2 = 1 + sum of r / q^2.
 
 Noise. Moving Skellam noise of variance v by a whole number e has a Rényi divergence of whole order a > 1 of at most
-    a e^2 / 2v + ((2a - 1) e^2 + 6 |e|) / 4v^2 <= (1 + 9 / 4v) a e^2 / 2v     theorem 3.5 there; |e| <= e^2
+    a e^2 / 2v + ((2a - 1) e^2 + 6 |e|) / 4v^2 <= (1 + 9 / 4v) a e^2 / 2v     their bound; |e| <= e^2
 With v = (z k q)^2 + 9/4 that is in all at most a / 2z^2, the divergence of Gaussian noise of z clips.
 """
 
