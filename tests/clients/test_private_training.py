@@ -82,7 +82,6 @@ MIXED = {"own-model": "mr-mtl", "pull": 0.1}
 SHARED = {
     "privacy.sum": "secure",
     "dp.noise": "shares",
-    "optimizer": "sgd",
     "local-epochs": 1,
     "aggregation": "fed-avg",
     "learning-rate": 0.5,
@@ -229,7 +228,7 @@ def test_a_run_with_too_many_parameters_for_noise_in_shares_ends_before_any_trai
 
 @pytest.fixture
 def sharing(client: TranslationClient) -> TranslationClient:
-    client.settings = replace(client.settings, dp_noise="shares", optimizer="sgd", learning_rate=1e-30)
+    client.settings = replace(client.settings, dp_noise="shares", learning_rate=1e-30)
     return client
 
 

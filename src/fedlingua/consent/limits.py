@@ -104,7 +104,7 @@ class SiteLimits:
         """
         asked = (settings.method, settings.trained_set, settings.selected_by, settings.optimizer)
         for (name, key), value in zip(_OF_CHOICES.items(), asked, strict=True):
-            if (allowed := getattr(self, name)) and value not in allowed and not (name == "optimizers" and settings.shares_noise):
+            if (allowed := getattr(self, name)) and value not in allowed:
                 raise beyond(f"{key} = {value!r}", name, ", ".join(allowed))
         if settings.shares_noise and (honest := settings.privacy_min_cluster) < self.min_cluster:
             raise beyond(f"dp.noise = 'shares' of {honest} sites", "min_cluster", f"{self.min_cluster} sites and more")

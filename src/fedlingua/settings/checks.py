@@ -238,10 +238,7 @@ UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "scaffold": (lambda s: s.scaffold, "sends controls beside every tensor; leave it out"),
     "server.extrapolation": (lambda s: s.server_extrapolation, "needs the length of each update; leave it out"),
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
-    "optimizer": (
-        lambda s: s.optimizer == "sgd" and not s.shares_noise,
-        "bounds no update, by which to scale numbers; give adam or adamw",
-    ),
+    "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites whose masks the others' cancel; give 0"),
     "metrics": (
         lambda s: s.sums_scores and bool(s.more_metrics),
@@ -296,7 +293,10 @@ NOT_SHARED: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "dp.epsilon": (lambda s: not s.trains_privately, "needs no noise; give more than 0, such as 8, and a method that trains"),
     "sample.share": (lambda s: s.sample_share > 0, "draws sentences; give 0, all text in each round"),
     "local-epochs": (lambda s: s.local_epochs != 1, f"{_ONE_STEP}; give 1, and more rounds"),
-    "optimizer": (lambda s: s.optimizer != "sgd", f"{_ONE_STEP}; give 'sgd', and server.optimizer = 'adam'"),
+    "optimizer-state": (
+        lambda s: s.optimizer_state != "fresh",
+        "is of a site's own steps, which such rounds have none of; give 'fresh'",
+    ),
     "weight-decay": (lambda s: s.weight_decay > 0, f"{_ONE_STEP}; give 0"),
     "clip-norm": (lambda s: s.clip_norm > 0, f"{_ONE_STEP}; give 0"),
     "pull": (lambda s: s.pull > 0, f"{_ONE_STEP}; give 0"),

@@ -530,8 +530,8 @@ class Privacy:
     dp_noise: str = option("site", choices=("site", "shares"), when=PRIVATELY, off=("site",))
     """Where the noise is made. site: each site adds all of it to its own gradient, and the guarantee relies on nobody
     else. shares: each adds a share to what it sends into a secure sum, and the sum over privacy.min-cluster sites
-    has the whole; it relies on so many sites of a sum being honest. It takes one step of SGD on all text in a round
-    and averages by size; give server.optimizer = "adam" with it."""
+    has the whole; it relies on so many sites of a sum being honest. A round is one step against the mean gradient of
+    all text: give server.optimizer = "adam". A site's own optimizer is that of the last phase."""
     dp_unit: str = option("sentence", choices=("sentence", "document", "site"), when=PRIVATELY, off=("sentence",))
     """What the guarantee protects: sentence, a single sentence pair. document is refused, since corpora of pairs do
     not say which document a pair is from; site is refused, since with fewer than hundreds of sites its noise

@@ -21,7 +21,6 @@ SHARES = {
     "dp.epsilon": 8.0,
     "dp.noise": "shares",
     "local-epochs": 1,
-    "optimizer": "sgd",
     "aggregation": "fed-avg",
     "rounds": 20,
 }

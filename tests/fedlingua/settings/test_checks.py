@@ -389,7 +389,6 @@ SHARED = {
     "dp.noise": "shares",
     "privacy.sum": "secure",
     "local-epochs": 1,
-    "optimizer": "sgd",
     "aggregation": "fed-avg",
 }
 
@@ -403,7 +402,8 @@ SHARED = {
         ({"sample.share": 1.0}, "sample.share = 1.0 draws sentences"),
         ({"sample.least": 50}, "sample.least = 50 draws a fixed number"),
         ({"local-epochs": 2}, "local-epochs = 2 makes an update other than one step .* give 1, and more rounds"),
-        ({"optimizer": "adam"}, "optimizer = 'adam' makes an update other .* give 'sgd', and server.optimizer = 'adam'"),
+        ({"optimizer": "sgd"}, "optimizer = 'sgd' bounds no update"),
+        ({"optimizer-state": "kept"}, "optimizer-state = 'kept' is of a site's own steps"),
         ({"weight-decay": 0.01}, "weight-decay = 0.01 makes an update other"),
         ({"clip-norm": 1.0}, "clip-norm = 1.0 makes an update other"),
         ({"pull": 0.1}, "pull = 0.1 makes an update other"),
@@ -435,5 +435,3 @@ def test_what_is_no_noised_sum_of_clipped_gradients_goes_without_noise_in_shares
 def test_noise_in_shares_goes_with_steps_of_the_server_and_schedules(run_config: dict[str, Any]) -> None:
     more = {"server.optimizer": "adam", "schedule": "linear", "method": "adapter-families", "tensor-set": "lora"}
     assert settings_from({**run_config, **SHARED, **more}).shares_noise
-    with pytest.raises(ConfigError, match="optimizer = 'sgd' bounds no update"):
-        settings_from({**run_config, **SHARED, "dp.noise": "site"})
