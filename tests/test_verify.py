@@ -87,6 +87,15 @@ def test_what_is_wrong_with_a_result_is_found(
     assert problem in "\n".join(verify.problems_of(Result(result.folder, result.results), written))
 
 
+def test_means_of_scores_that_are_sums_over_all_sites_are_not_recomputed(result: Result) -> None:
+    line = read_kept_runs(result.folder)["adapter-fed-1"]
+    line["scores"]["sites"] = {"all sites": next(iter(line["scores"]["sites"].values()))}
+    line["scores"].update(macro_bleu=40.0)
+    assert list(verify.problems_of_run(line)) == []
+    line["run"]["status"] = "failed"
+    assert list(verify.problems_of_run(line)) == ["it is failed"]
+
+
 @pytest.mark.parametrize(("old", "new"), [("seeds = [1, 2]", "seeds = [1]"), ('"adapter-fed"', '"adapter-local"')])
 def test_a_suite_whose_file_was_changed_since_is_found(result: Result, written: Path, tmp_path: Path, old: str, new: str) -> None:
     text = (written / "small" / "pair.toml").read_text()
