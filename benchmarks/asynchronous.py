@@ -1,6 +1,7 @@
 """What rounds that do not wait (`async.buffer`) are worth where one site is ten times slower than the others: BLEU and time.
 
-    PYTHONPATH=. python benchmarks/asynchronous.py [--seeds 2022] [--to experiments/results/benchmarks/kept.jsonl:asynchronous]
+    PYTHONPATH=. python benchmarks/asynchronous.py [--seeds 2022] [--to experiments/results/benchmarks/kept.jsonl:asynchronous_four]
+    … --sites 9 --buffer 8 --rounds 48 120 --exponents 0 [--to experiments/results/benchmarks/kept.jsonl:asynchronous]
 
 Four of the demo's sites, or with `--sites 9` all, train for real, in one process. Time is counted, not waited for: a site's training takes
 one unit, the slow site's ten, the server and the network none, so the figures are those of any machine. BLEU on test is macro over sites,

@@ -551,6 +551,9 @@ WANTED: tuple[tuple[str, str, float, float], ...] = (
     ("report_page", "page_mb", 0, 8),
     ("report_page", "opened_s.desktop.last_plot.median", 0, 2),
     ("report_page", "opened_s.phone.last_plot.median", 0, 2),
+    ("asynchronous", "mean_over_seeds.waiting.time", 480, 480),
+    ("asynchronous", "mean_over_seeds.buffered +0.time", 0, 240),  # half of waiting's
+    ("asynchronous", "mean_over_seeds.buffered +0.bleu", 36.1, 100),  # waiting's is 36.6
     ("serving", "seconds", 60, 60),
     ("serving", "clients", 16, 16),
     ("serving", "usable_cores", 2, 2),

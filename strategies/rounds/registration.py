@@ -27,7 +27,7 @@ from strategies.rounds.traffic import Traffic
 MOST_BYTES = 1_000_000
 """Most bytes of a node's description of itself."""
 LOADS_S = 3600.0
-"""Seconds that a question waits beside the deadline: nodes answer while the server loads its backbone."""
+"""Seconds for which a question lives beyond its deadline, since nodes answer while the server still loads its backbone."""
 MOST_TIMES = 1000
 """Most sentences of a site, as a multiple of the sites' median, unless the federation file says how many it has."""
 LAST_WORDS_S = 10.0

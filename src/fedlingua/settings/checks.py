@@ -295,7 +295,7 @@ NOT_SHARED: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "local-epochs": (lambda s: s.local_epochs != 1, f"{_ONE_STEP}; give 1, and more rounds"),
     "optimizer-state": (
         lambda s: s.optimizer_state != "fresh",
-        "is of a site's own steps, which such rounds have none of; give 'fresh'",
+        "carries on a site's own steps, which count for nothing; give 'fresh'",
     ),
     "weight-decay": (lambda s: s.weight_decay > 0, f"{_ONE_STEP}; give 0"),
     "clip-norm": (lambda s: s.clip_norm > 0, f"{_ONE_STEP}; give 0"),
