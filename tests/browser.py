@@ -49,6 +49,8 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": [scheme]})
         self.driver.get(url)
+        # On a busy machine that can return while the window still shows the blank page.
+        self.wait("return location.href !== 'about:blank' && document.readyState === 'complete'")
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What the body of a function returns in the page; `arguments[0]`, ... are the arguments."""
