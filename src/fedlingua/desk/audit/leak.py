@@ -108,7 +108,7 @@ def membership(again: Retrained, protection: Protection, effort: Effort, note: N
             trials = [_Trial(seen, rng.sample(distinct, min(effort.pool, len(distinct))), unseen)] if distinct else []
         if not trials:
             continue
-        scored = _scored(again, trials)
+        scored = _scored(again, trials, "sgd" if protection.shares_noise else again.settings.optimizer)
         areas = {name: float(np.mean([attacks.auc([trial], 1)[0] for trial in each])) for name, each in scored.items()}
         value, low, high = attacks.auc(scored["step"])
         detail = dict(areas)
@@ -116,21 +116,21 @@ def membership(again: Retrained, protection: Protection, effort: Effort, note: N
             detail["first"] = float(sum(members[0] > others.max() for members, others in scored["step"]))
             detail["trials"] = float(len(trials))
         steps = again.steps(protection, 1.0 if size else again.settings.private_share)
-        bounded = steps is not None and steps.share >= 1
+        bounded = steps is not None and steps.share >= 1 and steps.noise > 0
         most = attacks.auc_bound(steps.noise, 1 if size else again.settings.local_epochs) if steps and bounded else None
         figures.append(Figure("membership", update, protection.name, "AUC", value, 0.5, low, high, most, detail))
     return figures
 
 
-def _scored(again: Retrained, trials: Sequence[_Trial]) -> dict[str, list[tuple[Numbers, Numbers]]]:
-    """Return score -> (scores of members, scores of others) of each trial."""
+def _scored(again: Retrained, trials: Sequence[_Trial], optimizer: str) -> dict[str, list[tuple[Numbers, Numbers]]]:
+    """Return score -> (scores of members, scores of others) of each trial. optimizer: What made the updates."""
     before = again.received(again.subject.site)
     candidates = {id(example): example for trial in trials for example in (*trial.members, *trial.others)}
     scores: dict[str, list[dict[int, float]]] = {name: [{} for _ in trials] for name in ("gradient", "step")}
     write_tensors(again.model, again.named(before))
     for key, example in candidates.items():
         gradient = again.gradient(example)
-        for name, direction in (("gradient", -gradient), ("step", attacks.step_of(gradient, again.settings.optimizer))):
+        for name, direction in (("gradient", -gradient), ("step", attacks.step_of(gradient, optimizer))):
             for of, trial in zip(scores[name], trials, strict=True):
                 of[key] = attacks.cosine(trial.seen.change, direction)
     pairs = {

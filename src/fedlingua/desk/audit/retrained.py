@@ -3,6 +3,7 @@
 A site's update follows from the tensors that it received, its text and the seed, so it can be made again if all three are here.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.privacy.accounting import noise_for
 from fedlingua.privacy.clipping import PrivateSteps
+from fedlingua.privacy.noise_shares import planned
+from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step
 from fedlingua.training.batches import pad
 from fedlingua.training.loop import train_locally
@@ -93,10 +96,12 @@ class Retrained:
         return self.examples(self.subject.site, "dev", "test")
 
     def steps(self, protection: Protection, share: float) -> PrivateSteps | None:
-        """Return the private steps for a protection's epsilon, as in a run with this `dp.epsilon`."""
+        """Return the private steps for a protection's epsilon, as in a run with this `dp.epsilon`; without noise if that is in shares."""
         how = self.settings
         if not protection.epsilon:
             return None
+        if protection.shares_noise:
+            return PrivateSteps(share, how.dp_clip, 0.0, {})
         noise = noise_for(protection.epsilon, how.dp_delta, share, how.rounds * how.local_epochs)
         return PrivateSteps(share, how.dp_clip, noise)
 
@@ -104,6 +109,8 @@ class Retrained:
         self, site: str, protection: Protection, batch: Examples | None = None, draw: str = "", received: Numbers | None = None
     ) -> Seen:
         """Train a site's round, or on a batch alone, and return its change and the examples in it.
+
+        If sites make noise in shares, the sum of clipped gradients stands for the change.
 
         Args:
             batch: Examples for one step if there are at most 8, else for steps of the run's batch size. None: the site's whole round.
@@ -123,7 +130,7 @@ class Retrained:
                 how, local_epochs=1, sample_least=0, sample_share=0.0, batch_size=size, accumulation=1, tokens_per_batch=0
             )
             how, texts, share = replace(how, whole_steps=False), list(batch), 1.0
-        used: list[PairExample] = []
+        private, used = self.steps(protection, share), list[PairExample]()
 
         def note(step: Step) -> None:
             used.extend(example for part in step for example in part if isinstance(example, PairExample))
@@ -132,8 +139,10 @@ class Retrained:
             *(self.model, self.trainable.trained.names, [texts], self.codec, how, f"{settings.seed}/{site}/{number}{draw}"),
             before_step=note,
             this_round=(number, settings.rounds),
-            private=self.steps(protection, share),
+            private=private,
         )
+        if private and private.sums is not None:
+            return Seen(self.flat({name: each.cpu().numpy() for name, each in private.sums.items()}), used)
         own = batch is None and not draw and received is None and site == self.subject.site
         if own and not protection.epsilon:
             self._compare(result.nll_sum / max(1, result.num_tokens))
@@ -174,10 +183,31 @@ class Retrained:
         groups = {part: self.subject.group(part, protection) for part in self.places}
         sites = dict.fromkeys(site for group in groups.values() for site in group)
         by_site = {site: self.train(site, protection, batches[site] if batches else None, draw, received) for site in sites}
-        change = np.concatenate(
-            [np.mean([by_site[site].change[self.places[part]] for site in group], axis=0) for part, group in groups.items()]
+        changes = {part: [by_site[site].change[self.places[part]] for site in group] for part, group in groups.items()}
+        if protection.shares_noise:
+            texts = batches or self.training_texts
+            sentences = {part: sum(len(texts[site]) for site in group) for part, group in groups.items()}
+            parts = self._with_noise(changes, groups, sentences, protection)
+        else:
+            parts = [np.mean(each, axis=0) for each in changes.values()]
+        return Seen(np.concatenate(parts), by_site[self.subject.site].used)
+
+    def _with_noise(
+        self,
+        sums: Mapping[Part, Sequence[Numbers]],
+        groups: Mapping[Part, tuple[str, ...]],
+        sentences: Mapping[Part, int],
+        protection: Protection,
+    ) -> list[Numbers]:
+        """Return each part's change by the sites' sums of clipped gradients, to each of which its share of the noise is added."""
+        settings = replace(self.settings, dp_epsilon=protection.epsilon)
+        clusters = {part: {"sum": group} for part, group in groups.items()}
+        noise = planned(settings, clusters, self.chosen, max(map(len, self.training_texts.values())))
+        rate = settings.step_learning_rate * rate_share(
+            settings.schedule, self.subject.number - 1, settings.rounds, settings.warmup_steps
         )
-        return Seen(change, by_site[self.subject.site].used)
+        totals = {part: sum(noise[part].levels(own, os.urandom(32)) for own in each) for part, each in sums.items()}
+        return [noise[part].change(np.asarray(total, np.uint16), rate, sentences[part]) for part, total in totals.items()]
 
     def gradient(self, example: PairExample) -> Numbers:
         """Return the gradient of an example's mean loss at the tensors that the site received, which the model must hold."""

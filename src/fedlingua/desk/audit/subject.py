@@ -27,10 +27,16 @@ class Protection:
     epsilon: float = 0.0
 
     @property
+    def shares_noise(self) -> bool:
+        """Whether the sites of a sum make its noise in shares, and so send sums of clipped gradients."""
+        return self.sites > 1 and self.epsilon > 0
+
+    @property
     def name(self) -> str:
         """The protection in words, for tables."""
         if self.sites > 1:
-            return f"secure sum, {self.sites} sites"
+            noise = f", noise in shares, epsilon {self.epsilon:g}" if self.shares_noise else ""
+            return f"secure sum, {self.sites} sites{noise}"
         return f"DP, epsilon {self.epsilon:g}" if self.epsilon else "plain"
 
 
@@ -97,11 +103,16 @@ class Subject:
                 )
 
     def protections(self) -> list[Protection]:
-        """Return what the audit compares: plain, a secure sum over the site's clusters, DP at epsilon 8, 2 and the run's own."""
-        number = max(self.settings.privacy_min_cluster, 3, *map(len, self.groups.values()))
+        """Return what the audit compares: plain, a secure sum over the site's clusters, DP at epsilon 8, 2 and the run's own.
+
+        For a run whose sites make the noise in shares, that as well.
+        """
+        settings = self.settings
+        number = max(settings.privacy_min_cluster, 3, *map(len, self.groups.values()))
         secure = [Protection(sites=number)] if number <= len(self.texts) else []
-        epsilons = sorted({8.0, 2.0, self.settings.dp_epsilon} - {0.0}, reverse=True)
-        return [Protection(), *secure, *(Protection(epsilon=each) for each in epsilons)]
+        shared = [Protection(number, settings.dp_epsilon)] if settings.shares_noise else []
+        epsilons = sorted({8.0, 2.0, settings.dp_epsilon} - {0.0}, reverse=True)
+        return [Protection(), *secure, *shared, *(Protection(epsilon=each) for each in epsilons)]
 
     def group(self, part: Part, protection: Protection) -> tuple[str, ...]:
         """Return the sites whose mean the server sees of a part: this one, or its cluster with other sites added in order."""

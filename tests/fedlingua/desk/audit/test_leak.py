@@ -52,8 +52,16 @@ def test_an_update_of_random_numbers_tells_nothing_of_its_members(again):
     rng = np.random.default_rng(0)
     text, unseen, size = again.training_texts["hospital"], again.unseen, len(again.received("hospital"))
     trials = [_Trial(Seen(rng.normal(0, 1e-3, size).astype(np.float32), text), text, unseen) for _ in range(6)]
-    for name, scores in _scored(again, trials).items():
+    for name, scores in _scored(again, trials, "adam").items():
         assert auc(scores, 2)[0] == pytest.approx(0.5, abs=0.15), name
+
+
+def test_noise_in_shares_hides_one_sentence_at_each_site(again):
+    shared = changed(again, optimizer="sgd", dp_epsilon=0.5, dp_noise="shares", local_epochs=1)
+    figures = {each.update: each for each in membership(shared, Protection(4, 0.5), replace(SMALL, single=6), ignore)}
+    assert 0.1 < figures["one sentence"].value < 0.9
+    assert figures["one sentence"].most is None
+    assert figures["one sentence"].detail["step"] == figures["one sentence"].detail["gradient"]
 
 
 def test_sgds_step_on_one_sentence_spans_what_its_layer_got(again):

@@ -9,6 +9,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.desk.audit.retrained import Retrained
 from fedlingua.desk.audit.subject import Protection, Subject
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.privacy.accounting import noise_for
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -42,6 +43,38 @@ def test_a_batch_is_one_step_and_a_code_changes_what_is_seen(again):
 def test_private_training_has_noise_that_differs_each_time(again):
     first, second = (again.seen(Protection(epsilon=8.0)).change for _ in range(2))
     assert not np.allclose(first, second)
+
+
+def test_noise_in_shares_adds_up_to_that_of_the_sum(again):
+    """Over four sites, of a rate of 1: the mean clipped gradient, and noise of the same size in each of three sums."""
+    clip, protection = 0.1, Protection(4, 8.0)
+    how = {"dp_epsilon": 8.0, "dp_noise": "shares", "dp_clip": clip, "learning_rate": 1.0, "local_epochs": 1}
+    settings = replace(again.settings, optimizer="sgd", **how)
+    shared = Retrained(replace(again.subject, settings=settings, record={}), again.trainable)
+    sites = list(shared.training_texts)
+    assert [each.name for each in shared.subject.protections()][1:3] == [
+        "secure sum, 4 sites",
+        "secure sum, 4 sites, noise in shares, epsilon 8",
+    ]
+    clipped = [shared.train(site, protection) for site in sites]
+    sentences = sum(len(text) for text in shared.training_texts.values())
+    wanted = -np.sum([each.change for each in clipped], axis=0) / sentences
+    for site, each in zip(sites, clipped, strict=True):
+        assert len(each.used) == len(shared.training_texts[site])
+        assert 0 < np.linalg.norm(each.change) <= clip * len(each.used)
+    noise = (
+        noise_for(8.0, settings.dp_delta, 1.0, settings.rounds, True)
+        * clip
+        / sentences
+        * np.sqrt(4 / settings.privacy_min_cluster)
+    )
+    seen = shared.seen(protection)
+    assert {id(example) for example in seen.used} == {id(example) for example in clipped[0].used}
+    for change in (seen.change, *(shared.seen(protection).change for _ in range(2))):
+        assert noise < np.std(change - wanted) < 1.5 * noise  # rounding makes it larger, by the plan's factor
+    assert np.mean([shared.seen(protection).change for _ in range(4)], axis=0) @ wanted / (wanted @ wanted) == pytest.approx(
+        1, abs=0.2
+    )
 
 
 def test_a_layers_inputs_are_those_of_one_source_alone(again):
