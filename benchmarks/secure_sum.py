@@ -53,7 +53,7 @@ def main() -> None:
     draws = np.random.default_rng(2)
     (levels, _), encode_s = timed(lambda: encode(change, [-5], [given.numbers], group, draws))
     hidden, mask_s = timed(lambda: masked(levels, secrets[names[0]], roster, names[0], names, 1, bound))
-    packed, pack_s = timed(lambda: pack(hidden & np.uint16(group.modulus - 1), group))
+    packed, pack_s = timed(lambda: pack(group.reduced(hidden), group))
     _, unpack_s = timed(lambda: unpack(packed, given.numbers, group))
     survivors = names[1:]
 
@@ -68,7 +68,7 @@ def main() -> None:
 
     (seeds, keys), open_s = timed(opened)
     total, unmask_s = timed(lambda: unmasked(hidden, roster, names, seeds, keys, 1, bound))
-    _, decode_s = timed(lambda: decode(total & np.uint16(group.modulus - 1), [-5], [given.numbers], group))
+    _, decode_s = timed(lambda: decode(group.reduced(total), [-5], [given.numbers], group))
     figures = {
         "sites": given.sites,
         "numbers": given.numbers,

@@ -141,7 +141,7 @@ class SecureSite:
         noise = plan(roster.clusters, chosen, max(roster.sizes, default=1)) if plan else {}
         for part, trained in join(update, chosen).items():
             cluster, members = own[part]
-            sizes, group = chosen.sizes_of(part), Group.of(len(members), bool(noise))
+            sizes, group = chosen.sizes_of(part), noise[part].group if noise else Group.of(len(members))
             exponents = scales[part]
             if noise:  # it does not cover how many numbers were cut
                 levels, cut = noise[part].levels(trained, derived(update[SEED].tobytes(), part)), 0
@@ -149,10 +149,10 @@ class SecureSite:
                 draws = generator_of(seed, self.task.round, self.site, f"secure {part}")
                 change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]
                 levels, cut = encode(change, exponents, sizes, group, draws)
-            numbers = np.concatenate([levels, np.ones(CHECKS, np.uint16)])
+            numbers = np.concatenate([levels, np.ones(CHECKS, levels.dtype)])
             bound = self._context(roster, number, part, cluster, exponents, common)
             hidden = masked(numbers, secrets, roster, self.site, members, number, bound)
-            arrays[part], cuts = pack(hidden & np.uint16(group.modulus - 1), group), cuts + cut
+            arrays[part], cuts = pack(group.reduced(hidden), group), cuts + cut
         counters = {**sums, "cut": cuts}
         if dev:
             self._record_measured(number, measured, chosen)

@@ -185,7 +185,7 @@ class SecureFedMean(FedMean):
         if set(arrays) != {*own, COUNTERS_PART}:
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
         for part, (_, members) in own.items():
-            unpack(arrays[part], self._sets[part].num_parameters + CHECKS, Group.of(len(members), bool(self._noise)))
+            unpack(arrays[part], self._sets[part].num_parameters + CHECKS, self._group(part, members))
         _check_counters(arrays[COUNTERS_PART], TRAINING)
         dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if sends_dev else None
         self._masked[site] = {name: self.update_files.keep(site, name, array) for name, array in arrays.items()}
@@ -367,6 +367,10 @@ class SecureFedMean(FedMean):
                 raise ExchangeError(f"the shares of the key of {owner} do not make it; a site gave another share than its own")
         return seeds, keys
 
+    def _group(self, part: str, members: Sequence[str]) -> Group:
+        """Return the integers in which a cluster's numbers are summed."""
+        return self._noise[part].group if self._noise else Group.of(len(members))
+
     def _mean_change(
         self,
         number: int,
@@ -378,13 +382,13 @@ class SecureFedMean(FedMean):
     ) -> Numbers:
         """Return the mean change of a cluster's survivors: (n,) float32."""
         members, count = self.clusters[part][cluster], self._sets[part].num_parameters
-        group = Group.of(len(members), bool(self._noise))
-        total = np.zeros(count + CHECKS, np.uint16)
+        group = self._group(part, members)
+        total = np.zeros(count + CHECKS, group.dtype)
         for site in here:
             total += unpack(self._masked[site][part](), count + CHECKS, group)
         which = training_sum(number)
         bound = self._context(which, part, cluster, scales)
-        total = unmasked(total, self.roster, members, of.seeds, of.keys, which, bound) & np.uint16(group.modulus - 1)
+        total = group.reduced(unmasked(total, self.roster, members, of.seeds, of.keys, which, bound))
         if (total[count:] != len(here)).any():
             self._fail(self._uncancelled(which, f"the {part} cluster {cluster}"))
         if self._noise:

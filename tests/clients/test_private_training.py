@@ -15,7 +15,9 @@ from fedlingua.common.errors import ConfigError, ExchangeError, RunError
 from fedlingua.evaluation.sums import Scores
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import opened
 from fedlingua.privacy.accounting import noise_for
+from fedlingua.privacy.fixed_point import CHECKS
 from fedlingua.privacy.noise_shares import SEED
 from fedlingua.runs.folder import RunFolder
 from tests.federations import FOUR_SITES, TWO_SITES
@@ -185,11 +187,11 @@ def summands(folder: RunFolder, number: int) -> dict[str, dict[str, np.ndarray]]
     return {file.parts[-3]: {name.removeprefix("clipped/"): each for name, each in load_file(file).items()} for file in files}
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(("lost", "epsilon", "bits"), [(False, 8.0, 16), (True, 8.0, 16), (True, 0.03, 24)])
 def test_a_sum_of_three_sites_has_the_noise_that_is_needed_and_one_of_four_a_third_more(
-    four_sites: dict[str, Any], tmp_path: Path, lost: bool
+    four_sites: dict[str, Any], tmp_path: Path, lost: bool, epsilon: float, bits: int
 ) -> None:
-    config = {**four_sites, **PRIVATE, **SHARED, "rounds": 1, "quorum": 0.7}
+    config = {**four_sites, **PRIVATE, **SHARED, "rounds": 1, "quorum": 0.7, "dp.epsilon": epsilon}
     folder, grid = run(config, tmp_path / "run", tamper=failing("court", "train", 1) if lost else None)
     here = [site for site in summands(folder, 1) if not (lost and site == "court")]
     sentences = sum(about["train"] for site, about in (folder.read("sites.json") or {}).items() if site in here)
@@ -198,12 +200,16 @@ def test_a_sum_of_three_sites_has_the_noise_that_is_needed_and_one_of_four_a_thi
     assert sum(np.square(each).sum() for each in exact.values()) > 0.1**2
     # Change = - rate x (sum of clipped gradients + noise) / sentences.
     noise = np.concatenate([((first[name] - last[name]) * sentences / 0.5 - exact[name]).ravel() for name in last]) / 0.1
-    promised = 1.05 * noise_for(8.0, 1e-5, 1.0, 1, moments=True) * (len(here) / 3) ** 0.5  # 1.05: for rounding
+    promised = 1.05 * noise_for(epsilon, 1e-5, 1.0, 1, moments=True) * (len(here) / 3) ** 0.5  # 1.05: for rounding
     assert len(here) == 4 - lost
     assert np.std(noise) == pytest.approx(promised, rel=5 / (2 * len(noise)) ** 0.5)
     assert abs(np.mean(noise)) < 5 * promised / len(noise) ** 0.5
     assert rounds(folder)[1]["secure_sum"] == {"sites": len(here), "cut": 0.0}
-    assert not [m for m in grid.received if m.metadata.message_type == protocol.TRAIN and protocol.METRICS in m.content]
+    trained = [m for m in grid.received if m.metadata.message_type == protocol.TRAIN]
+    assert not [m for m in trained if protocol.METRICS in m.content]
+    masked = [opened(m.content.array_records[protocol.ARRAYS]) for m in trained if m.has_content()]
+    wanted = bits // 8 * (2 * CHECKS + sum(each.size for each in first.values()))
+    assert [len(each["encoder"]) + len(each["decoder"]) for each in masked] == [wanted] * len(here)
 
 
 def test_every_site_and_every_round_has_a_seed_of_its_own_and_the_run_costs_what_it_asked_for(

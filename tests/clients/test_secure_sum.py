@@ -62,7 +62,8 @@ def test_asked_again_it_gives_the_same(honest: Federation) -> None:
     honest.site("c").shares(honest.roster.record())
 
 
-def test_noise_in_shares_is_drawn_once_and_the_sum_has_16_bits(honest: Federation) -> None:
+@pytest.mark.parametrize("bits", [16, 24])
+def test_noise_in_shares_is_drawn_once_and_the_sum_is_as_wide_as_planned(honest: Federation, bits: int) -> None:
     def sent(seed: bytes, plan: Any) -> dict[str, Any]:
         sums = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs} | {SEED: np.frombuffer(seed, np.uint8)}
         asked, site = {**SCALES, **models_of(START)}, honest.site("a", 1)
@@ -70,11 +71,11 @@ def test_noise_in_shares_is_drawn_once_and_the_sum_has_16_bits(honest: Federatio
 
     def plan(clusters: Any, chosen: Any, sentences: int) -> dict[str, PartNoise]:
         assert (clusters, chosen, sentences) == (honest.roster.clusters, CHOSEN, 1)
-        return dict.fromkeys(PARTS, PartNoise(100.0, 0.1, 900.0, 1000))
+        return dict.fromkeys(PARTS, PartNoise(100.0, 0.1, 900.0, 1000, Group(bits, 5)))
 
     one, again = sent(b"a" * 32, plan), sent(b"a" * 32, plan)
     assert all((one[name] == again[name]).all() for name in one)
-    assert {part: len(one[part]) for part in PARTS} == dict.fromkeys(PARTS, 2 * (9 + CHECKS))
+    assert {part: len(one[part]) for part in PARTS} == dict.fromkeys(PARTS, bits // 8 * (9 + CHECKS))
     with pytest.raises(ExchangeError, match="now with another update; masks are used once"):
         sent(b"b" * 32, plan)
 
@@ -111,7 +112,7 @@ def test_masks_cancel_only_where_all_sites_have_received_the_same(honest: Federa
         common = common_to_all(json.loads(models_of(START)[MODELS]), None, 1)
         bound = context(honest.roster, "run", 1, number, "encoder", "all", SCALES["encoder"], common)
         total = sum((unpack(each["encoder"], 9 + CHECKS, group) for each in sent.values()), np.zeros(9 + CHECKS, np.uint16))
-        return (unmasked(total, honest.roster, NAMES, seeds, {}, number, bound) & np.uint16(group.modulus - 1))[9:]
+        return group.reduced(unmasked(total, honest.roster, NAMES, seeds, {}, number, bound))[9:]
 
     assert (sum_of_encoders({}) == 5).all()
     shutil.rmtree(honest.folder)

@@ -1,4 +1,4 @@
-"""Tensor changes as integers modulo 2^12 or 2^16, and counters beside them, which can be summed without overflow, also under masks."""
+"""Tensor changes as integers modulo 2^12, 2^16 or 2^24, and counters beside them, whose sums do not overflow, also under masks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class Group:
     sites: int
 
     @classmethod
-    def of(cls, sites: int, noised: bool = False) -> "Group":
-        """Return the smallest group for this number of sites, or the largest for noise in the sum; raise ConfigError for more than 64."""
+    def of(cls, sites: int) -> "Group":
+        """Return the smallest group for this number of sites; raise ConfigError for more than 64."""
         for bits, most in MOST_SITES.items():
-            if sites <= most and (bits == 16 or not noised):
+            if sites <= most:
                 return cls(bits, sites)
         raise ConfigError(
             f"privacy.sum = 'secure' adds up 64 sites in a cluster at most, but one has {sites}; make more clusters"
@@ -39,12 +39,24 @@ class Group:
         return ((1 << (self.bits - 1)) - 1) // self.sites
 
     @property
-    def modulus(self) -> int:
-        return 1 << self.bits
+    def dtype(self) -> type[np.unsignedinteger[Any]]:
+        """The type of its numbers in memory."""
+        return np.uint16 if self.bits <= 16 else np.uint32
 
     def num_bytes(self, count: int) -> int:
         """Return the bytes that `count` packed numbers take."""
-        return 2 * count if self.bits == 16 else 3 * ((count + 1) // 2)
+        return 3 * ((count + 1) // 2) if self.bits == 12 else self.bits // 8 * count
+
+    def reduced(self, numbers: Numbers) -> Numbers:
+        """Return whole numbers, signed or not, modulo 2^bits."""
+        levels: Numbers = numbers.astype(self.dtype) & self.dtype((1 << self.bits) - 1)
+        return levels
+
+    def signed(self, total: Numbers) -> Numbers:
+        """Return numbers modulo 2^bits as the int32 next to 0."""
+        signed = total.astype(np.int32)
+        signed[signed >= 1 << (self.bits - 1)] -= 1 << self.bits
+        return signed
 
 
 def encode(
@@ -69,24 +81,22 @@ def encode(
             scaled = np.where(finite, block, 0.0) * (group.top * 2.0**-exponent)
             cut += int(np.count_nonzero((np.abs(scaled) > group.top) | ~finite))
             rounded = np.floor(np.clip(scaled, -group.top, group.top) + generator.random(len(block)))
-            levels[start : start + len(block)] = np.mod(rounded, group.modulus).astype(np.uint16)
+            levels[start : start + len(block)] = group.reduced(rounded.astype(np.int64))
         first += size
     return levels, cut
 
 
 def decode(total: Numbers, exponents: Sequence[int], sizes: Sequence[int], group: Group) -> Numbers:
     """Return the sum of changes, (n,) float32, from `total`, the sum of levels: (n,) uint16, modulo 2^bits."""
-    signed = total.astype(np.int32)
-    signed[signed >= group.modulus // 2] -= group.modulus
     scales = np.repeat(np.ldexp(1.0 / group.top, np.asarray(exponents, np.int64)), np.asarray(sizes, np.int64))
-    changes: Numbers = (signed * scales).astype(np.float32)
+    changes: Numbers = (group.signed(total) * scales).astype(np.float32)
     return changes
 
 
 def pack(levels: Numbers, group: Group) -> Numbers:
-    """Pack levels into bytes: two bytes for a number of 16 bits, three for two numbers of 12 bits."""
-    if group.bits == 16:
-        return levels.astype("<u2").view(np.uint8)
+    """Pack levels into bytes: two or three bytes for a number of 16 or 24 bits, three for two numbers of 12 bits."""
+    if group.bits != 12:
+        return levels.astype("<u4").view(np.uint8).reshape(-1, 4)[:, : group.bits // 8].reshape(-1)
     pairs = np.zeros(((len(levels) + 1) // 2, 2), np.uint16)
     pairs.reshape(-1)[: len(levels)] = levels
     low, high = pairs[:, 0], pairs[:, 1]
@@ -94,14 +104,16 @@ def pack(levels: Numbers, group: Group) -> Numbers:
 
 
 def unpack(packed: Numbers, count: int, group: Group) -> Numbers:
-    """Unpack (count,) uint16 levels; raise ExchangeError if the number of bytes is wrong."""
+    """Unpack (count,) levels of the group's type; raise ExchangeError if the number of bytes is wrong."""
     if packed.dtype != np.uint8 or packed.shape != (group.num_bytes(count),):
         got = f"{packed.dtype} {packed.shape}"
         raise ExchangeError(
             f"masked numbers are {got}; wanted {group.num_bytes(count)} bytes, {count} numbers of {group.bits} bits"
         )
-    if group.bits == 16:
-        return packed.view("<u2").astype(np.uint16)
+    if group.bits != 12:
+        wide = np.zeros((count, 4), np.uint8)
+        wide[:, : group.bits // 8] = packed.reshape(-1, group.bits // 8)
+        return wide.view("<u4")[:, 0].astype(group.dtype)
     first, middle, last = (packed.reshape(-1, 3)[:, column].astype(np.uint16) for column in range(3))
     return np.stack([first | ((middle & 0xF) << 8), (middle >> 4) | (last << 4)], axis=1).reshape(-1)[:count]
 

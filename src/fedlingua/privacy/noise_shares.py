@@ -16,6 +16,7 @@ With v = (z k q)^2 + 9/4 that is in all at most a / 2z^2, the divergence of Gaus
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -26,22 +27,26 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.exchange.joined import Numbers, cuts
 from fedlingua.exchange.tensors import TensorSet
 from fedlingua.privacy.accounting import noise_for
+from fedlingua.privacy.fixed_point import Group
 from fedlingua.privacy.secrets import derived
 from fedlingua.settings.config import Settings
 
 SEED = "noise seed"
 """Name, beside a site's sums of clipped gradients, of the 32 bytes from which their dither and noise are drawn."""
-ROUNDING = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5)
+ROUNDING = (1.05, 1.1, 1.2)
 """Values of k, by which rounding makes the noise larger, and the scale smaller."""
+BITS = (16, 24)
+"""Bits of a number that is sent: the first in which noise and sums fit."""
+MOST_VARIANCE = 1e9
+"""The largest variance, in levels squared, whose probabilities are exact in float64."""
 REACH = 0.03
 """Clips per sentence of the largest site that a number of its sum should reach before it is cut; the most on the phrasebook."""
 _MISS = math.sqrt(math.log(1e12) / 2)
-_MOST = 2**15 - 1
 
 
 @dataclass(frozen=True)
 class PartNoise:
-    """How a site's sum of clipped gradients in one part becomes levels, whole numbers modulo 2^16.
+    """How a site's sum of clipped gradients in one part becomes levels, whole numbers of `group`.
 
     scale: Levels per clip. clip: `dp.clip`. variance: That of one site's share of the noise, in levels squared. top: The greatest magnitude
     of a site's number before its noise, in levels; larger ones are cut.
@@ -51,9 +56,10 @@ class PartNoise:
     clip: float
     variance: float
     top: int
+    group: Group
 
     def levels(self, sums: Numbers, seed: bytes) -> Numbers:
-        """Return (n,) uint16, the rounded levels of (n,) float32 sums, with this site's share of the noise.
+        """Return (n,), the rounded levels of (n,) float32 sums, with this site's share of the noise.
 
         seed: 32 secret bytes, drawn after the tensors to train from came, so that these do not depend on the dither.
         """
@@ -61,16 +67,16 @@ class PartNoise:
             np.random.default_rng(int.from_bytes(derived(seed, "dither"))),
             Skellam(self.variance, derived(seed, "noise")),
         )
-        levels = np.empty(len(sums), np.uint16)
+        levels = np.empty(len(sums), self.group.dtype)
         for each in cuts(len(sums)):
             scaled = np.nan_to_num(sums[each].astype(np.float64) * (self.scale / self.clip))
             rounded = np.floor(np.clip(scaled, -self.top, self.top) + dither.random(len(scaled))).astype(np.int64)
-            levels[each] = (rounded + noise.draw(len(scaled))).astype(np.uint16)
+            levels[each] = self.group.reduced(rounded + noise.draw(len(scaled)))
         return levels
 
     def change(self, total: Numbers, rate: float, sentences: int) -> Numbers:
-        """Return the step of SGD, (n,) float32, by a sum of levels, (n,) uint16, over sites with so many sentences."""
-        change: Numbers = (total.view(np.int16) * (-rate * self.clip / (self.scale * sentences))).astype(np.float32)
+        """Return the step of SGD, (n,) float32, by a sum of levels, (n,), over sites with so many sentences."""
+        change: Numbers = (self.group.signed(total) * (-rate * self.clip / (self.scale * sentences))).astype(np.float32)
         return change
 
 
@@ -80,33 +86,44 @@ def planned(settings: Settings, clusters: Clusters, chosen: TensorSet, sentences
     sentences: Those of the largest site.
 
     Raises:
-        ConfigError: On a scale for which the noise fits into 16 bits, the rounding of so many parameters is too coarse.
+        ConfigError: On a scale that is fine enough for so many parameters, the noise is too large.
     """
     noise, least = noise_for(settings.dp_epsilon, settings.dp_delta, 1.0, settings.rounds, True), settings.privacy_min_cluster
     sizes = {part: sum(chosen.sizes_of(part)) for part in clusters if chosen.of_part(part)}
     most = {part: max(map(len, clusters[part].values())) for part in sizes}
-    fitting = dict[float, dict[str, PartNoise]]()
-    """Clips that all numbers may reach -> the plan."""
-    for factor in ROUNDING:
+    fitting = list[dict[str, PartNoise]]()
+    for bits, factor in product(BITS, ROUNDING):
         room, wanted = (factor**2 - 1) / len(sizes), factor * noise
-        parts = {part: _part(size, room, wanted, least, most[part], settings.dp_clip) for part, size in sizes.items()}
-        if all(most[part] * each.top >= 3 / 8 * _MOST and each.top >= each.scale for part, each in parts.items()):
-            fitting[min(each.top / each.scale for each in parts.values())] = {str(part): each for part, each in parts.items()}
+        parts = {str(part): _part(size, room, wanted, least, Group(bits, most[part]), settings) for part, size in sizes.items()}
+        if all(map(_fits, parts.values())):
+            if all(each.top >= REACH * sentences * each.scale for each in parts.values()):
+                return parts
+            fitting.append(parts)
     if fitting:
-        return fitting[next((reach for reach in fitting if reach >= REACH * sentences), max(fitting))]
+        return fitting[-1]
     numbers, sites = " and ".join(f"{size:,}" for size in sizes.values()), max(most.values())
     raise ConfigError(
         f"dp.noise = 'shares': the noise of {sites} sites for epsilon = {settings.dp_epsilon:g} over {settings.rounds} rounds, {noise:.3g} "
-        f"clips in a sum of {least}, does not fit into 16 bits on a scale that is fine enough for {numbers} parameters; train fewer "
+        f"clips in a sum of {least}, is too large on a scale that is fine enough for {numbers} parameters; train fewer "
         "parameters (adapter.dim, tensor-set), or give a larger privacy.min-cluster or dp.epsilon, or fewer rounds"
     )
 
 
-def _part(size: int, room: float, noise: float, least: int, sites: int, clip: float) -> PartNoise:
+def _part(size: int, room: float, noise: float, least: int, group: Group, settings: Settings) -> PartNoise:
     """Return the plan with the least scale for which r / q^2 is at most `room`, and 6 standard deviations of all noise. noise: z k."""
     scale = (_MISS + math.sqrt(_MISS**2 + room * (size / 4 + math.sqrt(size) * _MISS))) / room
     share = ((noise * scale) ** 2 + 9 / 4) / least
-    return PartNoise(scale, clip, share, int((_MOST - 6 * math.sqrt(share * sites)) / sites))
+    top = int((2 ** (group.bits - 1) - 1 - 6 * math.sqrt(share * group.sites)) / group.sites)
+    return PartNoise(scale, settings.dp_clip, share, top, group)
+
+
+def _fits(part: PartNoise) -> bool:
+    """Return whether 3/8 of a group's numbers at the least are left beside the noise, and a site's sum may reach a clip."""
+    return (
+        part.group.sites * part.top >= 3 * 2 ** (part.group.bits - 4)
+        and part.top >= part.scale
+        and part.variance <= MOST_VARIANCE
+    )
 
 
 class Skellam:

@@ -11,6 +11,7 @@ from scipy.special import ive, logsumexp
 from fedlingua.common.errors import ConfigError
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.privacy.accounting import noise_for
+from fedlingua.privacy.fixed_point import Group
 from fedlingua.privacy.noise_shares import PartNoise, Skellam, planned
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
@@ -69,8 +70,8 @@ def test_shares_add_up_to_skellam_noise_of_the_whole_variance() -> None:
     assert stats.chisquare(counts, expected * (sum(counts) / expected.sum())).pvalue > 1e-4
 
 
-def without_noise(scale: float, top: int = 10_000) -> PartNoise:
-    return PartNoise(scale, 0.5, 0.0, top)
+def without_noise(scale: float, top: int = 10_000, bits: int = 16) -> PartNoise:
+    return PartNoise(scale, 0.5, 0.0, top, Group(bits, 9))
 
 
 def test_rounding_keeps_to_its_bound_and_comes_close_to_its_expectation() -> None:
@@ -97,7 +98,7 @@ def test_rounding_keeps_to_its_bound_and_comes_close_to_its_expectation() -> Non
 
 
 def test_levels_follow_from_the_seed_and_are_cut_before_the_noise() -> None:
-    part, sums = PartNoise(10.0, 0.5, 50.0, 200), np.linspace(-30, 30, 5000).astype(np.float32)
+    part, sums = PartNoise(10.0, 0.5, 50.0, 200, Group(16, 9)), np.linspace(-30, 30, 5000).astype(np.float32)
     one, same, other = (part.levels(sums, seed) for seed in (b"a" * 32, b"a" * 32, b"b" * 32))
     assert (one == same).all()
     assert (one != other).mean() > 0.8
@@ -107,9 +108,10 @@ def test_levels_follow_from_the_seed_and_are_cut_before_the_noise() -> None:
     assert one.view(np.int16).max() > 205  # the noise itself is not cut
 
 
-def test_a_sum_of_levels_is_the_step_along_the_mean_clipped_gradient() -> None:
-    part, sums = without_noise(100.0), np.array([0.5, -1.0, 2.0], np.float32)
-    total = (part.levels(sums, b"a" * 32) + part.levels(2 * sums, b"b" * 32)).astype(np.uint16)
+@pytest.mark.parametrize("bits", [16, 24])
+def test_a_sum_of_levels_is_the_step_along_the_mean_clipped_gradient(bits: int) -> None:
+    part, sums = without_noise(100.0, bits=bits), np.array([0.5, -1.0, 2.0], np.float32)
+    total = part.group.reduced(part.levels(sums, b"a" * 32) + part.levels(2 * sums, b"b" * 32))
     assert part.change(total, 0.1, 50) == pytest.approx(-0.1 * 3 * sums / 50, abs=2 * 0.1 * 0.5 / 100 / 50)
 
 
@@ -126,10 +128,11 @@ def settings(run_config: dict[str, Any]) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("encoder", "decoder", "factor"), [(9000, 40_000, 1.05), (120_000, 120_000, 1.1), (300_000, 80_000, 1.3)]
+    ("encoder", "decoder", "factor", "bits"),
+    [(9000, 40_000, 1.05, 16), (120_000, 120_000, 1.1, 16), (300_000, 80_000, 1.05, 24), (4_000_000, 8_000_000, 1.05, 24)],
 )
 def test_the_least_sum_has_the_noise_that_the_sensitivity_of_both_parts_asks_for(
-    settings: Settings, encoder: int, decoder: int, factor: float
+    settings: Settings, encoder: int, decoder: int, factor: float, bits: int
 ) -> None:
     plan, noise = planned(settings, CLUSTERS, chosen(encoder, decoder), 1), noise_for(8.0, 1e-5, 1.0, 20, moments=True)
     most, squared, spent = math.sqrt(math.log(1e12) / 2), 1.0, 0.0
@@ -140,7 +143,8 @@ def test_the_least_sum_has_the_noise_that_the_sensitivity_of_both_parts_asks_for
         # Of the gradient's squared norm each part may have a share; what it moves is greatest beside the noise with all of it.
         variance = 3 * each.variance
         spent += (rounded / variance) * (1 + 9 / (4 * variance))
-        assert 6 * math.sqrt(sites * each.variance) + sites * each.top <= 2**15 - 1
+        assert each.group == Group(bits, sites)
+        assert 6 * math.sqrt(sites * each.variance) + sites * each.top <= 2 ** (bits - 1) - 1
         assert each.clip == settings.dp_clip
     assert squared == pytest.approx(factor**2)
     of_gradient = max((each.scale**2 / (3 * each.variance)) * (1 + 9 / (12 * each.variance)) for each in plan.values())
@@ -148,21 +152,28 @@ def test_the_least_sum_has_the_noise_that_the_sensitivity_of_both_parts_asks_for
     assert of_gradient + spent <= 1 / noise**2 * (1 + 1e-9)
 
 
-def test_too_many_parameters_for_16_bits_are_refused_with_what_to_change(settings: Settings) -> None:
+def test_noise_that_is_too_large_for_so_many_parameters_is_refused_with_what_to_change(settings: Settings) -> None:
     told = (
-        r"noise of 9 sites for epsilon = 8 over 20 rounds, 2\.86 clips in a sum of 3, does not fit .* 4,000,000 and 4,000,000 parameters"
+        r"noise of 9 sites for epsilon = 8 over 20 rounds, 2\.86 clips in a sum of 3, is too large .* 900,000,000 and 4,000,000 parameters"
         r"; train fewer parameters .* larger privacy.min-cluster or dp.epsilon, or fewer rounds"
     )
     with pytest.raises(ConfigError, match=told):
-        planned(settings, CLUSTERS, chosen(4_000_000, 4_000_000), 1)
+        planned(settings, CLUSTERS, chosen(900_000_000, 4_000_000), 1)
 
 
-def test_the_more_sentences_the_coarser_the_scale_so_that_their_sum_is_not_cut(settings: Settings) -> None:
+def test_numbers_grow_wider_rather_than_cut_the_sum_of_many_sentences(settings: Settings) -> None:
     plans = {
-        sentences: planned(settings, CLUSTERS, chosen(20_000, 20_000), sentences)["encoder"] for sentences in (100, 400, 10**6)
+        sentences: planned(settings, CLUSTERS, chosen(20_000, 20_000), sentences)["encoder"] for sentences in (100, 400, 50_000)
     }
     reach = {sentences: each.top / each.scale for sentences, each in plans.items()}
+    assert [each.group.bits for each in plans.values()] == [16, 16, 24]
     assert reach[100] > 3
     assert reach[400] > 12
-    assert plans[100].scale > plans[400].scale > plans[10**6].scale > 63  # at which rounding adds half to the noise
-    assert reach[10**6] > 25
+    assert plans[100].scale == plans[50_000].scale > plans[400].scale
+    assert reach[50_000] > 1500
+
+
+def test_the_widest_noise_is_skellams() -> None:
+    """At the largest variance it is normal to a thousandth."""
+    drawn = Skellam(1e9, b"k" * 32).draw(200_000) / math.sqrt(1e9)
+    assert stats.kstest(drawn, "norm").pvalue > 1e-4

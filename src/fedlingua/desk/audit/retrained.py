@@ -206,8 +206,9 @@ class Retrained:
         rate = settings.step_learning_rate * rate_share(
             settings.schedule, self.subject.number - 1, settings.rounds, settings.warmup_steps
         )
-        totals = {part: sum(noise[part].levels(own, os.urandom(32)) for own in each) for part, each in sums.items()}
-        return [noise[part].change(np.asarray(total, np.uint16), rate, sentences[part]) for part, total in totals.items()]
+        levels = {part: [noise[part].levels(own, os.urandom(32)) for own in each] for part, each in sums.items()}
+        totals = {part: noise[part].group.reduced(np.sum(each, axis=0)) for part, each in levels.items()}
+        return [noise[part].change(total, rate, sentences[part]) for part, total in totals.items()]
 
     def gradient(self, example: PairExample) -> Numbers:
         """Return the gradient of an example's mean loss at the tensors that the site received, which the model must hold."""
