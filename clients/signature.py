@@ -81,7 +81,7 @@ def _made(examples: Sequence[Example], trainable: Trainable, settings: Settings,
 
 def _key(site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings) -> str:
     """Hash everything that determines a reply, except its noise."""
-    flat = {name: value for name, value in settings.by_first_names().items() if name.startswith("signature-")}
+    flat = {name: value for name, value in settings.flat().items() if name.startswith("signature.")}
     decided = [site, flat, settings.seed, trainable.fingerprint, examples]
     if "," in settings.signature_adapter:
         decided.append(list(settings.signature_adapters))  # cluster.parts may exclude one of them

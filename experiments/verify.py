@@ -26,7 +26,7 @@ from fedlingua.desk.suites.result import rebuild
 from fedlingua.evaluation.scores import averages
 from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import config_of_run, default_run_config
+from fedlingua.settings.experiment import config_of_run
 from fedlingua.settings.methods import METHODS, SELECTIONS
 from fedlingua.settings.metrics import BLEU, metrics_of
 
@@ -90,7 +90,7 @@ def problems_of_run(line: Mapping[str, Any]) -> Iterator[str]:
         if run["config"].get(key):
             yield f"{key} = {run['config'][key]!r} is a place of one machine"
     try:
-        settings_from({**default_run_config(), **config_of_run(run["config"])})
+        settings_from(config_of_run(run["config"]))
     except FedlinguaError as error:
         yield f"its settings are refused: {error}"
     metric = metrics_of(scores)[0]
@@ -136,8 +136,8 @@ def suite_file(name: str, experiments: Path = EXPERIMENTS) -> Path:
 
 
 def _said(keys: Mapping[str, Any]) -> Json:
-    """Settings by the names of today, without places."""
-    return {key: without_place(value) for key, value in config_of_run(dict(keys)).items()}
+    """Settings without places."""
+    return {key: without_place(value) for key, value in keys.items()}
 
 
 # --- What is claimed of one suite ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedlingua.common.files import CHECKOUT, replace_text
 from fedlingua.settings import table
 from fedlingua.settings.options import PAPERS, Option, Scalar
-from fedlingua.settings.table import CHANGES_WITHOUT_ASKING, MAY_CHANGE, OLD_NAMES, OPTIONS, SECTIONS
+from fedlingua.settings.table import CHANGES_WITHOUT_ASKING, MAY_CHANGE, OPTIONS, SECTIONS
 
 PROJECT, PAGE = CHECKOUT / "pyproject.toml", CHECKOUT / "docs" / "options.md"
 BEGIN, END = "[tool.flwr.app.config]\n", "\n# --- The gate"
@@ -68,14 +68,11 @@ def page() -> str:
         rows = [_row(option, said[key]) for key, option in OPTIONS.items() if option.section is section]
         head = "| key | default | values | meaning | effect | papers |\n|---|---|---|---|---|---|"
         parts += [f"## {str(inspect.getdoc(section)).removesuffix('.')}", "\n".join([head, *rows])]
-    old = "\n".join(f"| `{old}` | `{new}` |" for old, new in sorted(OLD_NAMES.items()))
     parts += [
         "## On resuming",
         f"A resumed run may change {_listed(MAY_CHANGE)}. None of these is part of a run's hash.",
         "## At a site",
         f"A site approves every option except {_listed(CHANGES_WITHOUT_ASKING)}, which change neither its work nor what leaves it.",
-        "## Old names",
-        "Keys before they were grouped. Files and stored runs that have them are still read.\n\n| was | is |\n|---|---|\n" + old,
     ]
     return "\n\n".join(parts) + "\n"
 

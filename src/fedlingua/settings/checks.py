@@ -15,7 +15,7 @@ from fedlingua.common.languages import near_keys
 from fedlingua.common.tables import check_choice
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.methods import SMALL_SETS
-from fedlingua.settings.table import OLD_NAMES, OPTIONS
+from fedlingua.settings.table import OPTIONS
 
 _KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str: "text", bool: "true or false"}
 """Type of a value -> the type in words, with an example."""
@@ -81,9 +81,7 @@ def _read(key: str, value: Any) -> tuple[str, Scalar]:
 
 
 def refuse_unknown_key(key: str, value: Any) -> None:
-    """Raise ConfigError for an unknown key; for a renamed key, the message gives the new name."""
-    if key in OLD_NAMES:
-        raise ConfigError(f"{key} = {value!r}: this key is called {OLD_NAMES[key]} now")
+    """Raise ConfigError for an unknown key, with the nearest ones."""
     if key not in OPTIONS:
         raise ConfigError(f"{key} = {value!r}: there is no such key{near_keys(key, OPTIONS)}; all: docs/options.md")
 

@@ -219,10 +219,6 @@ class Settings(Sections):
         """Return the run config: key -> value."""
         return {key: getattr(self, said.attribute) for key, said in OPTIONS.items()}
 
-    def by_first_names(self) -> dict[str, Scalar]:
-        """Return the run config under the names of keys before they were grouped, for hashes."""
-        return {said.first_name: getattr(self, said.attribute) for said in OPTIONS.values()}
-
     def hash(self) -> str:
         """Hash the settings that can change tensors or scores if every site replies, but not the contents of files they name."""
         return self._hash({})
@@ -234,8 +230,8 @@ class Settings(Sections):
         return self._hash({"tensor-set": self.trained_set}, elsewhere)
 
     def _hash(self, given: Mapping[str, Scalar], without: Set[str] = frozenset()) -> str:
-        decide = {said.first_name for said in OPTIONS.values() if said.has_effect(self) and said.attribute not in without}
-        flat = {name: value for name, value in self.by_first_names().items() if name in decide} | dict(given)
+        decide = {key for key, said in OPTIONS.items() if said.has_effect(self) and said.attribute not in without}
+        flat = {key: value for key, value in self.flat().items() if key in decide} | dict(given)
         if self.federation in DEMO_FEDERATION:
             flat["federation"] = DEMO_FEDERATION[-1]
         return json_hash(flat)[:16]

@@ -10,7 +10,6 @@ from fedlingua.common.files import read_toml
 from fedlingua.settings.checks import refuse_unknown_key, settings_from
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.kinds import EXPERIMENT, flat_keys, refuse_other_kind
-from fedlingua.settings.methods import method_named
 from fedlingua.settings.table import OPTIONS
 
 
@@ -20,17 +19,8 @@ def default_run_config() -> dict[str, Scalar]:
 
 
 def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return a stored run's config under today's key names, with the defaults of keys added since.
-
-    Some added keys get their old behaviour instead: adapters at their place before `adapter.place`, no choice at sites
-    (`keep.choose`), float32 updates (`send.code`), no widened clusters (`cluster.least`).
-    """
-    config = flat_keys(config)
-    whole = {**default_run_config(), "keep.choose": False, "send.code": "none", "cluster.least": 1, **config}
-    method = method_named(str(whole["method"]))
-    if "adapter.place" not in config and method and (whole["tensor-set"] or method.tensor_set) == "adapters":
-        whole["adapter.place"] = "before-dropout"
-    return whole
+    """Return a stored run's config, with the defaults of keys added since."""
+    return {**default_run_config(), **config}
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
@@ -59,7 +49,7 @@ def _mistakes(config: Mapping[str, Any]) -> list[str]:
 
 
 def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:
-    """Parse the run-config keys given by --set; raise ConfigError for a key that is unknown or renamed."""
+    """Parse the run-config keys given by --set; raise ConfigError for a key that is unknown."""
     given = dict(parse_override(text) for text in texts)
     for key, value in given.items():
         try:

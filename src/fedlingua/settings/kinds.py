@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.settings.table import OLD_NAMES, OPTIONS
+from fedlingua.settings.table import OPTIONS
 
 EXPERIMENT, SUITE, FEDERATION = "an experiment file", "a suite", "a federation file"
 RECIPE, SITE, SERVER = "a recipe", "a site's file", "a server's file"
@@ -20,11 +20,11 @@ _USE = {
 
 
 def flat_keys(content: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    """Flatten a file's run config, which may have tables and old names, to today's keys with dots."""
+    """Flatten a file's run config, which may have tables, to keys with dots."""
     flat: dict[str, Any] = {}
     for name, value in content.items():
         key = f"{group}{name}"
-        flat |= flat_keys(value, f"{key}.") if isinstance(value, Mapping) else {OLD_NAMES.get(key, key): value}
+        flat |= flat_keys(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
     return flat
 
 

@@ -92,11 +92,6 @@ class Option:
     approved: bool = True
 
     @property
-    def first_name(self) -> str:
-        """The key's name before keys were grouped. Hashes use these names, so that grouping did not change them."""
-        return self.attribute.replace("_", "-")
-
-    @property
     def bounds(self) -> str:
         """The bounds in words; empty if there are none."""
         words = {"at least": self.least, "more than": self.above, "at most": self.most, "below": self.below}

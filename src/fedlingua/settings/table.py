@@ -548,8 +548,6 @@ OPTIONS = options_of(SECTIONS)
 """Key -> option."""
 KEYS = {said.attribute: key for key, said in OPTIONS.items()}
 """Attribute of `Settings` -> key."""
-OLD_NAMES = {said.first_name: key for key, said in OPTIONS.items() if said.first_name != key}
-"""Key before keys were grouped, as in stored runs and old files -> today's key."""
 MAY_CHANGE = tuple(key for key, said in OPTIONS.items() if said.resumable)
 """Keys that a resumed run may change: paths, deadlines, what is stored for inspection, trackers."""
 CHANGES_WITHOUT_ASKING = tuple(key for key, said in OPTIONS.items() if not said.approved)

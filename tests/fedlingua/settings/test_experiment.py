@@ -57,17 +57,5 @@ def test_an_override_that_is_no_scalar_is_refused_as_a_wrong_type(run_config: di
         settings_from({**run_config, **dict([parse_override(text)])})
 
 
-@pytest.mark.parametrize(
-    ("config", "place"),
-    [
-        ({}, "before-dropout"),
-        ({"tensor-set": "adapters", "method": "model-fed"}, "before-dropout"),
-        ({"adapter.place": "after-dropout"}, "after-dropout"),
-        ({"method": "model-fed"}, "after-dropout"),
-        ({"tensor-set": "lora"}, "after-dropout"),
-    ],
-)
-def test_a_run_of_before_a_key_has_its_default_and_its_adapters_where_they_stood(config: dict[str, Any], place: str) -> None:
-    """Where a run has no adapters the key is no difference between it and later ones."""
-    before = {"keep.choose": False, "send.code": "none", "cluster.least": 1}
-    assert config_of_run(config) == {**default_run_config(), **before, **config, "adapter.place": place}
+def test_a_run_of_before_a_key_has_its_default() -> None:
+    assert config_of_run({"rounds": 3}) == {**default_run_config(), "rounds": 3}

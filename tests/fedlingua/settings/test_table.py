@@ -65,37 +65,3 @@ def test_an_option_that_a_resumed_run_may_change_is_no_part_of_the_hash() -> Non
 )
 def test_choices_are_what_is_implemented(key: str, implemented: Any) -> None:
     assert {*OPTIONS[key].choices} - {""} == set(implemented)
-
-
-@pytest.mark.parametrize(
-    ("changes", "known"),
-    [
-        ({}, "b3d90e1e743871e7"),
-        ({"method": "adapter-gradients", "signature_form": "private"}, "4b0f70d0b0a655a8"),
-        ({"method": "metasend-l", "meta_estimator": "loss", "meta_scale": "round", "second_filter": True}, "bc4a4bede2caf0b5"),
-        ({"selection": "apf", "tensor_set": "lora"}, "987fdad0c9651681"),
-        (
-            {"method": "server-adam", "server_schedule": "linear", "sample_least": 500, "sample_replacement": False},
-            "057d72086ceacd1f",
-        ),
-        ({"aggregation": "krum", "tensor_set": "controllers"}, "d4a6dd9b0b34c4ad"),
-        (
-            {"method": "centralized", "task": "masked-language", "optimizer": "sgd", "sampling_temperature": 2.0},
-            "730d286255a7f927",
-        ),
-        (
-            {
-                "aggregation": "by-loss",
-                "selection": "fixed-g",
-                "micro_tokens": 100,
-                "overlap": "remove",
-                "metrics": "bleu,chrf,ter",
-            },
-            "56579c622f78817d",
-        ),
-    ],
-)
-def test_hashes_are_what_they_were_before_keys_were_grouped(changes: dict[str, Any], known: str) -> None:
-    off = {"keep_choose": False, "send_code": "none", "cluster_least": 1}
-    settings = dataclasses.replace(settings_from(default_run_config()), **off, **changes)
-    assert settings.hash() == known

@@ -61,11 +61,11 @@ class AnsweringCommand(TyperCommand):
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from fedlingua.settings.table import OLD_NAMES, OPTIONS  # imported only after a mistake
+            from fedlingua.settings.table import KEYS, OPTIONS  # imported only after a mistake
 
             name = error.option_name.lstrip("-")
-            key = OLD_NAMES.get(name, name)
-            if self.name in ("run", "suite") and key in OPTIONS:
+            key = name if name in OPTIONS else KEYS.get(name.replace("-", "_"))
+            if self.name in ("run", "suite") and key:
                 raise click.UsageError(
                     f"{error.option_name} is a key, not an option: give it as --set {key}=VALUE", ctx
                 ) from error

@@ -246,17 +246,6 @@ def test_a_run_of_before_keys_that_have_come_since_is_gone_on_with(broken_off, n
     assert {key: about["config"][key] for key in new} == {key: config[key] for key in new}
 
 
-def test_a_run_of_before_there_was_a_place_of_adapters_is_gone_on_with_where_they_stood(broken_off, no_engine):
-    config = broken_off.read("run.json")["config"]
-    assert config["adapter.place"] == "after-dropout"
-    broken_off.update(config={key: value for key, value in config.items() if key != "adapter.place"})
-    resumed(broken_off.directory)
-    ((settings, _),) = no_engine
-    assert settings.adapter_place == "before-dropout"
-    broken_off.open(settings, 2)
-    assert broken_off.read("run.json")["config"]["adapter.place"] == "before-dropout"
-
-
 @pytest.mark.parametrize(("flags", "told"), [(set(), True), ({"amx_bf16"}, False)])
 def test_a_run_says_before_it_starts_that_this_cpu_has_no_bf16(experiment, tmp_path, monkeypatch, capsys, flags, told):
     class StartedError(Exception):
