@@ -17,9 +17,6 @@ from fedlingua.settings.table import OPTIONS, SECTIONS, AddedLayers, Keeping, Ru
 
 Phase = Literal["join", "train", "send", "evaluate", "finish"]
 
-DEMO_FEDERATION = ("demo", "experiments/federations/phrasebook.toml")
-"""Values of `federation` that name the demo's sites; the path is that of older runs."""
-
 
 @dataclass(frozen=True)
 class Settings(Sections):
@@ -206,7 +203,7 @@ class Settings(Sections):
 
     @property
     def federation_path(self) -> Path:
-        return fedlingua_demo.FEDERATION if self.federation in DEMO_FEDERATION else resolve(self.federation)
+        return fedlingua_demo.FEDERATION if self.federation == "demo" else resolve(self.federation)
 
     def deadline_of(self, phase: Phase, measures: bool = False) -> float:
         """Return the seconds for a phase; `deadline.phase-s` if it has none of its own. measures: the phase also evaluates."""
@@ -230,8 +227,5 @@ class Settings(Sections):
         return self._hash({"tensor-set": self.trained_set}, elsewhere)
 
     def _hash(self, given: Mapping[str, Scalar], without: Set[str] = frozenset()) -> str:
-        decide = {key for key, said in OPTIONS.items() if said.has_effect(self) and said.attribute not in without}
-        flat = {key: value for key, value in self.flat().items() if key in decide} | dict(given)
-        if self.federation in DEMO_FEDERATION:
-            flat["federation"] = DEMO_FEDERATION[-1]
-        return json_hash(flat)[:16]
+        decide = {key: said.attribute for key, said in OPTIONS.items() if said.has_effect(self) and said.attribute not in without}
+        return json_hash({key: getattr(self, attribute) for key, attribute in decide.items()} | dict(given))[:16]
