@@ -37,7 +37,7 @@ EFFORTS = {
     MODEL: Effort(trials=4, single=4, among=12, rounds=1, pool=30),
 }
 JOBS = ((ADAPTERS, 2022), (ADAPTERS, 2023), (ADAPTERS, 2024), (MODEL, 2022))
-"""In this order; those that leak.json has are not measured again."""
+"""In this order; protections that leak.json has are not measured again."""
 
 
 def measured(case: str, seed: int, known: Set[str]) -> list[Figure]:
@@ -52,8 +52,10 @@ def measured(case: str, seed: int, known: Set[str]) -> list[Figure]:
     subject = Subject(settings, SITE, 1, texts, {**groups, "shared": groups["encoder"]})
     plain, secure, *private = subject.protections()
     wanted = [each for each in (plain, secure, replace(secure, epsilon=8.0), *private) if each.name not in known]
-    again = Retrained(subject, build_trainable(settings)) if wanted else None
-    return leak_suite(again, wanted, EFFORTS[case], partial(print, case, seed, file=sys.stderr, flush=True)) if again else []
+    if not wanted:
+        return []
+    again = Retrained(subject, build_trainable(settings))
+    return leak_suite(again, wanted, EFFORTS[case], partial(print, case, seed, file=sys.stderr, flush=True))
 
 
 def over_seeds(runs: list[list[Figure]]) -> list[Figure]:

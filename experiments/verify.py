@@ -20,7 +20,7 @@ from typing import Any
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.corpora.sites import read_federation
-from fedlingua.desk.report.keep import RUNS_FILE, read_kept_runs, without_place
+from fedlingua.desk.report.keep import RUNS_FILE, read_kept_runs, without_places
 from fedlingua.desk.suites.read import read_suite, variants
 from fedlingua.desk.suites.result import rebuild
 from fedlingua.evaluation.scores import averages
@@ -120,10 +120,10 @@ def problems_of_suite(result: Result, experiments: Path = EXPERIMENTS) -> Iterat
     if failed := [name for name, run in result.suite["runs"].items() if run["status"] != "completed"]:
         yield f"not completed: {', '.join(failed)}"
     suite = read_suite(suite_file(result.name, experiments), {})
-    if (_said(result.suite["settings"]), result.suite["seeds"]) != (_said(suite.settings), list(suite.seeds)):
+    if (without_places(result.suite["settings"]), result.suite["seeds"]) != (without_places(suite.settings), list(suite.seeds)):
         yield "its file has other settings or seeds by now"
-    rows = [(row["name"], _said(row["keys"])) for row in result.suite["rows"]]
-    if rows != [(row.name, _said(row.keys)) for row in suite.rows]:
+    rows = [(row["name"], without_places(row["keys"])) for row in result.suite["rows"]]
+    if rows != [(row.name, without_places(row.keys)) for row in suite.rows]:
         yield "its file has other rows by now"
 
 
@@ -133,11 +133,6 @@ def suite_file(name: str, experiments: Path = EXPERIMENTS) -> Path:
     files = [] if place.is_file() else sorted(place.parent.glob("*.toml"))
     found = [f"{file}:{variant}" for file in files for variant in variants(file) if f"{file.stem}_{variant}" == place.stem]
     return Path(found[0]) if found else place
-
-
-def _said(keys: Mapping[str, Any]) -> Json:
-    """Settings without places."""
-    return {key: without_place(value) for key, value in keys.items()}
 
 
 # --- What is claimed of one suite ------------------------------------------------------------------------------------------------

@@ -63,10 +63,8 @@ class PartNoise:
 
         seed: 32 secret bytes, drawn after the tensors to train from came, so that these do not depend on the dither.
         """
-        dither, noise = (
-            np.random.default_rng(int.from_bytes(derived(seed, "dither"))),
-            Skellam(self.variance, derived(seed, "noise")),
-        )
+        dither = np.random.default_rng(int.from_bytes(derived(seed, "dither")))
+        noise = Skellam(self.variance, derived(seed, "noise"))
         levels = np.empty(len(sums), self.group.dtype)
         for each in cuts(len(sums)):
             scaled = np.nan_to_num(sums[each].astype(np.float64) * (self.scale / self.clip))

@@ -116,8 +116,9 @@ def membership(again: Retrained, protection: Protection, effort: Effort, note: N
             detail["first"] = float(sum(members[0] > others.max() for members, others in scored["step"]))
             detail["trials"] = float(len(trials))
         steps = again.steps(protection, 1.0 if size else again.settings.private_share)
-        bounded = steps is not None and steps.share >= 1 and steps.noise > 0
-        most = attacks.auc_bound(steps.noise, 1 if size else again.settings.local_epochs) if steps and bounded else None
+        most = None
+        if steps and steps.share >= 1 and steps.noise:  # of noise in shares only moments are known
+            most = attacks.auc_bound(steps.noise, 1 if size else again.settings.local_epochs)
         figures.append(Figure("membership", update, protection.name, "AUC", value, 0.5, low, high, most, detail))
     return figures
 

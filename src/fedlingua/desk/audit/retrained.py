@@ -203,12 +203,12 @@ class Retrained:
         settings = replace(self.settings, dp_epsilon=protection.epsilon)
         clusters = {part: {"sum": group} for part, group in groups.items()}
         noise = planned(settings, clusters, self.chosen, max(map(len, self.training_texts.values())))
-        rate = settings.step_learning_rate * rate_share(
-            settings.schedule, self.subject.number - 1, settings.rounds, settings.warmup_steps
-        )
-        levels = {part: [noise[part].levels(own, os.urandom(32)) for own in each] for part, each in sums.items()}
-        totals = {part: noise[part].group.reduced(np.sum(each, axis=0)) for part, each in levels.items()}
-        return [noise[part].change(total, rate, sentences[part]) for part, total in totals.items()]
+        share = rate_share(settings.schedule, self.subject.number - 1, settings.rounds, settings.warmup_steps)
+        rate, changes = settings.step_learning_rate * share, list[Numbers]()
+        for part, each in sums.items():
+            total = np.sum([noise[part].levels(own, os.urandom(32)) for own in each], axis=0)
+            changes.append(noise[part].change(noise[part].group.reduced(total), rate, sentences[part]))
+        return changes
 
     def gradient(self, example: PairExample) -> Numbers:
         """Return the gradient of an example's mean loss at the tensors that the site received, which the model must hold."""

@@ -70,8 +70,13 @@ def kept_run(run_dir: Path) -> dict[str, Any]:
     """Return the content of a run's run.json in a form to be committed, without paths of one machine."""
     run = run_about(run_dir)
     run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
-    run["backbone"] = {key: without_place(value) for key, value in (run.get("backbone") or {}).items()}
+    run["backbone"] = without_places(run.get("backbone") or {})
     return run
+
+
+def without_places(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return named values without the places of this machine, see `without_place`."""
+    return {key: without_place(value) for key, value in values.items()}
 
 
 def without_place(value: Any) -> Any:

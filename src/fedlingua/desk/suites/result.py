@@ -8,7 +8,7 @@ from typing import Any
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.report.convergence import Losses, dev_losses, thinned
-from fedlingua.desk.report.keep import kept_run, run_line, without_place, write_kept_runs
+from fedlingua.desk.report.keep import kept_run, run_line, without_places, write_kept_runs
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds, training_seconds
 from fedlingua.desk.suites.read import Suite
@@ -57,14 +57,14 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
         "title": suite.title,
         "file": name + (f":{suite.variant}" if suite.variant else ""),
         "seeds": list(suite.seeds),
-        "settings": _without_places(suite.settings),
-        "overrides": _without_places(suite.overrides),
+        "settings": without_places(suite.settings),
+        "overrides": without_places(suite.overrides),
         "rows": [
             {
                 "name": row.name,
                 "method": row.settings.method,
                 "trains": row.trains,
-                "keys": _without_places(row.keys),
+                "keys": without_places(row.keys),
                 "seeds": list(suite.seeds_of(row)),
             }
             for row in suite.rows
@@ -130,7 +130,3 @@ def _notes(suite: Suite, completed: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(hashes := _different(run.get("code_hash") for run in completed)) > 1:
         notes.append(f"The runs were made by {len(hashes)} states of the code, see suite.json.")
     return notes
-
-
-def _without_places(keys: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: without_place(value) for key, value in keys.items()}
