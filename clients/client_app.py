@@ -22,7 +22,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
 from fedlingua.corpora.split import SPLITS
-from fedlingua.corpora.texts import SiteText
+from fedlingua.corpora.texts import SiteText, check_documents
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import NotHeldError, digest_of
@@ -433,6 +433,7 @@ def _with_sent(reply: RecordDict, sent: "Sent") -> RecordDict:
 
 
 def _check_text(node: Node, texts: Mapping[str, SiteText]) -> None:
+    check_documents(texts, node.settings.dp_unit)
     if node.guard:
         node.guard.check_text(texts)
 

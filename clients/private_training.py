@@ -76,7 +76,8 @@ class PrivateTraining:
         else:
             self.ledger.check_round(entry, settings)
             sums: dict[str, torch.Tensor] | None = {} if settings.shares_noise else None
-            result = train(private=PrivateSteps(entry.share, settings.dp_clip, entry.noise if sums is None else 0.0, sums))
+            noise, by_document = entry.noise if sums is None else 0.0, settings.dp_unit == "document"
+            result = train(private=PrivateSteps(entry.share, settings.dp_clip, noise, sums, by_document))
             own = controls.next_own() if controls else {}
             results = {"model/": read_tensors(model, self.trainable.trained), "optimizer/": optimizer or {}, "control/": own}
             if sums is not None:

@@ -309,6 +309,15 @@ class SiteClient(NumPyClient):
         make, codec = EXAMPLE_MAKERS[self.settings.task].trained, self.trainable.backbone.codec
         return [make(text, "train", codec, self.settings) for text in self.texts.values()]
 
+    @cached_property
+    def training_documents(self) -> list[Sequence[TrainingExample]]:
+        """The training examples by document."""
+        documents = dict[tuple[str, str], list[TrainingExample]]()
+        for (name, text), examples in zip(self.texts.items(), self.training_texts, strict=True):
+            for pair, example in zip(text.splits["train"], examples, strict=True):
+                documents.setdefault((name, text.documents[pair]), []).append(example)
+        return list(documents.values())
+
     def examples(self, split: Split) -> list[Example]:
         """Return the examples of a split over all of the site's texts, in the form used to measure the model."""
         make, codec = EXAMPLE_MAKERS[self.settings.task].measured, self.trainable.backbone.codec
@@ -337,7 +346,8 @@ class SiteClient(NumPyClient):
             controls: SCAFFOLD's control variates, which correct every step.
             private: How steps are made private; None if nothing of the result leaves the site.
         """
-        texts, model = self.training_texts, self.trainable.model
+        texts = self.training_documents if private and private.documents else self.training_texts
+        model = self.trainable.model
         if settings.processes > 1 and (proximal_mu or controls or private):
             what = "dp.epsilon" if private else "scaffold = true" if controls else f"{PROXIMAL_MU} = {proximal_mu:g}"
             raise ExchangeError(f"{what} trains in one process only; give processes = 1")

@@ -126,6 +126,62 @@ def test_a_resumed_run_whose_site_has_lost_what_it_sent_pays_again_until_nothing
     assert ledger(folder)["epsilon"] <= 8.0
 
 
+# --- Documents as what is hidden --------------------------------------------------------------------------------------
+
+
+def in_documents(tmp_path: Path, phrases: dict[str, list[str]], names: bool = True) -> Path:
+    """A federation of three sites with the same 48 lines in three languages, in documents of three."""
+    text = 'name = "three"\n[split]\nmode = "shared-side"\ntrain = 0.5\ndev = 0.25\ntest = 0.25\n'
+    for language in ("de", "pl", "es"):
+        sides = [[f"{one} {other}" for one in phrases[code][:8] for other in phrases[code][8:14]] for code in (language, "fr")]
+        lines = (f"{source}\t{target}\n" for source, target in zip(*sides, strict=True))
+        (tmp_path / f"{language}.tsv").write_text("".join(lines), "utf-8")
+        (tmp_path / f"{language}.docs").write_text("".join(f"note {place // 3}\n" for place in range(48)))
+        text += f'[[site]]\nname = "{language}"\ndirection = "{language}-fr"\ntsv = "{language}.tsv"\n'
+        text += f'documents = "{language}.docs"\n' if names else ""
+    (tmp_path / "three.toml").write_text(text)
+    return tmp_path / "three.toml"
+
+
+@pytest.mark.parametrize("changes", [{"local-epochs": 2}, SHARED], ids=["plain", "shares"])
+def test_a_run_that_hides_documents_costs_what_it_asked_for_and_says_so(
+    least_run_config: dict[str, Any], tmp_path: Path, phrases: dict[str, list[str]], changes: dict[str, Any]
+) -> None:
+    config = {**least_run_config, **PRIVATE, **changes, "dp.unit": "document", "deadline.phase-s": 60.0}
+    config |= {"federation": str(in_documents(tmp_path, phrases)), "data-dir": str(tmp_path)}
+    folder, _ = run(config, tmp_path / "run")
+    spent = ledger(folder, "pl")
+    assert [each["unit"] for each in spent["entries"]] == ["document"] * 3
+    assert 7.9 < spent["epsilon"] <= 8.0
+    if changes is SHARED:
+        # A sum over the site's documents, each at most a clip long.
+        documents = {line for line in (tmp_path / "pl.docs").read_text().split("\n") if line}
+        added = summands(folder, 3)["pl"]
+        assert 0 < sum(float(np.square(added[name]).sum()) for name in added if name != SEED) ** 0.5 <= 0.1 * len(documents)
+
+
+def test_documents_that_nobody_names_end_a_run_before_any_training(
+    least_run_config: dict[str, Any], tmp_path: Path, phrases: dict[str, list[str]]
+) -> None:
+    config = {**least_run_config, **PRIVATE, "dp.unit": "document", "data-dir": str(tmp_path)}
+    config["federation"] = str(in_documents(tmp_path, phrases, names=False))
+    with pytest.raises(
+        RunError, match=r"dp\.unit = 'document', and the site's corpus does not say which document a pair is from"
+    ):
+        run(config, tmp_path / "run")
+    assert not list((tmp_path / "run").glob("sites/*/private/*"))
+
+
+def test_a_ledger_counts_sentences_or_documents_not_both(client: TranslationClient) -> None:
+    client.train(client.trainable.sent_first, Task("notebook", "run", 1, 1))
+    hides = replace(client.settings, dp_unit="document")
+    entry = client.ledger.of_round(hides, "other", 1)
+    with pytest.raises(
+        ExchangeError, match=r"the run hides a document, and this site's ledger counts what was told of a sentence"
+    ):
+        client.ledger.check_round(entry, hides)
+
+
 @pytest.fixture
 def client(
     tiny_run_config: dict[str, Any], phrases: dict[str, list[str]], tmp_path: Path, tiny_backbone: Path

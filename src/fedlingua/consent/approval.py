@@ -53,15 +53,14 @@ def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
 
 def private_words(settings: Settings) -> str:
     """Return the guarantee of a run's private training in words."""
+    unit, hidden = ("document", "single document") if settings.dp_unit == "document" else ("sentence", "single sentence pair")
     each = (
-        "each on all sentences"
-        if settings.private_share >= 1
-        else f"a sentence in each with probability {settings.private_share:g}"
+        f"each on all {unit}s" if settings.private_share >= 1 else f"a {unit} in each with probability {settings.private_share:g}"
     )
     least = settings.privacy_min_cluster
     whole = f"; this site adds a share of the noise, which is whole if {least} sites of a sum, it among them, are honest"
     return (
-        f"all rounds together tell of a single sentence pair of train at most epsilon = {settings.dp_epsilon:g} at delta = "
+        f"all rounds together tell of a {hidden} of train at most epsilon = {settings.dp_epsilon:g} at delta = "
         f"{settings.dp_delta:g}: {settings.rounds * settings.local_epochs} noised steps, {each}; the dev loss and scores have no noise"
         f"{whole if settings.shares_noise else ''}"
     )

@@ -19,11 +19,13 @@ from fedlingua.settings.config import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Release):
-    """One reply that a site has paid for. key: identifies it, its noise included. what: the reply in words. run: the run's id, or empty."""
+    """One reply that a site has paid for. key: identifies it, its noise included. what: the reply in words. run: the run's id, or empty.
+    unit: What its noise hides."""
 
     key: str
     what: str
     run: str
+    unit: str = "sentence"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Ledger:
         `dp.epsilon` allows."""
         share, steps = settings.private_share, settings.local_epochs
         shared = settings.shares_noise
-        entry = Entry(0.0, share, steps, shared, key="", what=f"training, round {number}", run=run)
+        entry = Entry(0.0, share, steps, shared, key="", what=f"training, round {number}", run=run, unit=settings.dp_unit)
         # All sites of a sum make their shares of the noise that follows from the settings.
         noises = [] if shared else [each.noise for each in self._of_run(entry)]
         asked = settings.dp_epsilon, settings.dp_delta, share, settings.rounds * steps, shared
@@ -65,14 +67,23 @@ class Ledger:
         self.check(entry)
 
     def check(self, entry: Entry) -> None:
-        """Raise ExchangeError if an entry would bring the site above its max-epsilon."""
+        """Raise ExchangeError if an entry would bring the site above its max-epsilon, or hides other units than the entries before."""
         entries = self.entries()
+        self.check_unit(entry.unit)
         before, after = epsilon_of(entries, self.delta), epsilon_of([*entries, entry], self.delta)
         if after > self.max_epsilon:
             raise ExchangeError(
                 f"{entry.what}: brings what this site has given away from epsilon = {before:.3g} to {after:.3g} at delta = "
                 f"{self.delta:g}; it gives away {self.max_epsilon:g} in all: ask for more noise, or give a larger [node] max-epsilon in "
                 "the site's file"
+            )
+
+    def check_unit(self, unit: str) -> None:
+        """Raise ExchangeError if the entries hide another unit, since costs of two units do not add up to that of either."""
+        if others := {each.unit for each in self.entries()} - {unit}:
+            raise ExchangeError(
+                f"dp.unit: the run hides a {unit}, and this site's ledger counts what was told of a {others.pop()}, which does not add up "
+                "with it: ask for that dp.unit, or give the site another [node] state, whose ledger does not know what was told before"
             )
 
     def enter(self, entry: Entry, check: Callable[[Entry], None] | None = None) -> None:

@@ -12,7 +12,19 @@ from typing import Any
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.common.tables import check_options
-from fedlingua.corpora.read import AnyPath, Corpus, LineDocuments, LineFiles, Notes, OpusZip, Pair, TsvFile, side_paths, spelled
+from fedlingua.corpora.read import (
+    AnyPath,
+    Corpus,
+    LineDocuments,
+    LineFiles,
+    Notes,
+    OpusZip,
+    Pair,
+    PairDocuments,
+    TsvFile,
+    side_paths,
+    spelled,
+)
 from fedlingua.corpora.records import Dataset, JsonDocuments, JsonPairs, ParquetPairs
 from fedlingua.corpora.registers import read_register
 from fedlingua.corpora.split import SPLITS, Split
@@ -133,8 +145,24 @@ def _dataset(entry: Entry) -> Dataset:
     return Dataset(entry.name, entry.path, _fields(entry), **given)
 
 
+def _in_documents(form: Format) -> Format:
+    """Return a format of pairs that may name their documents' file."""
+
+    def make(entry: Entry) -> Corpus[Pair]:
+        pairs, file = form.make(entry), entry.table.get("documents")
+        if file is None:
+            return pairs
+        if not isinstance(file, str):
+            raise ConfigError(
+                f"{entry.where}: documents = {file!r}; wanted a file that has the name of a pair's document in each line"
+            )
+        return PairDocuments(pairs, entry.data_dir / file, *_share(entry))
+
+    return Format(make, (*form.options, "documents"))
+
+
 _REGISTER = Format(lambda entry: read_register(entry.table, entry.direction, entry.where), ("sentences", "seed"))
-FILE_FORMATS = {
+_UNDIVIDED = {
     "tsv": Format(lambda entry: TsvFile(entry.path, *_columns(entry)), ("columns",)),
     "moses": Format(lambda entry: LineFiles(*side_paths(entry.path, entry.direction))),
     "nway": Format(lambda entry: LineFiles(*_nway(entry), *_share(entry)), ("share",)),
@@ -144,6 +172,7 @@ FILE_FORMATS = {
     "parquet": Format(lambda entry: ParquetPairs(entry.path, _fields(entry)), ("fields",)),
     "dataset": Format(_dataset, ("fields", "subset", "split", "revision")),
 }
+FILE_FORMATS = {name: _in_documents(form) for name, form in _UNDIVIDED.items()}
 """Formats of translated text that is not divided into splits."""
 PAIR_FORMATS = {**FILE_FORMATS, "splits": Format(_splits, ("columns",)), "phrasebook": _REGISTER}
 """Formats of translated text."""

@@ -113,6 +113,30 @@ class LineFiles(Corpus[Pair]):
         return [self.source_path, self.target_path]
 
 
+@dataclass(frozen=True)
+class PairDocuments(Corpus[Pair]):
+    """Pairs whose documents a file names: its line i is the name of pair i's document. Of `parts` shares, share `part`, as in LineFiles."""
+
+    pairs: Corpus[Pair]
+    file: Path
+    part: int = 1
+    parts: int = 1
+
+    def read(self) -> Iterator[Pair]:
+        return self.pairs.read()
+
+    def names(self) -> Iterator[str]:
+        """Yield the name of each pair's document, in the pairs' order; raise CorpusError if a line is empty."""
+        for number, name in enumerate(read_lines(self.file), start=1):
+            if not name.strip():
+                raise CorpusError(f"{self.file}, line {number}: is empty; wanted the name of the document of pair {number}")
+            if (number - self.part) % self.parts == 0:
+                yield name
+
+    def paths(self) -> Sequence[AnyPath]:
+        return [*self.pairs.paths(), self.file]
+
+
 def side_paths(path: Path, direction: Direction) -> tuple[Path, Path]:
     """Return the two files of the Moses pair X: X.de and X.fr; of X.gz: X.de.gz and X.fr.gz."""
     stem = path.name.removesuffix(".gz")

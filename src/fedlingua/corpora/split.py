@@ -8,10 +8,10 @@ shared-side: the keyed hash of the sentence on the shared side (English in many-
 paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
 given: the corpora come with a file for each split; nothing is moved.
 
-Text in one language is split by document: the keyed hash of a document decides the split of all of it, so the sentences of one
-note, and equal notes, stay together, and sites agree without communicating. `components` and `shared-side` both mean this;
-`paper` shuffles a site's documents and cuts. Sentences that documents of two splits have in common are then removed from dev and
-test, among the sites that are read together; a deployed site looks at its own text only.
+Text in one language is split by document, and so are pairs whose documents have names: the keyed hash of a document or its name
+decides the split of all of it, so the sentences of one note, and equal notes, stay together, and sites agree without communicating.
+`components` and `shared-side` both mean this; `paper` shuffles a site's documents and cuts. Sentences that documents of two splits
+have in common are then removed from dev and test, among the sites that are read together; a deployed site looks at its own text only.
 """
 
 import hashlib
@@ -155,49 +155,51 @@ def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
 
 @dataclass(frozen=True)
 class Document:
-    """A document after de-identification. sentences: those that cleaning kept, in order."""
+    """A document after de-identification, or pairs of one document. text: That of the document, or its name.
+    sentences: Those that cleaning kept, in order."""
 
     text: str
     sentences: Sequence[Pair]
 
 
 def split_documents(
-    sites: Mapping[str, tuple[str, Sequence[Document]]], rules: SplitRules, base: frozenset[Side] | set[Side] = frozenset()
+    sites: Mapping[str, tuple[Direction, Sequence[Document]]], rules: SplitRules, base: frozenset[Side] | set[Side] = frozenset()
 ) -> dict[str, dict[Split, list[Pair]]]:
     """Split every site's sentences by document, in order; a whole document with a sentence of `base` goes into "base".
 
-    sites: name -> (language, documents).
+    sites: name -> (language or direction, documents). Translations of a document fall into the same split at all sites.
     """
-    assert rules.mode != "given"  # text in one language has no files for splits
+    assert rules.mode != "given"  # files for splits name no documents
     splits: dict[str, dict[Split, list[Pair]]] = {}
-    for name, (language, documents) in sites.items():
+    for name, (direction, documents) in sites.items():
         splits[name] = {"base": [], "train": [], "dev": [], "test": []}
-        for document, split in _placed(name, language, documents, rules):
-            is_base = any((language, pair.source) in base for pair in document.sentences)
+        for document, split in _placed(name, direction, documents, rules):
+            is_base = any(not base.isdisjoint(zip(direction.sides, pair, strict=True)) for pair in document.sentences)
             splits[name]["base" if is_base else split] += document.sentences
-    return _without_leaks(splits, {name: language for name, (language, _) in sites.items()})
+    return _without_leaks(splits, {name: direction for name, (direction, _) in sites.items()})
 
 
-def _placed(name: str, language: str, documents: Sequence[Document], rules: SplitRules) -> list[tuple[Document, Split]]:
+def _placed(name: str, direction: Direction, documents: Sequence[Document], rules: SplitRules) -> list[tuple[Document, Split]]:
     if rules.mode == "paper":
         return [(document, split) for split, part in _shuffle_and_cut(name, documents, rules).items() for document in part]
+    language = direction.source if direction.is_one_language else ""
     return [(document, by_share(rules, language, document.text)) for document in documents]
 
 
 def _without_leaks(
-    splits: Mapping[str, Mapping[Split, Sequence[Pair]]], languages: Mapping[str, str]
+    splits: Mapping[str, Mapping[Split, Sequence[Pair]]], directions: Mapping[str, Direction]
 ) -> dict[str, dict[Split, list[Pair]]]:
     """Remove sentences of dev and test that any of the sites trains on, and those of dev that any of them tests on."""
 
     def held(split: Split) -> set[Side]:
-        return {(languages[name], pair.source) for name, parts in splits.items() for pair in parts[split]}
+        return {side for name, parts in splits.items() for pair in parts[split] for side in sides(name, pair)}
+
+    def sides(name: str, pair: Pair) -> Iterable[Side]:
+        return zip(directions[name].sides, pair, strict=True)
 
     train, test = held("train"), held("test")
     taken: dict[Split, set[Side]] = {"base": set(), "train": set(), "dev": train | test, "test": train}
     return {
-        name: {
-            split: [pair for pair in pairs if (languages[name], pair.source) not in taken[split]]
-            for split, pairs in parts.items()
-        }
+        name: {split: [pair for pair in pairs if taken[split].isdisjoint(sides(name, pair))] for split, pairs in parts.items()}
         for name, parts in splits.items()
     }

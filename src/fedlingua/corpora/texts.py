@@ -6,17 +6,19 @@ a pair of itself with itself, so that all code that reads pairs can read it.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
-from fedlingua.common.errors import CorpusError
+from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.clean import Account, CleaningRules, clean, judge, normalized, usable
+from fedlingua.corpora.clean import Account, CleaningRules, clean, judge, judged, normalized, usable
 from fedlingua.corpora.deidentify import Failure, deidentify, load_hook
 from fedlingua.corpora.formats import SplitFiles
-from fedlingua.corpora.read import Pair
+from fedlingua.corpora.read import Pair, PairDocuments
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.rules import TextRules
+from fedlingua.corpora.scripts import in_order
 from fedlingua.corpora.sentences import split_sentences
 from fedlingua.corpora.sites import Federation, Site, check_deidentified, sizes_asked
 from fedlingua.corpora.sizes import Sizes, check_found, first_sentences, more_sentences, take
@@ -25,11 +27,13 @@ from fedlingua.corpora.split import SPLITS, Document, Side, Split, split_documen
 
 @dataclass(frozen=True)
 class SiteText:
-    """One site's cleaned pairs by split, and the counts of what was read, kept and dropped."""
+    """One site's cleaned pairs by split, and the counts of what was read, kept and dropped. documents: pair -> the name of its document,
+    if the corpus has names."""
 
     direction: Direction
     account: Account
     splits: Mapping[Split, Sequence[Pair]]
+    documents: Mapping[Pair, str] = field(default_factory=dict)
 
 
 def read_sites(federation: Federation, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
@@ -72,7 +76,7 @@ def _split_text(
     hooks = {site.name: load_hook(site.deidentify_with, f"site {site.name}") for site in sites if site.deidentify_with}
     splits: dict[str, dict[Split, list[Pair]]] = {}
     cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
-    documents: dict[str, tuple[str, list[Document]]] = {}
+    documents: dict[str, tuple[Direction, list[Document]]] = {}
     for site in sites:
         account, here, corpus = accounts[site.name], f"site {site.name}", site.corpus
         assert corpus is not None, here  # check_corpora refuses a site without a corpus
@@ -85,7 +89,9 @@ def _split_text(
                 splits[site.name][split] = list(clean(file.read(), site.direction, rules.cleaning, account, str(file.path)))
         elif site.direction.is_one_language:
             usable_documents = take_in(corpus.read(), site.direction, rules.cleaning, hooks.get(site.name), account, here)
-            documents[site.name] = (site.direction.source, usable_documents)
+            documents[site.name] = (site.direction, usable_documents)
+        elif isinstance(corpus, PairDocuments):
+            documents[site.name] = (site.direction, _grouped(corpus, site.direction, rules.cleaning, account, here))
         else:
             pairs = clean(corpus.read(), site.direction, rules.cleaning, account, here)
             cleaned[site.name] = (site.direction, list(pairs))
@@ -96,7 +102,39 @@ def _split_text(
         splits |= split_documents(documents, rules.split, base)
     for name in documents:
         accounts[name].take_back("in-train", accounts[name].kept - sum(map(len, splits[name].values())))
-    return {site.name: SiteText(site.direction, accounts[site.name], splits[site.name]) for site in sites}
+    names = {
+        name: {pair: document.text for document in of_site for pair in document.sentences}
+        for name, (direction, of_site) in documents.items()
+        if not direction.is_one_language
+    }
+    return {
+        site.name: SiteText(site.direction, accounts[site.name], splits[site.name], names.get(site.name, {})) for site in sites
+    }
+
+
+def check_documents(texts: Mapping[str, SiteText], unit: str) -> None:
+    """Raise ConfigError if documents are to be hidden (`unit`, the run's dp.unit) and a text does not tell them. texts: name -> text."""
+    for name, text in texts.items():
+        if unit == "document" and not text.documents:
+            raise ConfigError(
+                f"site {name}: dp.unit = 'document', and the site's corpus does not say which document a pair is from; name a file that "
+                "does with documents, beside the corpus (no splits, no mixed text), or give dp.unit = 'sentence'"
+            )
+
+
+def _grouped(corpus: PairDocuments, direction: Direction, rules: CleaningRules, account: Account, where: str) -> list[Document]:
+    """Return the documents of a corpus with the pairs that cleaning keeps. A repeated pair is dropped, in any document."""
+    pairs = judged(normalized(in_order(corpus.read(), direction, where), rules), judge(direction, rules, where), account)
+    documents = dict[str, list[Pair]]()
+    for number, (judgement, name) in enumerate(zip_longest(pairs, corpus.names()), start=1):
+        if judgement is None or name is None:
+            fewer, more = ("pairs", corpus.file) if judgement is None else (corpus.file, "pairs")
+            raise CorpusError(
+                f"{where}: {fewer} end after {number - 1}, before {more}; each line of {corpus.file} names a pair's document"
+            )
+        if judgement[1] is None:
+            documents.setdefault(name, []).append(judgement[0])
+    return [Document(name, sentences) for name, sentences in documents.items()]
 
 
 def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:

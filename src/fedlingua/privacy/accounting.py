@@ -1,7 +1,8 @@
 """The privacy cost of noised sums, by Google's dp-accounting: privacy loss distributions (Koskela et al. 2020; Doroshenko et al. 2022),
 or Rényi moments (Mironov 2017) where sites share the noise of a sum (fedlingua/privacy/noise_shares.py).
 
-Two texts are neighbours if one has a sentence pair in a place that is empty in the other; the number of places is not secret.
+Two texts are neighbours if one has a sentence pair, or a document, in a place that is empty in the other; the number of places is not
+secret. "Sentence" stands for either here.
 This module does not import torch. It imports dp-accounting, which takes a second, only for runs that need it.
 """
 

@@ -1,5 +1,7 @@
 """DP-SGD (Abadi et al. 2016, algorithm 1): clip the gradient of each sentence, sum them in one backward pass, and add noise.
 
+If documents are hidden, each document's gradient is computed by itself, clipped, and added.
+
 The gradient of a sentence's loss with respect to a matrix is the sum over its tokens of slope x input; the slope is the gradient with
 respect to the layer's output. Book-keeping (Bu et al. 2023, algorithm 1) stores both during one pass. They yield the norm of each
 sentence's gradient and then the weighted sum of all gradients, so no single sentence's gradient is ever in memory.
@@ -26,16 +28,18 @@ class PrivateSteps:
     """How steps are made private.
 
     Attributes:
-        share: The probability that a sentence is in a step.
-        clip: The L2 norm to which the gradient of a sentence's mean loss per token is clipped.
+        share: The probability that a unit, a sentence or a document, is in a step.
+        clip: The L2 norm to which the gradient of a unit's mean loss per token is clipped.
         noise: Standard deviation of the noise on the sum of these gradients, as a multiple of `clip`.
         sums: Filled with the last step's sum of clipped gradients, by parameter, for noise that is added later; None: not wanted.
+        documents: Whether each text is a unit, in place of each of its sentences.
     """
 
     share: float
     clip: float
     noise: float
     sums: dict[str, Tensor] | None = None
+    documents: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +78,7 @@ class Clipping:
 
     Args:
         trained: The parameters that train, by name.
-        expected: The expected number of sentences in a step, by which the noised sum is divided; the actual number stays secret.
+        expected: The expected number of units in a step, by which the noised sum is divided; the actual number stays secret.
 
     Raises:
         ConfigError: A trained tensor belongs to a layer other than a linear one, a norm or a token embedding; names the tensor.
@@ -97,6 +101,7 @@ class Clipping:
                 )
         self._seen = set[int]()
         self._passed: list[tuple[nn.Module, Tensor, Tensor]] = []
+        self._sums = dict[str, Tensor]()
 
     def trains(self, weight: Tensor) -> bool:
         """Return whether this parameter is among those that train."""
@@ -104,7 +109,11 @@ class Clipping:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record inputs and slopes of the trained layers. Meanwhile the parameters need no gradient, so autograd computes none for them."""
+        """Record inputs and slopes of the trained layers. Meanwhile the parameters need no gradient, so autograd computes none for them.
+        Where documents are units nothing is recorded, since autograd's gradients are the documents'."""
+        if self.steps.documents:
+            yield
+            return
         # Prepended, to run before hooks that change a layer's output, such as those of adapters.
         hooks = [module.register_forward_hook(self._record, prepend=True) for module in self._layers]
         for parameter in self.trained.values():
@@ -117,8 +126,9 @@ class Clipping:
                 hook.remove()
 
     def clear(self) -> None:
-        """Discard what was recorded since the last `add`."""
+        """Discard what was recorded since the last `add`, and the sum of documents' gradients."""
         self._passed.clear()
+        self._sums.clear()
 
     def _record(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if torch.is_grad_enabled():
@@ -147,7 +157,7 @@ class Clipping:
                 else:
                     summed = _finite((slope if name == "bias" else slope * _scaled_by(module, given)).flatten(1, -2).sum(1))
                     vectors[id(parameter)] = vectors[id(parameter)] + summed if id(parameter) in vectors else summed
-        self.clear()
+        self._passed.clear()
         squares = sum((each.square().sum(1) for each in vectors.values()), torch.zeros(len(tokens), device=tokens.device))
         for uses in matrices.values():
             for first, second in combinations_with_replacement(uses, 2):
@@ -164,6 +174,18 @@ class Clipping:
         self._seen |= set(matrices) | set(vectors)
 
     @torch.no_grad()
+    def add_document(self, tokens: int) -> None:
+        """Add a document's clipped gradient to the step's sum, after the backward passes of its summed loss over so many tokens."""
+        gradients = {name: each.grad for name, each in self.trained.items() if each.grad is not None}
+        norm = float(torch.stack([each.float().norm() for each in gradients.values()]).norm()) / tokens
+        for name, gradient in gradients.items():
+            if math.isfinite(norm):  # a document that makes an infinite gradient counts as 0
+                scaled = gradient * (self.steps.clip / max(norm, self.steps.clip) / tokens)
+                self._sums[name] = self._sums[name] + scaled if name in self._sums else scaled
+            self.trained[name].grad = None
+            self._seen.add(id(self.trained[name]))
+
+    @torch.no_grad()
     def finish(self) -> None:
         """Turn the step's sum of clipped gradients into its noised mean, also for a step without sentences.
 
@@ -175,13 +197,15 @@ class Clipping:
                 raise RunError(
                     f"dp.epsilon: no sentence's loss depends on {name}, which would be noise alone; give another tensor-set"
                 )
-            clipped = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            clipped = self._sums.get(name, parameter.grad)
+            clipped = torch.zeros_like(parameter) if clipped is None else clipped
             if self.steps.sums is not None:
                 self.steps.sums[name] = clipped.clone()
             if self.steps.noise:
                 noise = gaussian(parameter.numel()).view(parameter.shape).to(parameter)
                 clipped = clipped + self.steps.noise * self.steps.clip * noise
             parameter.grad = clipped / self.expected
+        self._sums.clear()
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -255,9 +255,13 @@ NOT_PRIVATE: dict[str, tuple[Callable[[Settings], bool], str]] = {
         "fills sequences, so that one sentence moves all that follow; give 'translation'",
     ),
     "dp.unit": (
-        lambda s: s.dp_unit != "sentence",
-        "cannot be protected: corpora of pairs have no documents; and to hide one of 12 sites over 20 rounds at epsilon 8, delta 1e-5 "
-        "takes noise of 2.7 clips, in the mean 0.22 clips a number: 635 clips over 8 million numbers; give 'sentence'",
+        lambda s: s.dp_unit == "site",
+        "cannot be protected: to hide one of 12 sites over 20 rounds at epsilon 8, delta 1e-5 takes noise of 2.7 clips, in the mean 0.22 "
+        "clips a number: 635 clips over 8 million numbers; give 'sentence' or 'document'",
+    ),
+    "method": (
+        lambda s: s.dp_unit == "document" and s.how.clustering == "gradients",
+        "makes signatures whose noise hides a sentence, not a document; give one with other clusters, or dp.unit = 'sentence'",
     ),
     "tensor-set": (lambda s: s.trained_set == "ia3", "has gradients that cannot be clipped sentence by sentence; give another"),
     "own-model": (lambda s: s.own_model == "ditto", "measures a model that trains without noise; give 'none' or 'mr-mtl'"),

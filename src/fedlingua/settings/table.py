@@ -517,14 +517,14 @@ class Privacy:
     other's update, so both sites' files have to allow it ([limits] min-cluster = 2)."""
     dp_epsilon: float = option(0.0, least=0, most=50, when=TRAVELS, off=(0.0,))
     """Differential privacy: the epsilon of an (epsilon, delta) guarantee on what all rounds together reveal of a
-    single sentence pair of a site; 0: no guarantee. 8 is a common choice, 2 a strict one. The noise follows from
-    epsilon. Each local epoch is one step, which takes every sentence with probability sample.share (0: takes
-    all); batch-size only bounds its memory, and accumulation and whole-steps have no effect. A site refuses to
-    spend more than the max-epsilon of its file."""
+    single sentence pair or document (dp.unit) of a site; 0: no guarantee. 8 is a common choice, 2 a strict one. The
+    noise follows from epsilon. Each local epoch is one step, which takes every sentence or document with probability
+    sample.share (0: takes all); batch-size only bounds its memory, and accumulation and whole-steps have no effect.
+    A site refuses to spend more than the max-epsilon of its file."""
     dp_delta: float = option(1e-5, above=0, most=0.01, when=PRIVATELY)
     """The delta of that guarantee; choose it well below 1 / (number of a site's sentences)."""
     dp_clip: float = option(0.1, above=0, when=PRIVATELY)
-    """L2 norm to which each sentence's gradient, of its mean loss per token, is clipped; the noise of a step is a
+    """L2 norm to which each sentence's or document's gradient, of its mean loss per token, is clipped; the noise of a step is a
     multiple of it. The default is about the median norm of small tensor sets on the phrasebook; gradients of a
     whole model are ten times as long."""
     dp_noise: str = option("site", choices=("site", "shares"), when=PRIVATELY, off=("site",))
@@ -533,9 +533,9 @@ class Privacy:
     has the whole; it relies on so many sites of a sum being honest. A round is one step against the mean gradient of
     all text: give server.optimizer = "adam". A site's own optimizer is that of the last phase."""
     dp_unit: str = option("sentence", choices=("sentence", "document", "site"), when=PRIVATELY, off=("sentence",))
-    """What the guarantee protects: sentence, a single sentence pair. document is refused, since corpora of pairs do
-    not say which document a pair is from; site is refused, since with fewer than hundreds of sites its noise
-    would drown every update."""
+    """What the guarantee protects: sentence, a single sentence pair; document, all of a document's pairs together, where
+    every site's corpus names its documents (documents = FILE). site is refused, since with fewer than hundreds of
+    sites its noise would drown every update."""
 
 
 @dataclass(frozen=True)

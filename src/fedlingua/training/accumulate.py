@@ -24,7 +24,8 @@ Step = Sequence[Sequence[Example]]
 class StepGradient:
     """Adds the gradient of a step's mean loss to the parameters. The mean is over the tokens of the whole step, however its batches are
     cut or shared among a process group. texts: What is trained on; `head-vocabulary = "text"` computes over its ids. clipping: Makes the
-    gradient the noised mean of the sentences' clipped gradients, within its `recording`; such a step may have no example.
+    gradient the noised mean of the clipped gradients of sentences, or of batches if these are documents, within its `recording`; such a
+    step may have no example.
 
     If a batch runs out of memory, it is halved and the step begins again. It is the same step except for dropout, which is drawn anew.
     From then on no batch has more padded tokens than that half.
@@ -40,10 +41,11 @@ class StepGradient:
         clipping: Clipping | None = None,
     ) -> None:
         self.model, self.codec, self.settings, self.group, self.clipping = model, codec, settings, group, clipping
+        self.by_document = clipping is not None and clipping.steps.documents
         parameters = sum(parameter.numel() for parameter in model.parameters())
         self.pass_tokens = pass_tokens(settings.micro_tokens, parameters, model.device.type)
         # A head that trains privately needs the slopes of whole sentences.
-        whole = clipping is not None and clipping.trains(model.get_output_embeddings().weight)
+        whole = clipping is not None and not self.by_document and clipping.trains(model.get_output_embeddings().weight)
         vocabulary = None
         if settings.head_vocabulary == "text":
             ids = {number for text in texts for example in text for number in example.target_ids}
@@ -61,12 +63,17 @@ class StepGradient:
         while True:
             sums: list[Sums] = []
             failed = None
-            for batch in self._cut(step):
-                try:
-                    sums.append(self._add(batch, tokens_of_step))
-                except torch.OutOfMemoryError:
-                    failed = batch
+            for part in [[document] for document in step] if self.by_document else [step]:
+                for batch in self._cut(part):
+                    try:
+                        sums.append(self._add(batch, tokens_of_step))
+                    except torch.OutOfMemoryError:
+                        failed = batch
+                        break
+                if failed is not None:
                     break
+                if self.clipping and self.by_document:
+                    self.clipping.add_document(sum(example.num_targets for example in part[0]))
             if failed is None:
                 if self.clipping:
                     self.clipping.finish()
@@ -85,7 +92,8 @@ class StepGradient:
             nll, tokens = padded.nll(self.model, self.settings.label_smoothing, self.use)
         if self.clipping:
             nll.backward()
-            self.clipping.add(padded.labels != IGNORED)
+            if not self.by_document:
+                self.clipping.add(padded.labels != IGNORED)
         else:
             (nll / tokens_of_step).backward()
         # Fetching a number from a GPU would wait for it, batch after batch.

@@ -41,11 +41,13 @@ def steps_of(
 
 
 def private_steps(
-    settings: Settings, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, share: float
+    settings: Settings, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, private: PrivateSteps
 ) -> list[list[list[TrainingExample]]]:
-    """Draw the one step of a private epoch: each example with probability `share` (Poisson sampling), maybe none. Batches, of similar
-    length, only bound its memory."""
-    drawn = [example for text in texts for example in text if rng.random() < share]
+    """Draw the one step of a private epoch: each unit with probability `private.share` (Poisson sampling), maybe none. Each document is a
+    batch; batches of sentences, of similar length, only bound the memory."""
+    if private.documents:
+        return [[list(text) for text in texts if text and rng.random() < private.share]]
+    drawn = [example for text in texts for example in text if rng.random() < private.share]
     if not drawn:
         return [[]]
     if tokens := max(settings.micro_tokens, 0) or settings.tokens_per_batch:
@@ -85,7 +87,7 @@ def train_locally(
     Args:
         model: Left in evaluation mode, with no parameter that requires a gradient.
         names: The parameters that train.
-        texts: The examples, text by text if several texts are trained on as one.
+        texts: The examples, text by text if several texts are trained on as one; document by document if `private` hides these.
         codec: The model's.
         settings: The run's. `whole-steps` drops examples that do not fill a step, as Liu et al. 2023 do, unless none would be left.
         seed: Decides order, masks and dropout, so that equal seeds give equal bits.
@@ -96,8 +98,8 @@ def train_locally(
         proximal_mu: The weight of the proximal term (see `_pull_back`); 0: none.
         towards: The tensors that it pulls to, some or all; None: those that training begins with.
         controls: SCAFFOLD's control variates, which also collect the gradients for the next ones.
-        private: Makes an epoch one step on sentences drawn at random, with clipped gradients and noise. Draws and dropout then come from
-            the system's random numbers instead of the seed, which the server knows.
+        private: Makes an epoch one step on units drawn at random, with clipped gradients and noise. Draws and dropout then come from the
+            system's random numbers instead of the seed, which the server knows.
 
     Raises:
         ConfigError: Under `private` a tensor trains whose gradient cannot be clipped.
@@ -116,7 +118,8 @@ def train_locally(
     if state:
         restore_optimizer(optimizer, trained, state)
     center = _center(trained, towards) if proximal_mu else {}
-    clipping = Clipping(model, trained, private, private.share * sum(map(len, texts))) if private else None
+    units = len(texts) if private and private.documents else sum(map(len, texts))
+    clipping = Clipping(model, trained, private, private.share * units) if private else None
     add_gradient = StepGradient(model, codec, settings, texts, group, clipping)
     epochs = settings.local_epochs
     nll_sum: float | Tensor = 0.0
@@ -124,7 +127,7 @@ def train_locally(
     model.train()
     with _checkpointing(model, settings.gradient_checkpointing), clipping.recording() if clipping else nullcontext():
         for epoch in range((this_round[0] - 1) * epochs, this_round[0] * epochs):  # counted over all rounds
-            steps = private_steps(settings, texts, rng, private.share) if private else steps_of(settings, texts, rng, epoch)
+            steps = private_steps(settings, texts, rng, private) if private else steps_of(settings, texts, rng, epoch)
             movement: Movement | None = None
             for number, batches in enumerate(steps):
                 step = [[example.drawn(rng) for example in batch] for batch in batches]

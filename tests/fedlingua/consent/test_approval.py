@@ -80,6 +80,10 @@ def test_private_training_is_told_with_its_guarantee_and_its_steps() -> None:
     private = dataclasses.replace(SETTINGS, dp_epsilon=8.0, rounds=5, local_epochs=4, sample_share=0.25)
     told = "\n".join(in_words(private, RULES))
     assert "at most epsilon = 8 at delta = 1e-05: 20 noised steps, a sentence in each with probability 0.25" in told
+    assert "tell of a single sentence pair of train" in told
+    documents = "\n".join(in_words(dataclasses.replace(private, dp_unit="document"), RULES))
+    assert "tell of a single document of train at most epsilon = 8" in documents
+    assert "20 noised steps, a document in each with probability 0.25" in documents
     assert "share of the noise" not in told
     shared = "\n".join(in_words(dataclasses.replace(private, dp_noise="shares", privacy_min_cluster=4), RULES))
     assert "this site adds a share of the noise, which is whole if 4 sites of a sum, it among them, are honest" in shared

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.formats import FILE_FORMATS, corpus_of
-from fedlingua.corpora.read import LineFiles, OpusZip, Pair, TsvFile
+from fedlingua.corpora.read import LineFiles, OpusZip, Pair, PairDocuments, TsvFile
 from fedlingua.corpora.records import Dataset, JsonPairs, ParquetPairs
 from fedlingua.corpora.tmx import TmxFile
 
@@ -71,6 +71,29 @@ def test_shares_of_n_way_lines_are_each_line_once(tmp_path: Path) -> None:
     assert [list(share.read()) for share in shares] == [[Pair(f"zh{n}", f"en{n}") for n in part] for part in numbers]
 
 
+def test_a_file_names_the_documents_of_any_form_and_of_a_share(data: Path) -> None:
+    (data / "x.docs").write_text("".join(f"chapter {number // 2}\n" for number in range(len(PAIRS))))
+    for entry, _ in ENTRIES:
+        corpus = corpus_of({**entry, "documents": "x.docs"}, ZH_EN, "here", data)
+        assert isinstance(corpus, PairDocuments)
+        assert list(corpus.read()) == PAIRS
+        assert list(corpus.names()) == [f"chapter {number // 2}" for number in range(len(PAIRS))]
+        assert corpus.paths()[-1] == data / "x.docs"
+    share = corpus_of({"nway": "dev.{}.txt", "share": "2/2", "documents": "x.docs"}, ZH_EN, "here", data)
+    assert isinstance(share, PairDocuments)
+    assert list(zip(share.read(), share.names(), strict=True)) == [
+        (pair, f"chapter {number // 2}") for number, pair in enumerate(PAIRS) if number % 2
+    ]
+
+
+def test_a_line_that_names_no_document_is_refused(data: Path) -> None:
+    (data / "x.docs").write_text("one\n \n")
+    corpus = corpus_of({"tsv": "x.tsv", "documents": "x.docs"}, ZH_EN, "here", data)
+    assert isinstance(corpus, PairDocuments)
+    with pytest.raises(CorpusError, match=r"x\.docs, line 2: is empty; wanted the name of the document of pair 2"):
+        list(corpus.names())
+
+
 def test_a_share_whose_files_are_not_of_one_length_is_refused(tmp_path: Path) -> None:
     (tmp_path / "n.zh").write_text("a\nb\nc\n")
     (tmp_path / "n.en").write_text("a\nb\n")
@@ -93,6 +116,7 @@ def test_every_kind_is_looked_at() -> None:
         ({"nway": "a.txt"}, "nway = 'a.txt' has no place for the language"),
         ({"nway": "a.{}", "share": "9/8"}, "share = '9/8'; wanted a part of all lines, from '1/7' to '7/7' for seven sites"),
         ({"tsv": "a", "share": "1/8"}, "share = '1/8' goes with nway, but this is tsv"),
+        ({"tsv": "a", "documents": 3}, "here: documents = 3; wanted a file that has the name of a pair's document in each line"),
     ],
 )
 def test_an_entry_that_says_too_little_or_too_much_is_refused(entry: dict[str, Any], told: str) -> None:

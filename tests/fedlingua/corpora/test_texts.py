@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.common.errors import CorpusError
+from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SPLITS
-from fedlingua.corpora.texts import read_sites, read_text
+from fedlingua.corpora.texts import check_documents, read_sites, read_text
 from fedlingua_demo import phrasebook
 from tests.federations import REGISTER, SITE, federation
 
@@ -49,6 +49,43 @@ def test_every_site_gets_its_own_text_cleaned_and_split(tmp_path: Path) -> None:
     for split in SPLITS:
         english = {pair.target for pair in court.splits[split]}
         assert {pair.target for pair in bank.splits[split]} == {text for text in english if int(text.split()[1]) % 2 == 0}
+
+
+IN_DOCUMENTS = SITE.replace('tsv = "de-en.tsv"', 'tsv = "de-en.tsv"\ndocuments = "names.txt"')
+
+
+def test_text_whose_documents_are_named_is_split_by_them_and_tells_them(tmp_path: Path) -> None:
+    pairs = [(f"Satz {n}", f"sentence {n}") for n in range(60)]
+    write_tsv(tmp_path, "de-en.tsv", [*pairs, ("kurz", "short one"), pairs[0]])
+    (tmp_path / "data/names.txt").write_text("".join(f"report {n // 3}\n" for n in range(60)) + "report 0\nreport 19\n")
+    text = read_sites(federation(tmp_path, IN_DOCUMENTS))["court"]
+    assert (text.account.read, text.account.kept, text.account.dropped) == (62, 60, {"too-short": 1, "duplicate": 1})
+    assert text.documents == {Pair(*pair): f"report {n // 3}" for n, pair in enumerate(pairs)}
+    by_split = {split: {text.documents[pair] for pair in text.splits[split]} for split in SPLITS}
+    assert all(by_split.values())
+    assert sum(map(len, by_split.values())) == 20
+    check_documents({"court": text}, "document")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [(7, r"names\.txt end after 7, before pairs"), (9, r"pairs end after 8, before .*names\.txt")],
+)
+def test_as_many_names_as_pairs_are_wanted(tmp_path: Path, lines: int, words: str) -> None:
+    write_tsv(tmp_path, "de-en.tsv", [(f"Satz {n}", f"sentence {n}") for n in range(8)])
+    (tmp_path / "data/names.txt").write_text("a\n" * lines)
+    with pytest.raises(CorpusError, match=rf"site court: .*{words}; each line of .*names\.txt names a pair's document"):
+        read_sites(federation(tmp_path, IN_DOCUMENTS))
+
+
+def test_documents_cannot_be_hidden_where_nobody_tells_them(tmp_path: Path) -> None:
+    write_tsv(tmp_path, "de-en.tsv", [(f"Satz {n}", f"sentence {n}") for n in range(60)])
+    texts = read_sites(federation(tmp_path, SITE))
+    check_documents(texts, "sentence")
+    with pytest.raises(
+        ConfigError, match=r"site court: dp\.unit = 'document', and the site's corpus does not say .* give dp\.unit"
+    ):
+        check_documents(texts, "document")
 
 
 def test_limits_take_the_first_sentences_of_each_split_and_zero_takes_all(tmp_path: Path) -> None:

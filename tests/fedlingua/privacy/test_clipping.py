@@ -107,6 +107,54 @@ def test_the_clipped_sum_is_that_of_single_sentences(
             )
 
 
+@pytest.mark.parametrize("pass_tokens", [0, 8])
+def test_the_clipped_sum_of_documents_is_that_of_their_mean_gradients(
+    pass_tokens: int, backbone: Backbone, examples: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a document is cut to fit into memory."""
+    trained = prepared(backbone, "adapters")
+    gradients, _ = one_by_one(backbone, trained, examples)
+    documents = [range(1), range(1, 4), range(4, 9)]
+    wholes, tokens = [], [example.num_targets for example in examples]
+    for places in documents:
+        total = sum(tokens[place] for place in places)
+        wholes.append({key: sum(gradients[place][key] * tokens[place] for place in places) / total for key in trained})
+    norms = torch.stack([torch.cat([each.flatten() for each in one.values()]).norm() for one in wholes])
+    clip = float(norms.median())
+    factors = (clip / norms).clamp(max=1.0)
+    assert (factors < 1).sum() == 1
+    if pass_tokens:
+        monkeypatch.setattr(pieces, "LARGE_MODEL", 1)
+        monkeypatch.setattr(pieces, "PASS_TOKENS", pass_tokens)
+    backbone.model.requires_grad_(False)
+    for parameter in trained.values():
+        parameter.requires_grad_(True)
+    sums = dict[str, Tensor]()
+    clipping = Clipping(backbone.model, trained, PrivateSteps(1.0, clip, 0.0, sums, documents=True), 2.0)
+    gradient = StepGradient(backbone.model, backbone.codec, Settings(), clipping=clipping)
+    for _ in range(2):  # a step leaves nothing to the next
+        with clipping.recording():
+            told = gradient([[examples[place] for place in places] for places in documents])
+        assert sum(each[2] for each in told) == 9
+        for key, parameter in trained.items():
+            wanted = sum(factor * one[key] for factor, one in zip(factors, wholes, strict=True))
+            assert parameter.grad is not None
+            torch.testing.assert_close(sums[key], wanted, rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(parameter.grad, wanted / 2.0, rtol=1e-4, atol=1e-6)
+        backbone.model.zero_grad(set_to_none=True)
+
+
+def test_a_document_with_an_infinite_gradient_counts_as_nothing(backbone: Backbone, examples: list[Any]) -> None:
+    trained = prepared(backbone, "adapters")
+    for parameter in trained.values():
+        parameter.requires_grad_(True)
+        parameter.grad = torch.full_like(parameter, float("inf"))
+    clipping = Clipping(backbone.model, trained, PrivateSteps(1.0, 0.1, 0.0, documents=True), 1.0)
+    clipping.add_document(5)
+    clipping.finish()
+    assert all(float(parameter.grad.abs().max()) == 0 for parameter in trained.values() if parameter.grad is not None)
+
+
 def test_a_clip_longer_than_all_gradients_leaves_their_plain_sum(backbone: Backbone, examples: list[Any]) -> None:
     trained = prepared(backbone, "adapters")
     gradients, norms = one_by_one(backbone, trained, examples)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_each_sentence_is_in_a_step_by_itself_with_the_same_probability() -> Non
     drawn, texts = Random(3), [[One(number) for number in range(20)], [One(number) for number in range(20, 50)]]
     times, sizes = Counter[int](), list[int]()
     for _ in range(400):
-        (step,) = private_steps(HOW, texts, drawn, 0.3)  # type: ignore[arg-type]
+        (step,) = private_steps(HOW, texts, drawn, PrivateSteps(0.3, 1.0, 0.0))  # type: ignore[arg-type]
         taken: list[Any] = [one for batch in step for one in batch]
         assert len(set(taken)) == len(taken)
         assert all(0 < len(batch) <= 8 for batch in step)
@@ -104,8 +105,30 @@ def test_each_sentence_is_in_a_step_by_itself_with_the_same_probability() -> Non
     assert np.mean(sizes) == pytest.approx(15.0, abs=0.8)
 
 
+def test_a_document_is_in_a_step_whole_or_not_at_all() -> None:
+    """400 steps on 10 documents with 0.3: each comes 120 times, with a deviation of 9.2."""
+    drawn, texts = Random(3), [[f"{name}{number}" for number in range(1 + place % 4)] for place, name in enumerate("abcdefghij")]
+    private, times = PrivateSteps(0.3, 1.0, 0.0, documents=True), Counter[str]()
+    for _ in range(400):
+        (step,) = private_steps(HOW, [*texts, []], drawn, private)  # type: ignore[list-item]
+        assert all(batch in texts for batch in step)
+        times.update(batch[0][0] for batch in step)  # type: ignore[index]
+    assert all(abs(times[name] - 120) < 5 * 9.2 for name in "abcdefghij")
+
+
+def test_a_step_over_documents_is_divided_by_their_expected_number(site: Site) -> None:
+    private = PrivateSteps(0.5, clip=0.01, noise=40.0, documents=True)
+    write_tensors(site.model, site.initial)
+    texts = [site.examples[:5], site.examples[5:7], site.examples[7:]]
+    result = train_locally(site.model, site.set.names, texts, site.codec, HOW, "seed", private=private)
+    got = read_tensors(site.model, site.set)
+    moved = np.concatenate([(got[name] - site.initial[name]).ravel() for name in got])
+    assert moved.std() == pytest.approx(0.5 * 40.0 * 0.01 / (0.5 * 3), rel=0.1)
+    assert result.num_examples in {sum(sizes) for n in range(4) for sizes in combinations((5, 2, 14), n)}
+
+
 def test_a_step_may_draw_nobody_and_is_noise_then(site: Site) -> None:
-    assert private_steps(HOW, [site.examples], Random(1), 1e-9) == [[]]
+    assert private_steps(HOW, [site.examples], Random(1), PrivateSteps(1e-9, 1.0, 0.0)) == [[]]
     got, result = site.trained(PrivateSteps(1e-9, 1e-8, 0.5), replace(HOW, local_epochs=2))
     assert (result.steps, result.num_examples, result.num_tokens) == (2, 0, 0)
     moved = np.concatenate([(got[name] - site.initial[name]).ravel() for name in got])

@@ -130,6 +130,7 @@ def _check(settings: Settings, run_dir: Path) -> None:
         f"task = {settings.task!r} trains on no sentence pairs": settings.task != "translation",
         f"{settings.private} leaves a part of the model at the site": bool(settings.private),
         f"send.rule = {settings.selected_by!r} sends a part of each update": settings.selected_by != "all",
+        "dp.unit = 'document' hides more than the single sentences that are looked for": settings.dp_unit == "document",
         "scaffold or optimizer-state = 'averaged' sends more than the model": bool(settings.companions),
     }
     for why, holds in refused.items():

@@ -25,7 +25,7 @@ from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
-from fedlingua.corpora.texts import SiteText, list_failures, read_text
+from fedlingua.corpora.texts import SiteText, check_documents, list_failures, read_text
 from fedlingua.desk.check_result import CheckResult, Remark, run_check
 from fedlingua.desk.deployment.certificates import check_certificate, check_reachable
 from fedlingua.desk.deployment.programs import supernode_command
@@ -117,6 +117,7 @@ def _corpora(
         left_out = f"; documents not de-identified: {list_failures(failures)}" if failures else ""
         account = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
         texts.append(f"{name} ({text.direction}): {account}; {sizes}")
+        check_documents({name: text}, settings.dp_unit)
         try:
             site.check_rules(rules)
             site.limits.check_text({name: text.splits}, settings)
@@ -149,6 +150,7 @@ def _privacy(site: SiteFile, settings: Settings) -> str:
     words = []
     for each in site.sites:
         ledger = site.ledger(each.name)
+        ledger.check_unit(settings.dp_unit)
         after = epsilon_of([*ledger.entries(), Release(noise, settings.private_share, steps, shared)], ledger.delta)
         words.append(
             f"{each.name}: the run brings what it has spent from epsilon = {ledger.spent:.3g} to {after:.3g} of {ledger.max_epsilon:g} "

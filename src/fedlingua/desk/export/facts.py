@@ -62,7 +62,12 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
             "drawn_at_random": settings.backbone_weights == "random",
             "licence": licence_of(directory, name),
         },
-        "dp": {"epsilon": settings.dp_epsilon, "delta": settings.dp_delta, "shared": settings.shares_noise}
+        "dp": {
+            "epsilon": settings.dp_epsilon,
+            "delta": settings.dp_delta,
+            "shared": settings.shares_noise,
+            "unit": settings.dp_unit,
+        }
         if settings.trains_privately
         else None,
         "signatures": _signatures(settings),

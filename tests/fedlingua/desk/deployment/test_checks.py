@@ -473,6 +473,9 @@ def test_a_site_is_told_what_private_training_will_spend_of_its_budget(site: Sit
     told = findings(site, private)["privacy"]
     assert not told.good
     assert "from epsilon = 6.65 to 11.2" in str(told)
+    by_document = findings(site, dataclasses.replace(private, dp_unit="document"))
+    assert "dp.unit = 'document', and the site's corpus does not say which document" in str(by_document["corpora"])
+    assert "the run hides a document, and this site's ledger counts what was told of a sentence" in str(by_document["privacy"])
     assert "privacy" not in findings(site, settings)
 
 

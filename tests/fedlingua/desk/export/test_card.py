@@ -108,6 +108,7 @@ def test_what_noise_bounds_and_which_model_the_site_kept_is_told(
     assert ("for the model that it kept the site trained without noise, so no ε bounds it" in card) is not bounded
     shared = {**told["dp"], "shared": True}
     assert "Sums over what sites sent have ε = 8 at δ = 1e-06 for each" in model_card({**told, "dp": shared})
+    assert "for each of their training documents" in model_card({**told, "dp": {**told["dp"], "unit": "document"}})
     assert "adds no noise" not in card
     assert ("| averaged with |" in card) == (kept not in ("alone", "base"))
     with_signatures = {**told, "signatures": {"form": "raw", "epsilon": None, "delta": None}}
