@@ -26,9 +26,11 @@ from fedlingua.privacy.fixed_point import (
     DEV_LOSS,
     MOST_EXPONENT,
     TRAINING,
+    UNSENT,
     Group,
     counted,
     encode,
+    in_sum,
     pack,
 )
 from fedlingua.privacy.masks import MODELS, common_to_all, context, masked
@@ -114,7 +116,8 @@ class SecureSite:
             update: The trained tensors; with a `plan`, the sums of clipped gradients and the seed of this site's share of noise.
             sums: The sums of training.
             dev: The sums of the dev loss of `measured`; empty: it was not measured, or is sent apart.
-            asked: Part -> the exponents of its tensors' scales; and under MODELS what all sites have received.
+            asked: Part -> the exponents of its tensors' scales, UNSENT for those that are left out; and under MODELS what all sites have
+                received.
             seed: The run's seed, which determines the random rounding.
             size: The site's training sentences.
             measured: The tensors that `dev` is of; empty: the published backbone.
@@ -148,7 +151,8 @@ class SecureSite:
             else:
                 draws = generator_of(seed, self.task.round, self.site, f"secure {part}")
                 change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]
-                levels, cut = encode(change, exponents, sizes, group, draws)
+                taken, scales_sent, sizes_sent = in_sum(exponents, sizes)
+                levels, cut = encode(change[taken], scales_sent, sizes_sent, group, draws)
             numbers = np.concatenate([levels, np.ones(CHECKS, levels.dtype)])
             bound = self._context(roster, number, part, cluster, exponents, common)
             hidden = masked(numbers, secrets, roster, self.site, members, number, bound)
@@ -326,7 +330,7 @@ def _exponents(given: Any, count: int, part: str) -> list[int]:
     if (
         not isinstance(given, list)
         or len(given) != count
-        or not all(type(each) is int and abs(each) <= MOST_EXPONENT for each in given)
+        or not all(type(each) is int and -MOST_EXPONENT <= each <= UNSENT for each in given)
     ):
-        raise ExchangeError(f"the scales of the {part} are {str(given)[:99]}; wanted {count} whole numbers from -60 to 60")
+        raise ExchangeError(f"the scales of the {part} are {str(given)[:99]}; wanted {count} whole numbers from -60 to 60, or 61")
     return given

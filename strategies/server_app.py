@@ -25,6 +25,7 @@ from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import alone_words, check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
+from fedlingua.settings.methods import BY_DEVIATION
 from strategies.checks.contents import MEASURES
 from strategies.methods.fed_exp import FedExP
 from strategies.methods.fed_mean import FedMean
@@ -108,7 +109,7 @@ def check_start(settings: Settings, trainable: "Trainable") -> None:
     Raises:
         ConfigError: There are such tensors; the message counts them and names the first.
     """
-    if settings.by_deviation and settings.zero_norm == "refuse":
+    if settings.rule.startswith(BY_DEVIATION) and settings.zero_norm == "refuse":
         zeros = [name for name, tensor in trainable.sent_first.items() if not tensor.any()]
         if zeros:
             raise ConfigError(

@@ -7,6 +7,8 @@ of each sum's secrets, sealed for the other sites (`query.shares`). A round then
 2. `train.unmask`: the survivors, whose updates have arrived, send their shares, and with these the server removes the masks that did
    not cancel. A site opens each round for one list of survivors only.
 
+A rule that leaves tensors out (`send.rule`) is applied to the mean, so that all sites of a cluster leave out the same ones.
+
 In `aggregate` the mean of a cluster's sum replaces each survivor's update, so a server optimizer works as usual. The sums of training are
 counters under masks of their own, over all sites. So are, under `privacy.scores = "sum"`, those of dev losses and scores.
 """
@@ -27,6 +29,7 @@ from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import ExchangeError, RunError
 from fedlingua.evaluation.totals import Totals, score_counters, totals_of
 from fedlingua.exchange import protocol
+from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Flat, Joined, Numbers, join
 from fedlingua.exchange.records import opened
@@ -38,8 +41,10 @@ from fedlingua.privacy.fixed_point import (
     MOST_EXPONENT,
     SITES,
     TRAINING,
+    UNSENT,
     Group,
     decode,
+    in_sum,
     next_exponents,
     totals,
     unpack,
@@ -48,6 +53,8 @@ from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
 from fedlingua.privacy.noise_shares import planned
 from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, num_sums, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
+from fedlingua.selection import rules
+from fedlingua.selection.deviation import deviations, differences
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
 from strategies.checks.contents import MEASURES, Scores, Training, most_steps, parse_dev_loss
@@ -63,6 +70,8 @@ from strategies.strategy import Federated
 
 OPENED = "secure-sums.json"
 """A run's file: number of a sum -> the sites over which it was opened; a resumed run may not change them."""
+SKIPPED = "secure-skipped"
+"""Key in a state's values of: part -> cluster -> for each tensor whether the next round's sum is without it."""
 EXPONENTS = "secure-exponents"
 """Key in a state's values of: part -> cluster -> the exponents of its tensors' scales in the next round."""
 
@@ -138,7 +147,7 @@ class SecureFedMean(FedMean):
         models = self._models(training_sum(server_round), self.sent, self.progress.pending, server_round)
         for message in messages:
             own = self.roster.clusters_of(site_of(message))
-            scales = {part: self._exponents(server_round, part, cluster) for part, (cluster, _) in own.items()}
+            scales = {part: self._asked(server_round, part, cluster) for part, (cluster, _) in own.items()}
             message.content[protocol.SECURE] = ConfigRecord(
                 {**{str(part): each for part, each in scales.items()}, MODELS: models}
             )
@@ -184,8 +193,9 @@ class SecureFedMean(FedMean):
         arrays, own = opened(reply.content.array_records[protocol.ARRAYS]), self.roster.clusters_of(site)
         if set(arrays) != {*own, COUNTERS_PART}:
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
-        for part, (_, members) in own.items():
-            unpack(arrays[part], self._sets[part].num_parameters + CHECKS, self._group(part, members))
+        for part, (cluster, members) in own.items():
+            taken, *_ = in_sum(self._asked(0, part, cluster), self.tensor_set.sizes_of(part))
+            unpack(arrays[part], int(taken.sum()) + CHECKS, self._group(part, members))
         _check_counters(arrays[COUNTERS_PART], TRAINING)
         dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if sends_dev else None
         self._masked[site] = {name: self.update_files.keep(site, name, array) for name, array in arrays.items()}
@@ -210,20 +220,23 @@ class SecureFedMean(FedMean):
             self._measured_together(pending, replies, summed)
         means: dict[str, dict[str, Flat]] = {site: {} for site in survivors}
         exponents: dict[str, dict[str, list[int]]] = {part: {} for part in self._parts}
+        skipped: dict[str, dict[str, list[bool]]] = {part: {} for part in self._parts}
         for part, cluster, sites in self.averaged_clusters():
             here = [site for site in sites if site in survivors]
             scales = self._exponents(number, part, cluster)
-            exponents[part][cluster] = scales
+            exponents[part][cluster], skipped[part][cluster] = scales, self._skipped(part, cluster)
             if here:
-                change = self._mean_change(number, part, cluster, here, scales, opened_sum)
+                change = self._mean_change(number, part, cluster, here, opened_sum)
                 sizes, most = self.tensor_set.sizes_of(part), self._most_exponent(number)
                 if not self._noise:
                     exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
-                new = self._numbers_of(self.sent, part, cluster) + change
+                start = self._numbers_of(self.sent, part, cluster)
+                new = start + change
+                skipped[part][cluster] = self._skipped_next(number, part, cluster, new, start)
                 for site in here:
                     means[site][part] = new
         self._masked.clear()
-        self._next = exponents
+        self._next = {EXPONENTS: exponents, SKIPPED: skipped}
         names = ("steps",) if self.settings.trains_privately else ("nll_sum", "num_tokens", "num_examples", "steps")
         self._sums = {name: summed[name] / len(survivors) for name in names}
         share = summed["cut"] / (len(survivors) * self.tensor_set.num_parameters)
@@ -241,7 +254,7 @@ class SecureFedMean(FedMean):
         for reply in known:
             self._record(reply.site, reply.parsed.sums, NO_CHANGE, None, None)
         state = super().aggregated(number, known, updates)
-        return replace(state, values={**state.values, EXPONENTS: self._next})
+        return replace(state, values={**state.values, **self._next})
 
     # --- Dev losses and scores ---------------------------------------------------------------------------------------------------
 
@@ -377,12 +390,12 @@ class SecureFedMean(FedMean):
         part: Part,
         cluster: str,
         here: Sequence[str],
-        scales: Sequence[int],
         of: "_Opened",
     ) -> Numbers:
-        """Return the mean change of a cluster's survivors: (n,) float32."""
-        members, count = self.clusters[part][cluster], self._sets[part].num_parameters
-        group = self._group(part, members)
+        """Return the mean change of a cluster's survivors: (n,) float32, 0 where tensors are left out."""
+        members, scales = self.clusters[part][cluster], self._asked(number, part, cluster)
+        taken, scales_sent, sizes_sent = in_sum(scales, self.tensor_set.sizes_of(part))
+        group, count = self._group(part, members), int(taken.sum())
         total = np.zeros(count + CHECKS, group.dtype)
         for site in here:
             total += unpack(self._masked[site][part](), count + CHECKS, group)
@@ -395,7 +408,8 @@ class SecureFedMean(FedMean):
             sentences = sum(int(self.registry.about[site]["train"]) for site in here)
             return self._noise[part].change(total[:count], float(learning_rates(self.settings, number, 1)[0]), sentences)
         factors = self.roster.factors(members, self.settings.sampling_temperature)
-        change = decode(total[:count], scales, self.tensor_set.sizes_of(part), group)
+        change = np.zeros(len(taken), np.float32)
+        change[taken] = decode(total[:count], scales_sent, sizes_sent, group)
         return change / np.float32(sum(factors[site] for site in here))
 
     def _check_enough(self, number: int, survivors: Sequence[str]) -> None:
@@ -469,6 +483,36 @@ class SecureFedMean(FedMean):
         known = self.sent.values.get(EXPONENTS)
         most = self._most_exponent(number)
         return [min(each, most) for each in known[part][cluster]] if known else [most] * len(self._sets[part].specs)
+
+    def _asked(self, number: int, part: str, cluster: str) -> list[int]:
+        """Return what sites are asked for: each tensor's exponent, or that it is left out."""
+        skipped = self._skipped(part, cluster)
+        return [UNSENT if skip else scale for skip, scale in zip(skipped, self._exponents(number, part, cluster), strict=True)]
+
+    def _skipped(self, part: str, cluster: str) -> list[bool]:
+        known = self.sent.values.get(SKIPPED)
+        return list(known[part][cluster]) if known else [False] * len(self._sets[part].specs)
+
+    def _skipped_next(self, number: int, part: Part, cluster: str, new: Numbers, start: Numbers) -> list[bool]:
+        """Apply the run's rule to a cluster's mean. A tensor that was left out is sent next, since nobody knows how it would deviate."""
+        settings, chosen, skipped = self.settings, self._sets[part], self._skipped(part, cluster)
+        if settings.rule == "all":
+            return skipped
+        draws = generator_of(settings.seed, number, cluster, f"send {part}")
+        after, before = Joined({part: new}, chosen), Joined({part: start}, chosen)
+        if settings.rule == "rand-send":
+            sent, skipped = rules.rand_send(chosen, draws, settings.send_share), [False] * len(chosen.specs)
+        elif settings.rule in ("dp-g", "dp-l"):
+            sent = rules.dp(differences(after, before, chosen), chosen, settings.keep)
+        else:
+            measured = deviations(after, before, chosen)
+            if settings.rule.startswith("fixed-"):
+                theta = rules.fixed_threshold(measured, settings.fixed_threshold)
+            else:
+                theta = rules.random_threshold(measured, draws, settings.random_threshold)
+            sent = rules.by_threshold(measured, chosen, theta, settings.keep, settings.zero_norm)
+        assert sent.tensors is not None, settings.rule
+        return [not (now or skip) for now, skip in zip(sent.tensors.tolist(), skipped, strict=True)]
 
     def _most_exponent(self, number: int) -> int:
         steps = max(most_steps(self.settings, self.registry.about[site]) for site in self.roster.names)

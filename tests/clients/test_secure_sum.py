@@ -15,7 +15,7 @@ from clients.secure_sum import SecureSite, Trust
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.exchange.protocol import Task
-from fedlingua.privacy.fixed_point import CHECKS, TRAINING, Group, unpack
+from fedlingua.privacy.fixed_point import CHECKS, TRAINING, UNSENT, Group, unpack
 from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
 from fedlingua.privacy.noise_shares import SEED, PartNoise
 from fedlingua.privacy.roster import Roster, num_sums, training_sum
@@ -164,7 +164,8 @@ def test_a_cluster_with_too_few_survivors_is_not_opened(tmp_path: Path) -> None:
         (0, SCALES, "asked for masks of round 0; sites train in rounds from 1 on"),
         (4, SCALES, "asked about sum 9; the roster has keys for 1 to 8"),
         (1, {"encoder": [0], "decoder": [0, 0]}, "the scales of the encoder are .*; wanted 2 whole numbers"),
-        (1, {**SCALES, "decoder": [0, 61]}, "the scales of the decoder"),
+        (1, {**SCALES, "decoder": [0, 62]}, "the scales of the decoder"),
+        (1, {**SCALES, "decoder": [0, -61]}, "the scales of the decoder"),
         (1, {**SCALES, "decoder": [0, 0.5]}, "the scales of the decoder"),
         (1, {"encoder": [0, 0]}, "the scales of the decoder are None"),
     ],
@@ -172,6 +173,15 @@ def test_a_cluster_with_too_few_survivors_is_not_opened(tmp_path: Path) -> None:
 def test_masks_that_cannot_be_had(number: int, scales: dict[str, Any], said: str, honest: Federation) -> None:
     with pytest.raises(ExchangeError, match=said):
         honest.train("a", number, scales)
+
+
+def test_tensors_that_are_left_out_are_not_in_the_sum_and_no_other_choice_is_masked_after(honest: Federation) -> None:
+    whole = honest.train("a", 1, SCALES)["decoder"]
+    honest.train("b", 1, {**SCALES, "decoder": [0, UNSENT]})
+    part = honest.train("c", 1, {**SCALES, "decoder": [UNSENT, UNSENT]})["decoder"]
+    assert len(part) == 3 * CHECKS // 2 < len(whole)
+    with pytest.raises(ExchangeError, match=r"asked for .* again, now for other clusters, sizes, scales or tensors"):
+        honest.train("b", 1, SCALES)
 
 
 def test_nothing_is_answered_before_a_roster(tmp_path: Path) -> None:

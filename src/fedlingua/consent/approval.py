@@ -38,7 +38,7 @@ def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
     epochs = f"{settings.local_epochs} epoch(s) by {settings.optimizer}, learning rate {settings.step_learning_rate:g}"
     batch = f"{settings.tokens_per_batch} tokens" if settings.tokens_per_batch else f"{settings.batch_size} sentences"
     yield f"method {settings.method}: trains {settings.trained_set} of {settings.backbone}, averaged by {settings.how.clustering}"
-    yield f"at most {settings.rounds} rounds of {epochs}, {settings.accumulation} x {batch} a step; selection {settings.selected_by}"
+    yield f"at most {settings.rounds} rounds of {epochs}, {settings.accumulation} x {batch} a step; selection {settings.rule}"
     scored = f"{settings.metrics} of {settings.score_split} at the end, beam {settings.beam}"
     yield f"measures the loss of {settings.evaluate_share:.0%} of dev every {settings.evaluate_every} round(s), and {scored}"
     if settings.trains_privately:
@@ -141,6 +141,8 @@ def _update(settings: Settings, outline: Outline | None) -> str:
     if outline:
         specs, number = outline.tensor_set.specs, outline.tensor_set.num_parameters
         what += f" ({len(specs)} tensors, {number} numbers of 4 bytes, {4 * number / 1e6:.2f} MB)"
+    if settings.sums_securely and settings.rule != "all":
+        what = f"of {what} those that the server names, the same for all sites of a cluster"
     if settings.selected_by != "all":
         what = f"of {what} what {settings.selected_by} takes, and which that is"
         if settings.by_deviation and not settings.learns_threshold:

@@ -102,7 +102,7 @@ class SiteLimits:
         Raises:
             ExchangeError: Names the key, what was asked and what is allowed, as all errors here.
         """
-        asked = (settings.method, settings.trained_set, settings.selected_by, settings.optimizer)
+        asked = (settings.method, settings.trained_set, settings.rule, settings.optimizer)
         for (name, key), value in zip(_OF_CHOICES.items(), asked, strict=True):
             if (allowed := getattr(self, name)) and value not in allowed:
                 raise beyond(f"{key} = {value!r}", name, ", ".join(allowed))

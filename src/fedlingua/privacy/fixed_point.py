@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ MOST_SITES = {12: 16, 16: 64}
 """Bits of a number -> the most sites whose numbers can be summed in them."""
 MOST_EXPONENT = 60
 """Scales are 2^-60 to 2^60."""
+UNSENT = MOST_EXPONENT + 1
+"""In place of the exponent of a tensor's scale: the tensor is not in the sum."""
 _BLOCK = 1 << 16
+
+
+def in_sum(exponents: Sequence[int], sizes: Sequence[int]) -> tuple[Numbers, list[int], list[int]]:
+    """Return which numbers of a part are in a sum, (n,) bool, and the exponents and sizes of their tensors."""
+    taken = [exponent != UNSENT for exponent in exponents]
+    return np.repeat(taken, sizes), [*compress(exponents, taken)], [*compress(sizes, taken)]
 
 
 @dataclass(frozen=True)

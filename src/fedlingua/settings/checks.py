@@ -14,7 +14,7 @@ from fedlingua.common.errors import ConfigError, all_at_once
 from fedlingua.common.languages import near_keys
 from fedlingua.common.tables import check_choice
 from fedlingua.settings.config import Scalar, Settings
-from fedlingua.settings.methods import SMALL_SETS
+from fedlingua.settings.methods import AGREED, SMALL_SETS
 from fedlingua.settings.table import OPTIONS
 
 _KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str: "text", bool: "true or false"}
@@ -226,7 +226,10 @@ UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
         lambda s: s.aggregation not in ("fed-mean", "fed-avg"),
         "weighs or compares single updates; give 'fed-mean' or 'fed-avg'",
     ),
-    "send.rule": (lambda s: s.selected_by != "all", "shows what each site selects; give 'all'"),
+    "send.rule": (
+        lambda s: s.rule not in AGREED,
+        f"takes numbers or losses of single sites; give one of {', '.join(AGREED)}, by which all sites send the same",
+    ),
     "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
     "own-model": (lambda s: s.sends_own, "sends models, not changes of a mean; give 'none' or 'ditto'"),
     "optimizer-state": (
@@ -306,6 +309,7 @@ NOT_SHARED: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "sampling-temperature": (lambda s: s.sampling_temperature != 1, "weighs sentences of a small site more than others'; give 1"),
     "private-layers": (lambda s: bool(s.private_layers), "trains without noise what stays at a site; leave it empty"),
     "tensor-set": (lambda s: s.trained_set == "controllers", "trains without noise what stays at a site; give another"),
+    "send.rule": (lambda s: s.rule != "all", "leaves out tensors, and their noise; give 'all'"),
     "client": (lambda s: bool(s.client), "may send other numbers than sums of clipped gradients; leave it empty"),
 }
 """Key -> test of whether its value does not go with noise in shares, and the reason. A round has to send one noised sum of

@@ -9,7 +9,7 @@ from typing import Literal
 import fedlingua_demo
 from fedlingua.common.files import json_hash, resolve
 from fedlingua.settings.codes import AUTO, Code, parse_code
-from fedlingua.settings.methods import PAPER_LEARNING_RATES, SMALL_SETS, Method, method_named
+from fedlingua.settings.methods import BY_DEVIATION, PAPER_LEARNING_RATES, SMALL_SETS, Method, method_named
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import Scalar as Scalar
 from fedlingua.settings.table import MAY_CHANGE as MAY_CHANGE
@@ -57,9 +57,14 @@ class Settings(Sections):
         return self.own_model not in ("none", "ditto")
 
     @property
-    def selected_by(self) -> str:
-        """Name of the rule for what a site sends: the method's, unless `send.rule` says another."""
+    def rule(self) -> str:
+        """Name of the rule for what of an update is sent: the method's, unless `send.rule` says another."""
         return (self.selection or self.how.selection) if self.how.travels else "all"
+
+    @property
+    def selected_by(self) -> str:
+        """Name of the rule by which each site selects for itself; under secure sums the server does, for all alike."""
+        return "all" if self.sums_securely else self.rule
 
     @property
     def optimized_by(self) -> str:
@@ -69,7 +74,7 @@ class Settings(Sections):
     @property
     def by_deviation(self) -> bool:
         """Whether the rule is a threshold on deviations."""
-        return self.selected_by.startswith(("fixed-", "random-", "metasend-"))
+        return self.selected_by.startswith(BY_DEVIATION)
 
     @property
     def selects_numbers(self) -> bool:
@@ -79,7 +84,7 @@ class Settings(Sections):
     @property
     def keep(self) -> Literal["g", "l"]:
         """Which side of a threshold the rule sends: "g", what deviates more, or "l", what deviates less."""
-        return "l" if self.selected_by.endswith("-l") else "g"
+        return "l" if self.rule.endswith("-l") else "g"
 
     @property
     def compares_rounds(self) -> bool:

@@ -31,6 +31,10 @@ SELECTIONS = (
     *("fixed-g", "fixed-l", "random-g", "random-l", "metasend-g", "metasend-l"),
 )
 """Rules for the part of its update that a site sends: all, or a rule of fedlingua.selection. -g: what deviates most, -l: least."""
+BY_DEVIATION = ("fixed-", "random-", "metasend-")
+"""Beginnings of the rules that are a threshold on deviations."""
+AGREED = ("all", "rand-send", "dp-g", "dp-l", "fixed-g", "fixed-l", "random-g", "random-l")
+"""Rules that secure sums allow: they can be applied to the mean, for all sites at once."""
 
 AGGREGATIONS = ("fed-mean", "fed-avg", "by-loss", "median", "trimmed-mean", "norm-clip", "krum", "multi-krum")
 """How a cluster's updates are aggregated: means, and rules that are robust to a few malicious sites."""

@@ -10,7 +10,15 @@ from typing import Any
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.settings.codes import parse_code
-from fedlingua.settings.methods import AGGREGATIONS, METHODS, OWN_MODELS, SELECTIONS, SERVER_OPTIMIZERS, check_method
+from fedlingua.settings.methods import (
+    AGGREGATIONS,
+    BY_DEVIATION,
+    METHODS,
+    OWN_MODELS,
+    SELECTIONS,
+    SERVER_OPTIMIZERS,
+    check_method,
+)
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import When, among, option, options_of
 from fedlingua.settings.schedules import SCHEDULES
@@ -21,7 +29,7 @@ task_is = among("task", lambda s: s.task)
 trains = among("tensor-set", lambda s: s.trained_set)
 aggregates = among("aggregation", lambda s: s.aggregation)
 server_takes = among("server.optimizer", lambda s: s.optimized_by)
-sends = among("send.rule", lambda s: s.selected_by)
+sends = among("send.rule", lambda s: s.rule)
 estimates = among("meta.estimator", lambda s: s.meta_estimator)
 
 ADAPTIVE = server_takes("adam", "adamw", "yogi", "lamb")
@@ -30,12 +38,12 @@ EXTRAPOLATED = When("server.extrapolation = true", lambda s: s.server_extrapolat
 STEPPED = When("a server.optimizer", lambda s: s.optimized_by != "none")
 LINEAR = When("server.schedule = linear", lambda s: s.server_schedule == "linear")
 NOT_THE_METHODS_OPTIMIZER = When("a value other than the method's", lambda s: s.optimized_by not in ("none", s.how.optimizer))
-NOT_THE_METHODS_RULE = When("a value other than the method's", lambda s: s.selected_by != s.how.selection)
+NOT_THE_METHODS_RULE = When("a value other than the method's", lambda s: s.rule != s.how.selection)
 CLUSTERED = When("a method with clusters", lambda s: s.how.clustering not in ("none", "alone"))
 GRADIENTS = When("method = adapter-gradients", lambda s: s.how.clustering == "gradients")
 PRIVATE = GRADIENTS & When("signature.form = private", lambda s: s.signature_form == "private")
-DEVIATES = When("send.rule = fixed-, random- or metasend-", lambda s: s.by_deviation)
-SENDS_LESS = When("a send.rule other than all", lambda s: s.selected_by != "all")
+DEVIATES = When("send.rule = fixed-, random- or metasend-", lambda s: s.rule.startswith(BY_DEVIATION))
+SENDS_LESS = When("a send.rule other than all", lambda s: s.rule != "all")
 METASENDS = sends("metasend-g", "metasend-l")
 FILTERED = METASENDS & When("meta.second-filter = true", lambda s: s.second_filter)
 DRAWS = When("sample.least or sample.share above 0", lambda s: s.draws)
@@ -360,7 +368,7 @@ class Sending:
 
     selection: str = option("", key="send.rule", choices=("", *SELECTIONS), when=NOT_THE_METHODS_RULE, liu="")
     """Which part of its update a site sends; "": the method's rule; -g: what deviates most; -l: what deviates
-    least."""
+    least. Under secure sums all sites send the same tensors, by how the mean deviated in the round before."""
     send_code: str = option(
         "auto", check=lambda text: text == "auto" or parse_code(text), when=CODED, off=("none",), liu="none", chu="none"
     )

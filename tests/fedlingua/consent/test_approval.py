@@ -89,6 +89,9 @@ def test_private_training_is_told_with_its_guarantee_and_its_steps() -> None:
     assert "this site adds a share of the noise, which is whole if 4 sites of a sum, it among them, are honest" in shared
     assert "at most epsilon = 8" in server_sees(private)[0]
     assert "parts of the training text" not in server_sees(private)[0]
+    agreed = sends(dataclasses.replace(SETTINGS, selection="fixed-g", privacy_sum="secure"), None)[TRAIN]
+    assert "those that the server names, the same for all sites of a cluster" in agreed
+    assert "relative change" not in agreed
     sent = sends(private, None)
     assert "sums of steps, seconds" in sent[TRAIN]
     assert "loss, tokens" not in sent[TRAIN]

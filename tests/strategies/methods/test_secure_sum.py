@@ -11,7 +11,7 @@ from safetensors.numpy import load
 from fedlingua.common.errors import ConfigError, ExchangeError, RunError
 from fedlingua.evaluation.totals import score_counters
 from fedlingua.exchange import protocol
-from fedlingua.privacy.fixed_point import SITES, TRAINING
+from fedlingua.privacy.fixed_point import SITES, TRAINING, UNSENT
 from fedlingua.privacy.masks import MODELS
 from fedlingua.settings.checks import UNSOUND, settings_from
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
@@ -323,7 +323,7 @@ def test_a_resumed_run_opens_a_round_for_the_same_sites_or_not_at_all(secure: di
 
 VALUES: dict[str, dict[str, Any]] = {
     "aggregation": {"aggregation": "by-loss"},
-    "send.rule": {"send.rule": "top-k"},
+    "send.rule": {"send.rule": "metasend-g"},
     "send.code": {"send.code": "4bit"},
     "own-model": {"own-model": "mr-mtl"},
     "optimizer-state": {"optimizer-state": "averaged"},
@@ -357,11 +357,48 @@ def test_what_is_unsound_with_secure_sums_is_refused_by_name(key: str, secure: d
         {"send.code-down": "4bit"},
         {"tensor-set": "lora"},
         {"tensor-set": "norms"},
+        {"send.rule": "dp-g"},
+        {"send.rule": "dp-l"},
+        {"send.rule": "random-g"},
+        {"send.rule": "fixed-l", "send.zero-norm": "stay"},
     ],
 )
 def test_what_is_sound_with_secure_sums_runs(sound: dict[str, Any], secure: dict[str, Any], tmp_path: Path) -> None:
     folder, _ = run({**secure, **sound, "rounds": 2}, tmp_path / "run")
     assert [line["secure_sum"]["sites"] for line in rounds(folder)[1:]] == [4, 4]
+
+
+@pytest.mark.parametrize("changes", [{"send.rule": "fixed-g", "send.fixed-threshold": "median"}, {"send.rule": "rand-send"}])
+def test_all_sites_leave_out_the_same_tensors_by_how_their_mean_moved(
+    changes: dict[str, Any], secure: dict[str, Any], tmp_path: Path
+) -> None:
+    config = {**secure, **changes, "rounds": 4}
+    folder, live = run(config, tmp_path / "run")
+    asked, sizes = dict[int, list[list[int]]](), dict[int, set[int]]()
+    for message in live.sent:
+        if message.metadata.message_type == "train":
+            number = int(message.content[protocol.TASK]["round"])
+            asked.setdefault(number, []).append(list(message.content[protocol.SECURE]["decoder"]))
+    for reply in live.received:
+        if reply.metadata.message_type == "train":
+            number = int(reply.content[protocol.TASK]["round"])
+            sizes.setdefault(number, set()).add(reply.content[protocol.ARRAYS]["decoder"].numpy().size)
+    assert all(len(each) == 4 and each == each[:1] * 4 for each in asked.values())
+    left_out = {number: [exponent == UNSENT for exponent in each[0]] for number, each in asked.items()}
+    assert not any(left_out[1])
+    assert 0 < sum(left_out[2]) < len(left_out[2])
+    assert all(len(each) == 1 for each in sizes.values())
+    assert max(sizes[2]) < max(sizes[1])
+    if changes["send.rule"] == "fixed-g":  # what was left out is sent in the next round
+        assert not any(map(all, zip(left_out[2], left_out[3], strict=True)))
+    before, after = (load((folder.directory / f"checkpoints/{n:04d}/decoder.all.safetensors").read_bytes()) for n in (3, 4))
+    still = [name for name in before if (before[name] == after[name]).all()]
+    assert 0 < len(still) == sum(left_out[4]) < len(before)
+    # A run that was killed goes on with the same choice.
+    with pytest.raises(RunError):
+        run({**config, "quorum": 1.0}, tmp_path / "killed", tamper=failing("school", "train.unmask", 3))
+    resumed = {**config, "quorum": 1.0, "run-dir": str(tmp_path / "killed"), "resume": True}
+    assert checkpoint_bytes(run_on(InProcessGrid(resumed, 2), resumed)) == checkpoint_bytes(folder)
 
 
 def test_clusters_that_are_too_small_are_refused_before_any_training(secure: dict[str, Any], tmp_path: Path) -> None:

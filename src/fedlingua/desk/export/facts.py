@@ -44,7 +44,7 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
         "tensor_set": settings.trained_set,
         "frozen_bits": settings.frozen_bits,
         "aggregation": settings.aggregation if settings.how.travels else None,
-        "selection": settings.selected_by,
+        "selection": settings.rule,
         "pooled": settings.how.pooled,
         "travels": settings.how.travels,
         "seed": settings.seed,
