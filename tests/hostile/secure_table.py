@@ -19,6 +19,7 @@ from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.privacy.fixed_point import UNSENT
 from fedlingua.privacy.masks import MODELS
 from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES
@@ -312,13 +313,15 @@ def attacks() -> list[Attack]:
     add("masks: other weights in another attempt", otherwise, lambda f: _asked_otherwise(begun(f), sizes=(30,) * 5))
     other = {**SCALES, "decoder": [-1, 0]}
     add("masks: other scales in another attempt", otherwise, lambda f: _asked_otherwise(begun(f), scales=other))
+    fewer = {**SCALES, "decoder": [0, UNSENT]}
+    add("masks: without a tensor in another attempt", otherwise, lambda f: _asked_otherwise(begun(f), scales=fewer))
     add("masks: of two updates", "again, now with another update; masks are used once", lambda f: _another_update(begun(f)))
     moved = models_of({name: array + 1 for name, array in START.items()})
     add("masks: on other tensors than came", "this site has received", lambda f: begun(f).train("a", scales={**SCALES, **moved}))
     unsaid = {**SCALES, MODELS: ""}
     add("masks: on tensors that are not said", "has to say which tensors", lambda f: begun(f).train("a", scales=unsaid))
-    far = {**SCALES, "decoder": [0, 61]}
-    add("masks: a scale of 2^61", "the scales of the decoder", lambda folder: begun(folder).train("a", 1, far))
+    far = {**SCALES, "decoder": [0, 62]}
+    add("masks: a scale of 2^62", "the scales of the decoder", lambda folder: begun(folder).train("a", 1, far))
     add(
         "masks: another size than its own",
         "weighs site a by 20 sentences; it has 30",
