@@ -332,5 +332,6 @@ def _exponents(given: Any, count: int, part: str) -> list[int]:
         or len(given) != count
         or not all(type(each) is int and -MOST_EXPONENT <= each <= UNSENT for each in given)
     ):
-        raise ExchangeError(f"the scales of the {part} are {str(given)[:99]}; wanted {count} whole numbers from -60 to 60, or {UNSENT} for none")
+        wanted = f"{count} whole numbers from -60 to 60, or {UNSENT} for none"
+        raise ExchangeError(f"the scales of the {part} are {str(given)[:99]}; wanted {wanted}")
     return given

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from typing import Any, cast
 
 import numpy as np
@@ -194,8 +195,8 @@ class SecureFedMean(FedMean):
         if set(arrays) != {*own, COUNTERS_PART}:
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
         for part, (cluster, members) in own.items():
-            taken, *_ = in_sum(self._asked(0, part, cluster), self.tensor_set.sizes_of(part))
-            unpack(arrays[part], int(taken.sum()) + CHECKS, self._group(part, members))
+            summed = [not skip for skip in self._skipped(part, cluster)]
+            unpack(arrays[part], sum(compress(self.tensor_set.sizes_of(part), summed)) + CHECKS, self._group(part, members))
         _check_counters(arrays[COUNTERS_PART], TRAINING)
         dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if sends_dev else None
         self._masked[site] = {name: self.update_files.keep(site, name, array) for name, array in arrays.items()}

@@ -162,7 +162,7 @@ def _in_documents(form: Format) -> Format:
 
 
 _REGISTER = Format(lambda entry: read_register(entry.table, entry.direction, entry.where), ("sentences", "seed"))
-_UNDIVIDED = {
+FILE_FORMATS = {
     "tsv": Format(lambda entry: TsvFile(entry.path, *_columns(entry)), ("columns",)),
     "moses": Format(lambda entry: LineFiles(*side_paths(entry.path, entry.direction))),
     "nway": Format(lambda entry: LineFiles(*_nway(entry), *_share(entry)), ("share",)),
@@ -172,9 +172,12 @@ _UNDIVIDED = {
     "parquet": Format(lambda entry: ParquetPairs(entry.path, _fields(entry)), ("fields",)),
     "dataset": Format(_dataset, ("fields", "subset", "split", "revision")),
 }
-FILE_FORMATS = {name: _in_documents(form) for name, form in _UNDIVIDED.items()}
 """Formats of translated text that is not divided into splits."""
-PAIR_FORMATS = {**FILE_FORMATS, "splits": Format(_splits, ("columns",)), "phrasebook": _REGISTER}
+PAIR_FORMATS = {
+    **{name: _in_documents(form) for name, form in FILE_FORMATS.items()},
+    "splits": Format(_splits, ("columns",)),
+    "phrasebook": _REGISTER,
+}
 """Formats of translated text."""
 TEXT_FORMATS = {
     "lines": Format(lambda entry: LineDocuments(entry.path, *_share(entry)), ("share",)),

@@ -90,6 +90,12 @@ def test_a_line_that_names_no_document_is_refused(data: Path) -> None:
     (data / "x.docs").write_text("one\n \n")
     corpus = corpus_of({"tsv": "x.tsv", "documents": "x.docs"}, ZH_EN, "here", data)
     assert isinstance(corpus, PairDocuments)
+    with pytest.raises(
+        ConfigError, match="here: documents = 3; wanted a file that has the name of a pair's document in each line"
+    ):
+        corpus_of({"tsv": "x.tsv", "documents": 3}, ZH_EN, "here", data)
+    with pytest.raises(ConfigError, match=r"documents = 'x\.docs' goes with tsv, .*, but this is splits"):
+        corpus_of({"splits": "x.{}.tsv", "documents": "x.docs"}, ZH_EN, "here", data)
     with pytest.raises(CorpusError, match=r"x\.docs, line 2: is empty; wanted the name of the document of pair 2"):
         list(corpus.names())
 
@@ -116,7 +122,6 @@ def test_every_kind_is_looked_at() -> None:
         ({"nway": "a.txt"}, "nway = 'a.txt' has no place for the language"),
         ({"nway": "a.{}", "share": "9/8"}, "share = '9/8'; wanted a part of all lines, from '1/7' to '7/7' for seven sites"),
         ({"tsv": "a", "share": "1/8"}, "share = '1/8' goes with nway, but this is tsv"),
-        ({"tsv": "a", "documents": 3}, "here: documents = 3; wanted a file that has the name of a pair's document in each line"),
     ],
 )
 def test_an_entry_that_says_too_little_or_too_much_is_refused(entry: dict[str, Any], told: str) -> None:
