@@ -313,13 +313,8 @@ def enter(file: Path, what: str, survivors: Sequence[str]) -> None:
 
 
 def _dev_counters(sums: Mapping[str, float]) -> dict[str, float]:
-    values = (
-        sums["num_examples"],
-        sums["num_tokens"],
-        sums["nll_sum"],
-        sums["nll_sum"] / sums["num_tokens"] * sums["num_examples"],
-    )
-    return dict(zip(DEV_LOSS, values, strict=True))
+    examples, tokens, nll_sum = sums["num_examples"], sums["num_tokens"], sums["nll_sum"]
+    return dict(zip(DEV_LOSS, (examples, tokens, nll_sum, nll_sum / tokens * examples), strict=True))
 
 
 def _exponents(given: Any, count: int, part: str) -> list[int]:

@@ -115,9 +115,8 @@ class SecureFedMean(FedMean):
         signers = tuple(signed[site][0] for site in names) if len(signed) == len(names) else ()
         by_size = self.settings.aggregation == "fed-avg"
         sizes = tuple(int(self.registry.about[site]["train"]) for site in names) if by_size else ()
-        self.roster = Roster(
-            names, channels, public, clusters, signers, tuple(signed[site][1] for site in names if signers), sizes
-        )
+        signatures = tuple(signed[site][1] for site in names if signers)
+        self.roster = Roster(names, channels, public, clusters, signers, signatures, sizes)
         try:
             for _, _, sites in self.averaged_clusters():
                 self.roster.check_weights(sites, self.settings.sampling_temperature)
@@ -138,10 +137,8 @@ class SecureFedMean(FedMean):
         models = self._models(training_sum(server_round), self.sent, self.progress.pending, server_round)
         for message in messages:
             own = self.roster.clusters_of(site_of(message))
-            scales = {part: self._exponents(server_round, part, cluster) for part, (cluster, _) in own.items()}
-            message.content[protocol.SECURE] = ConfigRecord(
-                {**{str(part): each for part, each in scales.items()}, MODELS: models}
-            )
+            scales = {str(part): self._exponents(server_round, part, cluster) for part, (cluster, _) in own.items()}
+            message.content[protocol.SECURE] = ConfigRecord({**scales, MODELS: models})
         return messages
 
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:

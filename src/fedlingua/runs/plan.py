@@ -43,11 +43,8 @@ def check_enough(settings: Settings, clusters: Clusters) -> None:
             f"sites-per-round = {drawn}, and the federation has {everybody} sites; give 0 for all of them, or fewer"
         )
     if buffer > everybody or 0 < buffer < wanted:
-        few = (
-            f"aggregation = {settings.aggregation!r} needs {wanted} updates"
-            if buffer < wanted
-            else f"there are {everybody} sites"
-        )
+        needs = f"aggregation = {settings.aggregation!r} needs {wanted} updates"
+        few = needs if buffer < wanted else f"there are {everybody} sites"
         raise ConfigError(f"async.buffer = {buffer}, and {few}; give a number from {wanted} to {everybody}, or 0 to wait for all")
     for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
         if wanted > 1 and drawn < everybody and (fewest := len(sites) * drawn // everybody) < wanted <= len(sites):

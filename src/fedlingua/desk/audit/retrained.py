@@ -126,10 +126,9 @@ class Retrained:
         how, texts, share = settings, self.training_texts[site], settings.private_share
         if batch is not None:
             size = len(batch) if len(batch) <= 8 else how.batch_size
-            how = replace(
-                how, local_epochs=1, sample_least=0, sample_share=0.0, batch_size=size, accumulation=1, tokens_per_batch=0
-            )
-            how, texts, share = replace(how, whole_steps=False), list(batch), 1.0
+            how = replace(how, local_epochs=1, sample_least=0, sample_share=0.0, whole_steps=False)
+            how = replace(how, batch_size=size, accumulation=1, tokens_per_batch=0)
+            texts, share = list(batch), 1.0
         private, used = self.steps(protection, share), list[PairExample]()
 
         def note(step: Step) -> None:

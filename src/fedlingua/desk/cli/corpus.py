@@ -92,10 +92,8 @@ def corpus_check(
         from fedlingua.backbones.knowledge import doubts
 
         answer["doubts"] = list(doubts(describe(backbone_directory(backbone), backbone), corpus.parsed, some))
-        say(
-            "\n".join(f"warning: {text}" for text in answer["doubts"])
-            or f"backbone {backbone} knows both languages and their scripts"
-        )
+        warnings = "\n".join(f"warning: {text}" for text in answer["doubts"])
+        say(warnings or f"backbone {backbone} knows both languages and their scripts")
     account = statistics.account
     if rules.strict and account.kept < account.read:
         reasons = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items())

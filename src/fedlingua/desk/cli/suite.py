@@ -91,10 +91,7 @@ def suite(
         command = [sys.executable, "-m", "experiments.verify", result.relative_to(RESULTS).as_posix()]
         checked = subprocess.run(command, cwd=APP_DIR, capture_output=True, text=True, check=False)
         said = checked.stdout.strip() or checked.stderr.strip()
-        say(
-            f"verified: {said}" if not checked.returncode else f"not verified: {said}",
-            style="bold red" if checked.returncode else "",
-        )
+        say(f"{'not ' if checked.returncode else ''}verified: {said}", style="bold red" if checked.returncode else "")
     page = write_suite_report(result, runs.resolve() / wanted.name)
     _show_result(result)
     say(f"report: {page}")
