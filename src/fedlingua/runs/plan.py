@@ -28,9 +28,8 @@ def planned_clusters(settings: Settings, federation: Federation) -> Clusters | N
 def sites_needed(settings: Settings) -> int:
     """Return how many sites a cluster needs: median 3, trimmed mean 2 f + 1, Krum 2 f + 3 (Blanchard et al. 2017), else 1."""
     liars = settings.byzantine_sites
-    return {"median": 3, "trimmed-mean": 2 * liars + 1, "krum": 2 * liars + 3, "multi-krum": 2 * liars + 3}.get(
-        settings.aggregation, 1
-    )
+    needed = {"median": 3, "trimmed-mean": 2 * liars + 1, "krum": 2 * liars + 3, "multi-krum": 2 * liars + 3}
+    return needed.get(settings.aggregation, 1)
 
 
 def check_enough(settings: Settings, clusters: Clusters) -> None:
