@@ -20,17 +20,7 @@ from fedlingua.exchange.held import digest_of, digests_of
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
-from fedlingua.privacy.fixed_point import (
-    CHECKS,
-    COUNTERS_PART,
-    DEV_LOSS,
-    MOST_EXPONENT,
-    TRAINING,
-    Group,
-    counted,
-    encode,
-    pack,
-)
+from fedlingua.privacy.fixed_point import CHECKS, COUNTERS_PART, DEV_LOSS, MOST_EXPONENT, TRAINING, Group, counted, encode, pack
 from fedlingua.privacy.masks import MODELS, common_to_all, context, masked
 from fedlingua.privacy.noise_shares import SEED, PartNoise
 from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, signed_message, sum_name, training_sum

@@ -109,8 +109,7 @@ def corpus_convert(
     cleaning: CleaningOptions,
     to: Annotated[Path, Option(help="File to write: .tsv, .jsonl, .tmx (also .gz), .parquet; with --as moses a stem of two.")],
     as_: Annotated[
-        Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None,
-        Option("--as", help="Format; default: by the ending of --to."),
+        Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None, Option("--as", help="Format; default: by the ending of --to.")
     ] = None,
     clean_: Annotated[bool, Option("--clean", help="Clean the text; --rules, --set and --strict imply it.")] = False,
 ) -> Answer:
@@ -174,8 +173,7 @@ def corpus_overlap(
     where: Annotated[Path, Argument(metavar="FEDERATION|RUN", help="Federation file with corpora, or the folder of a run.")],
     data: Data = None,
     whole: Annotated[
-        bool,
-        Option("--whole", help="Compare all of the sites' cleaned text: no limits or sizes, no text for the backbone."),
+        bool, Option("--whole", help="Compare all of the sites' cleaned text: no limits or sizes, no text for the backbone.")
     ] = False,
     to: Annotated[
         Path | None, Option(help="Also write the text without leaking dev and test pairs: TO/SITE.SPLIT.tsv.gz.")
