@@ -257,9 +257,8 @@ class SecureSite:
                 f"the sites of the secure sum and their node keys make {members}, which this site has not approved; at the site: "
                 "`fedlingua site approve --experiment FILE --federation FILE`"
             )
-        for site, line, signature, channel, keys in zip(
-            roster.names, roster.signers, roster.signatures, roster.channels, roster.keys, strict=True
-        ):
+        signed = zip(roster.names, roster.signers, roster.signatures, roster.channels, roster.keys, strict=True)
+        for site, line, signature, channel, keys in signed:
             if not is_signed(line, signed_message(self.task.run, self.task.attempt, site, channel, keys), signature):
                 raise ExchangeError(f"the keys of site {site} in the roster are not signed by its node key")
 

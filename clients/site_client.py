@@ -85,9 +85,8 @@ class SiteClient(NumPyClient):
         self.folder, self.base_results, self.shares = folder, base_results, shares
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
         self.selection_files, self.residuals = RoundFiles(folder / "selection"), RoundFiles(folder / "residual")
-        self.received = ReceivedFiles(
-            folder / "received", trainable.tensor_set, trainable.sent_first, settings.code_down, settings.rounds_at_sites
-        )
+        chosen, first = trainable.tensor_set, trainable.sent_first
+        self.received = ReceivedFiles(folder / "received", chosen, first, settings.code_down, settings.rounds_at_sites)
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
         """Called after the last round with a line of progress and whether the line begins or ends a step."""
         self.controls = RoundFiles(folder / "controls")

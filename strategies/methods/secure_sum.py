@@ -369,13 +369,7 @@ class SecureFedMean(FedMean):
         return self._noise[part].group if self._noise else Group.of(len(members))
 
     def _mean_change(
-        self,
-        number: int,
-        part: Part,
-        cluster: str,
-        here: Sequence[str],
-        scales: Sequence[int],
-        of: "_Opened",
+        self, number: int, part: Part, cluster: str, here: Sequence[str], scales: Sequence[int], of: "_Opened"
     ) -> Numbers:
         """Return the mean change of a cluster's survivors: (n,) float32."""
         members, count = self.clusters[part][cluster], self._sets[part].num_parameters
@@ -448,12 +442,11 @@ class SecureFedMean(FedMean):
     def _check_scores(self, of_all: Totals, survivors: Sequence[str]) -> None:
         measure, scores = MEASURES[self.settings.task], of_all.scores
         most = sum(int(self.registry.about[site][self.settings.score_split]) for site in survivors)
+        most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
         try:
             for sums in (scores.result, scores.base, scores.alone, scores.federated):
                 if sums is not None:
-                    measure.check_sums(
-                        MetricRecord(cast(Any, sums.record())), most, MOST_LOSS * math.log(self.registry.vocabulary)
-                    )
+                    measure.check_sums(MetricRecord(cast(Any, sums.record())), most, most_loss)
         except ExchangeError as error:
             self._fail(f"the scores, summed over all sites: {error}")
 
