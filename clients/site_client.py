@@ -286,10 +286,8 @@ class SiteClient(NumPyClient):
         if not self.chooses:
             return {FEDERATION: score()}, FEDERATION
         federated = read_tensors(self.trainable.model, self.trainable.trained)
-        site = SiteModel(
-            *(self.site, self.trainable, self.settings, self.examples("dev"), self._train_model, self.count_chrf),
-            note=self.note,
-        )
+        dev, count_chrf = self.examples("dev"), self.count_chrf
+        site = SiteModel(self.site, self.trainable, self.settings, dev, self._train_model, count_chrf, note=self.note)
         last_rounds = self.received.last_rounds(number) if self.settings.rounds_at_sites > 1 else []
         result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
         write_tensors(self.trainable.model, result.tensors)

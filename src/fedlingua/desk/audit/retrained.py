@@ -134,11 +134,10 @@ class Retrained:
         def note(step: Step) -> None:
             used.extend(example for part in step for example in part if isinstance(example, PairExample))
 
+        names, seed = self.trainable.trained.names, f"{settings.seed}/{site}/{number}{draw}"
+        this_round = number, settings.rounds
         result = train_locally(
-            *(self.model, self.trainable.trained.names, [texts], self.codec, how, f"{settings.seed}/{site}/{number}{draw}"),
-            before_step=note,
-            this_round=(number, settings.rounds),
-            private=private,
+            self.model, names, [texts], self.codec, how, seed, before_step=note, this_round=this_round, private=private
         )
         if private and private.sums is not None:
             return Seen(self.flat({name: each.cpu().numpy() for name, each in private.sums.items()}), used)
