@@ -126,9 +126,8 @@ class SecureFedMean(FedMean):
         records = {protocol.SECURE: ConfigRecord(self.roster.record())}
         parse = partial(_sealed, length)
         self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * length, lambda _: records)
-        self.note(
-            f"secure sums over {len(names)} sites, {self.roster.threshold} of them open one; roster {self.roster.hash.hex()[:16]}"
-        )
+        of_them, roster = f"{self.roster.threshold} of them open one", self.roster.hash.hex()[:16]
+        self.note(f"secure sums over {len(names)} sites, {of_them}; roster {roster}")
         return super().start(grid, initial_arrays, *args, **kwargs)
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
@@ -260,12 +259,11 @@ class SecureFedMean(FedMean):
         """Record a dev loss that is known of all sites together; each of them gets the mean of the sums."""
         examples, tokens, nll_sum, weighted = (summed[name] / len(replies) for name in DEV_LOSS)
         known = sum(int(self.registry.about[reply.site]["dev"]) for reply in replies)
+        what = f"the dev loss of round {number}"
         if round(summed["dev_examples"]) != known:
-            self._fail(
-                f"the dev loss of round {number} is over {examples * len(replies):.0f} sentences; the sites have {known} of dev"
-            )
-        self._check_loss(f"the dev loss of round {number}", nll_sum, tokens)
-        self._check_loss(f"the dev loss of round {number}", weighted, examples)
+            self._fail(f"{what} is over {examples * len(replies):.0f} sentences; the sites have {known} of dev")
+        self._check_loss(what, nll_sum, tokens)
+        self._check_loss(what, weighted, examples)
         if self.settings.best_by != "tokens":  # the mean over sentences, as if every site had this loss
             nll_sum = weighted / examples * tokens
         sums = {"nll_sum": nll_sum, "num_tokens": tokens, "num_examples": examples, "seconds": 0.0}
@@ -395,9 +393,8 @@ class SecureFedMean(FedMean):
         for part, cluster, sites in self.averaged_clusters():
             left = [site for site in sites if site in survivors]
             if 0 < len(left) < (least := self.settings.privacy_min_cluster):
-                self._fail(
-                    f"round {number}: {len(left)} sites of the {part} cluster {cluster} are left, and privacy.min-cluster = {least}"
-                )
+                are_left = f"{len(left)} sites of the {part} cluster {cluster} are left"
+                self._fail(f"round {number}: {are_left}, and privacy.min-cluster = {least}")
             try:
                 self.roster.check_weights(left, self.settings.sampling_temperature)
             except ExchangeError as error:
