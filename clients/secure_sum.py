@@ -271,9 +271,8 @@ class SecureSite:
                 f"the sites of the secure sum and their node keys make {members}, which this site has not approved; at the site: "
                 "`fedlingua site approve --experiment FILE --federation FILE`"
             )
-        for site, line, signature, channel, keys in zip(
-            roster.names, roster.signers, roster.signatures, roster.channels, roster.keys, strict=True
-        ):
+        signed = zip(roster.names, roster.signers, roster.signatures, roster.channels, roster.keys, strict=True)
+        for site, line, signature, channel, keys in signed:
             if not is_signed(line, signed_message(self.task.run, self.task.attempt, site, channel, keys), signature):
                 raise ExchangeError(f"the keys of site {site} in the roster are not signed by its node key")
 
@@ -317,13 +316,8 @@ def enter(file: Path, what: str, survivors: Sequence[str]) -> None:
 
 
 def _dev_counters(sums: Mapping[str, float]) -> dict[str, float]:
-    values = (
-        sums["num_examples"],
-        sums["num_tokens"],
-        sums["nll_sum"],
-        sums["nll_sum"] / sums["num_tokens"] * sums["num_examples"],
-    )
-    return dict(zip(DEV_LOSS, values, strict=True))
+    examples, tokens, nll_sum = sums["num_examples"], sums["num_tokens"], sums["nll_sum"]
+    return dict(zip(DEV_LOSS, (examples, tokens, nll_sum, nll_sum / tokens * examples), strict=True))
 
 
 def _exponents(given: Any, count: int, part: str) -> list[int]:

@@ -24,14 +24,7 @@ from fedlingua.exchange.tensors import save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example
-from fedlingua.training.signature import (
-    chosen_adapter,
-    mean_gradient,
-    num_weights,
-    private_signature,
-    random_projection,
-    sample,
-)
+from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, private_signature, random_projection, sample
 
 Signature = np.ndarray[Any, Any]
 

@@ -85,9 +85,8 @@ class SiteClient(NumPyClient):
         self.folder, self.base_results, self.shares = folder, base_results, shares
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
         self.selection_files, self.residuals = RoundFiles(folder / "selection"), RoundFiles(folder / "residual")
-        self.received = ReceivedFiles(
-            folder / "received", trainable.tensor_set, trainable.sent_first, settings.code_down, settings.rounds_at_sites
-        )
+        chosen, first = trainable.tensor_set, trainable.sent_first
+        self.received = ReceivedFiles(folder / "received", chosen, first, settings.code_down, settings.rounds_at_sites)
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
         """Called after the last round with a line of progress and whether the line begins or ends a step."""
         self.controls = RoundFiles(folder / "controls")
@@ -287,10 +286,8 @@ class SiteClient(NumPyClient):
         if not self.chooses:
             return {FEDERATION: score()}, FEDERATION
         federated = read_tensors(self.trainable.model, self.trainable.trained)
-        site = SiteModel(
-            *(self.site, self.trainable, self.settings, self.examples("dev"), self._train_model, self.count_chrf),
-            note=self.note,
-        )
+        dev, count_chrf = self.examples("dev"), self.count_chrf
+        site = SiteModel(self.site, self.trainable, self.settings, dev, self._train_model, count_chrf, note=self.note)
         last_rounds = self.received.last_rounds(number) if self.settings.rounds_at_sites > 1 else []
         result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
         write_tensors(self.trainable.model, result.tensors)

@@ -151,10 +151,9 @@ class TranslationClient(SiteClient):
         result = {}
         for name, each in scored.items():
             sums = Scores(each.sums(hypotheses[name], more[name]), each.sums(base[name], more[f"base.{name}"]))
-            chosen = self.chooses and FEDERATION in by_model
-            result[name] = (
-                self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate) if chosen else sums
-            )
+            result[name] = sums
+            if self.chooses and FEDERATION in by_model:
+                result[name] = self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate)
             now, base_bleu = (bleu_score(cast(ScoreSums, of)) for of in (sums.result, sums.base))
             _log.info("site %s, %s: BLEU %.1f before, %.1f now, of %d sentences", name, split, base_bleu, now, len(each.pairs))
             about = {"split": split, "sentences": len(each.pairs), "bleu": now, "base_bleu": base_bleu}

@@ -85,9 +85,8 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
-    folder.warn(
-        text for direction in dict.fromkeys(federation.rules.directions) for text in doubts(trainable.backbone, direction)
-    )
+    directions = dict.fromkeys(federation.rules.directions)
+    folder.warn(text for direction in directions for text in doubts(trainable.backbone, direction))
     registry.fingerprint, registry.vocabulary = trainable.fingerprint, trainable.model.config.vocab_size
     register_sites(grid, registry, settings.quorum, settings.deadline_of("join"), folder)
     compare_sites(grid, settings, registry, folder)

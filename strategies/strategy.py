@@ -270,9 +270,8 @@ class SiteStrategy(Rounds):
                 verdicts[site] = Verdict(reason)
             elif change.sent.any():
                 distances[site] = Distance(len(rates), float(rates.mean()), change.rms)
-        earlier = [
-            Distance(past["steps"], past["rate"], np.array(past["change"], float)) for past in self.progress.lengths.values()
-        ]
+        lengths = self.progress.lengths.values()
+        earlier = [Distance(past["steps"], past["rate"], np.array(past["change"], float)) for past in lengths]
         verdicts |= judge(distances, earlier, settings.optimizer != "sgd", settings.max_update_ratio, names, furthest)
         self.progress.lengths |= {site: own.values() for site, own in distances.items() if site not in verdicts}
         return verdicts

@@ -152,9 +152,8 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
         before: The cluster's tensors at the beginning of the round.
         sent: What every answering site sent, with weights that add up to 1.
     """
-    begun, *given = (
-        each if isinstance(each, Joined | Some) else Some(each, each) for each in (before, *(site.tensors for site in sent))
-    )
+    every = [before, *(site.tensors for site in sent)]
+    begun, *given = (each if isinstance(each, Joined | Some) else Some(each, each) for each in every)
     everybody = list(zip(sent, given, strict=True))
     sizes = {name: len(begun.flat(name)) for name in before}
     memory, ends = np.empty(sum(sizes.values()), np.float32), dict(zip(sizes, accumulate(sizes.values()), strict=True))

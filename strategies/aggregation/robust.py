@@ -91,9 +91,7 @@ def _by_number(updates: Sequence[Update], choose: Callable[[Numbers], Numbers]) 
 
         def fold(span: int) -> None:
             for first in range(span, min(span + SPAN, len(total)), BLOCK):
-                total[first : first + BLOCK] = choose(
-                    np.stack([array[first : min(first + BLOCK, len(total))] for array in arrays])
-                )
+                total[first : first + BLOCK] = choose(np.stack([array[first : first + BLOCK] for array in arrays]))
 
         in_order(fold, range(0, len(total), SPAN))
         return total

@@ -273,9 +273,8 @@ def parse_scores(reply: Message, expected: Expected, texts: Sequence[str], mixed
         measured_on = [measure.measured_on(each)[: None if name in ("result", "base") else 3] for name, each in sums.items()]
         if any(other[:3] != measured_on[0][:3] for other in measured_on[1:]) or measured_on[0] != measured_on[1]:
             raise ExchangeError(f"the scores of {text} and those of its base are not of the same sentences and references")
-        by_text[text] = Scores(
-            **sums, **checks.check_choice(records.get(f"{protocol.CHOICE_PREFIX}{text}"), sums, measure.MOST_GAIN)
-        )
+        choice = checks.check_choice(records.get(f"{protocol.CHOICE_PREFIX}{text}"), sums, measure.MOST_GAIN)
+        by_text[text] = Scores(**sums, **choice)
     scored = sum(scores.result.sentences for scores in by_text.values())
     if scored > most or (scored < most and not mixed):
         raise ExchangeError(f"the scores are of {scored} sentences; the site has {most} of {split}")

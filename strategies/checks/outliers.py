@@ -104,12 +104,10 @@ def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequ
     except under Adam, where decay is part of the gradient. A matrix that travels as two factors is no longer than before, but single
     numbers of it may be larger, so the bound is compared with its root mean square.
     """
-    sgd = settings.optimizer == "sgd"
-    reach = (
-        float(rates.sum()) * (settings.clip_norm or math.inf)
-        if sgd
-        else float(rates @ adam_bounds(steps_before + len(rates))[steps_before:])
-    )
+    if settings.optimizer == "sgd":
+        reach = float(rates.sum()) * (settings.clip_norm or math.inf)
+    else:
+        reach = float(rates @ adam_bounds(steps_before + len(rates))[steps_before:])
     decay = 0.0 if settings.optimizer == "adam" else float(rates.sum()) * settings.weight_decay
     most = SLACK * reach + (decay + len(rates) * ROUNDING) * (change.sizes + reach)
     in_factors = settings.code_up.method == "rank"

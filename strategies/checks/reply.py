@@ -102,11 +102,10 @@ def check_sums(record: MetricRecord, wanted: Sequence[str], possible: Possible) 
         if values[key] < 1 or values[key] % 1:
             raise ExchangeError(f"{key} = {values[key]!r}; wanted a whole number, at least 1")
     examples, (least, most) = values["num_examples"], possible.examples
-    if not least <= examples <= most:
-        bound = (
-            f"the site has {most}" if examples > most else f"wanted at least {least}, by the site's own account and the settings"
-        )
-        raise ExchangeError(f"num_examples = {examples!r}; {bound}")
+    if examples > most:
+        raise ExchangeError(f"num_examples = {examples!r}; the site has {most}")
+    if examples < least:
+        raise ExchangeError(f"num_examples = {examples!r}; wanted at least {least}, by the site's own account and the settings")
     measured = max(1, round(possible.share * examples))
     fewest, most_tokens = (number * measured for number in possible.tokens)
     if not fewest <= values["num_tokens"] <= most_tokens:
@@ -199,11 +198,8 @@ def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: flo
     ends = {}
     for key in intervals & set(record):
         values: list[Any] = record[key] if isinstance(record[key], list) else []  # type: ignore[assignment]
-        if (
-            len(values) != 2
-            or not all(isinstance(end, int | float) and abs(end) <= most for end in values)
-            or values[0] > values[1]
-        ):
+        are_numbers = all(isinstance(end, int | float) and abs(end) <= most for end in values)
+        if len(values) != 2 or not are_numbers or values[0] > values[1]:
             raise ExchangeError(f"{key} = {record[key]!r}; wanted two numbers from {-most:g} to {most:g}, the lower one first")
         ends[key.replace("-", "_")] = (float(values[0]), float(values[1]))
     return {"candidate": candidate, **ends}

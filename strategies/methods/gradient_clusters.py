@@ -1,7 +1,7 @@
 """Clusters by gradients: each site sends one signature per part, and each part's clusters are made by these signatures."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from flwr.app import Message
@@ -21,9 +21,6 @@ from fedlingua.training.signature import chosen_adapter, num_weights
 from strategies.checks.reply import WITHOUT_TENSORS, check_records
 from strategies.rounds.phases import ask_every_site
 from strategies.rounds.registration import Registry
-
-if TYPE_CHECKING:
-    from fedlingua.clustering.signatures import Grouping
 
 FILE = "signatures.json"
 
@@ -69,7 +66,16 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
         if settings.cluster_parts in ("both", part):
             name = part if part in adapters else "signature"
             grouping = group([own[name] for own in signatures.values()], number, distance, algorithm, settings.seed)
-            parts[part] = {"adapter": adapters[name], "dimensions": sizes[name], **_grouping_json(grouping, registry)}
+            clusters = named("gradients", grouping.labels, registry.expected)
+            parts[part] = {
+                "adapter": adapters[name],
+                "dimensions": sizes[name],
+                "distances": grouping.distances.tolist(),
+                "merges": grouping.merges.tolist(),
+                "num_clusters": len(clusters),
+                "silhouettes": {str(number): value for number, value in grouping.silhouettes.items()},
+                "clusters": {site: name for name, members in clusters.items() for site in members},
+            }
     return {
         "form": settings.signature_form,
         "examples": {site: min(number, settings.signature_examples or number) for site, number in examples.items()},
@@ -84,17 +90,6 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
         "delta": settings.signature_delta if private else None,
         "noise": settings.signature_noise if private else None,
         "clip": settings.signature_clip if private else None,
-    }
-
-
-def _grouping_json(grouping: "Grouping", registry: Registry) -> dict[str, Any]:
-    clusters = named("gradients", grouping.labels, registry.expected)
-    return {
-        "distances": grouping.distances.tolist(),
-        "merges": grouping.merges.tolist(),
-        "num_clusters": len(clusters),
-        "silhouettes": {str(number): value for number, value in grouping.silhouettes.items()},
-        "clusters": {site: name for name, members in clusters.items() for site in members},
     }
 
 

@@ -125,9 +125,8 @@ class SecureFedMean(FedMean):
         signers = tuple(signed[site][0] for site in names) if len(signed) == len(names) else ()
         by_size = self.settings.aggregation == "fed-avg"
         sizes = tuple(int(self.registry.about[site]["train"]) for site in names) if by_size else ()
-        self.roster = Roster(
-            names, channels, public, clusters, signers, tuple(signed[site][1] for site in names if signers), sizes
-        )
+        signatures = tuple(signed[site][1] for site in names if signers)
+        self.roster = Roster(names, channels, public, clusters, signers, signatures, sizes)
         try:
             for _, _, sites in self.averaged_clusters():
                 self.roster.check_weights(sites, self.settings.sampling_temperature)
@@ -137,9 +136,8 @@ class SecureFedMean(FedMean):
         records = {protocol.SECURE: ConfigRecord(self.roster.record())}
         parse = partial(_sealed, length)
         self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * length, lambda _: records)
-        self.note(
-            f"secure sums over {len(names)} sites, {self.roster.threshold} of them open one; roster {self.roster.hash.hex()[:16]}"
-        )
+        of_them, roster = f"{self.roster.threshold} of them open one", self.roster.hash.hex()[:16]
+        self.note(f"secure sums over {len(names)} sites, {of_them}; roster {roster}")
         return super().start(grid, initial_arrays, *args, **kwargs)
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
@@ -148,10 +146,8 @@ class SecureFedMean(FedMean):
         models = self._models(training_sum(server_round), self.sent, self.progress.pending, server_round)
         for message in messages:
             own = self.roster.clusters_of(site_of(message))
-            scales = {part: self._asked(server_round, part, cluster) for part, (cluster, _) in own.items()}
-            message.content[protocol.SECURE] = ConfigRecord(
-                {**{str(part): each for part, each in scales.items()}, MODELS: models}
-            )
+            scales = {str(part): self._asked(server_round, part, cluster) for part, (cluster, _) in own.items()}
+            message.content[protocol.SECURE] = ConfigRecord({**scales, MODELS: models})
         return messages
 
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
@@ -277,12 +273,11 @@ class SecureFedMean(FedMean):
         """Record a dev loss that is known of all sites together; each of them gets the mean of the sums."""
         examples, tokens, nll_sum, weighted = (summed[name] / len(replies) for name in DEV_LOSS)
         known = sum(int(self.registry.about[reply.site]["dev"]) for reply in replies)
+        what = f"the dev loss of round {number}"
         if round(summed["dev_examples"]) != known:
-            self._fail(
-                f"the dev loss of round {number} is over {examples * len(replies):.0f} sentences; the sites have {known} of dev"
-            )
-        self._check_loss(f"the dev loss of round {number}", nll_sum, tokens)
-        self._check_loss(f"the dev loss of round {number}", weighted, examples)
+            self._fail(f"{what} is over {examples * len(replies):.0f} sentences; the sites have {known} of dev")
+        self._check_loss(what, nll_sum, tokens)
+        self._check_loss(what, weighted, examples)
         if self.settings.best_by != "tokens":  # the mean over sentences, as if every site had this loss
             nll_sum = weighted / examples * tokens
         sums = {"nll_sum": nll_sum, "num_tokens": tokens, "num_examples": examples, "seconds": 0.0}
@@ -385,14 +380,7 @@ class SecureFedMean(FedMean):
         """Return the integers in which a cluster's numbers are summed."""
         return self._noise[part].group if self._noise else Group.of(len(members))
 
-    def _mean_change(
-        self,
-        number: int,
-        part: Part,
-        cluster: str,
-        here: Sequence[str],
-        of: "_Opened",
-    ) -> Numbers:
+    def _mean_change(self, number: int, part: Part, cluster: str, here: Sequence[str], of: "_Opened") -> Numbers:
         """Return the mean change of a cluster's survivors: (n,) float32, 0 where tensors are left out."""
         members, scales = self.clusters[part][cluster], self._asked(number, part, cluster)
         taken, scales_sent, sizes_sent = in_sum(scales, self.tensor_set.sizes_of(part))
@@ -419,9 +407,8 @@ class SecureFedMean(FedMean):
         for part, cluster, sites in self.averaged_clusters():
             left = [site for site in sites if site in survivors]
             if 0 < len(left) < (least := self.settings.privacy_min_cluster):
-                self._fail(
-                    f"round {number}: {len(left)} sites of the {part} cluster {cluster} are left, and privacy.min-cluster = {least}"
-                )
+                are_left = f"{len(left)} sites of the {part} cluster {cluster} are left"
+                self._fail(f"round {number}: {are_left}, and privacy.min-cluster = {least}")
             try:
                 self.roster.check_weights(left, self.settings.sampling_temperature)
             except ExchangeError as error:
@@ -466,12 +453,11 @@ class SecureFedMean(FedMean):
     def _check_scores(self, of_all: Totals, survivors: Sequence[str]) -> None:
         measure, scores = MEASURES[self.settings.task], of_all.scores
         most = sum(int(self.registry.about[site][self.settings.score_split]) for site in survivors)
+        most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
         try:
             for sums in (scores.result, scores.base, scores.alone, scores.federated):
                 if sums is not None:
-                    measure.check_sums(
-                        MetricRecord(cast(Any, sums.record())), most, MOST_LOSS * math.log(self.registry.vocabulary)
-                    )
+                    measure.check_sums(MetricRecord(cast(Any, sums.record())), most, most_loss)
         except ExchangeError as error:
             self._fail(f"the scores, summed over all sites: {error}")
 

@@ -59,10 +59,9 @@ def _ask_and_compare(grid: Grid, settings: Settings, registry: Registry, folder:
     need = f"overlap = {settings.overlap!r} needs every site's number of pairs that leak"
     counts = ask(protocol.LEAKS, partial(_leaks, registry), need, lambda _: WITHOUT_TENSORS, leaking.__getitem__)
     if settings.overlap == "remove":
+        sizes = {site: {split: int(registry.about[site][split]) for split in JUDGED} for site in registry.expected}
         try:
-            check_left(
-                {site: {split: int(registry.about[site][split]) for split in JUDGED} for site in registry.expected}, counts
-            )
+            check_left(sizes, counts)
         except CorpusError as error:
             raise RunError(f"overlap = 'remove': {error}") from error
     languages = shared_sentences(digests)

@@ -208,10 +208,8 @@ class Registry:
                 return "refused", f"says {record[split]} sentences of {split}; the federation file has {asked or most}"
         for split, number in self._left_out.get(site, {}).items():
             if number and record[split] <= number:
-                return (
-                    "refused",
-                    f"came back with {record[split]} pairs of {split}, and {number} that others train on were left out before",
-                )
+                why = f"came back with {record[split]} pairs of {split}, and {number} that others train on were left out before"
+                return "refused", why
         return None
 
     def _speaker(self, node: int, grid: Grid) -> str:

@@ -57,7 +57,7 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
         BackboneError: the model already has adapters, or the chosen third of its layers is empty.
     """
     generator = torch.Generator().manual_seed(seed)
-    adapted = kept_layers(model, config.layers)
+    adapted, width = kept_layers(model, config.layers), model.config.hidden_size
     for part, stack in layout_of(model).stacks.items():
         layers = stack.held(model)
         for number in adapted[part]:
@@ -65,9 +65,7 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
             if hasattr(layer, "adapters"):
                 raise BackboneError("this backbone already has adapters; load it again before attaching others")
             dropout = _taken_over(layer, stack.places) if config.place == "after-dropout" else dict.fromkeys(stack.places, 0.0)
-            layer.adapters = nn.ModuleDict(
-                {place: BottleneckAdapter(model.config.hidden_size, config.dim, dropout[place]) for place in stack.places}
-            )
+            layer.adapters = nn.ModuleDict({at: BottleneckAdapter(width, config.dim, dropout[at]) for at in stack.places})
             layer.adapters.to(model.device).train(layer.training)  # fp32, whatever the backbone's dtype is
             for place, module in stack.places.items():
                 adapter = layer.adapters[place]

@@ -78,10 +78,8 @@ def check_backbone(settings: Settings) -> None:
     """
     name = settings.backbone
     known_backbone(name, settings.backbone_revision)
-    places = (cache_dir() / "backbones" / name, Path(name).expanduser())
-    config: dict[str, Any] = next(
-        (json.loads((place / "config.json").read_text()) for place in places if (place / "config.json").is_file()), {}
-    )
+    files = [place / "config.json" for place in (cache_dir() / "backbones" / name, Path(name).expanduser())]
+    config: dict[str, Any] = next((json.loads(file.read_text()) for file in files if file.is_file()), {})
     layers = BUILT_IN[name].layers if name in BUILT_IN else {}
     family = FAMILIES.get(config.get("model_type", ""))
     if family:

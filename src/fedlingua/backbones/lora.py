@@ -64,11 +64,8 @@ def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
                 f"lora.targets = {config.targets!r}: no linear layer's name ends in {end!r}; the layers have {known}, "
                 "also with what stands before them (encoder_attn.q_proj)"
             )
-    return [
-        name
-        for name, (part, layer) in linear.items()
-        if any(f".{name}".endswith(f".{end}") for end in ends) and layer in layers_of[part]
-    ]
+    endings = tuple(f".{end}" for end in ends)
+    return [name for name, (part, layer) in linear.items() if f".{name}".endswith(endings) and layer in layers_of[part]]
 
 
 def _as_called_here(end: str, linear: Collection[str]) -> str:

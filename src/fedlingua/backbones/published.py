@@ -68,9 +68,8 @@ def _download(name: str, revision: str) -> Path:
     """Download a hub repository into the hub's cache, with pytorch_model.bin only if it has no safetensors."""
     from huggingface_hub import snapshot_download
 
-    directory = Path(
-        snapshot_download(name, revision=revision, allow_patterns=[*(f"*{ending}" for ending in sorted(KEPT)), "*.safetensors"])
-    )
+    patterns = [*(f"*{ending}" for ending in sorted(KEPT)), "*.safetensors"]
+    directory = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     if has_safetensors(directory):
         return directory
     return Path(snapshot_download(name, revision=revision, allow_patterns=[PICKLED]))

@@ -181,14 +181,9 @@ def cluster_for(
         return next(iter(clusters[part]))
     language = _language(direction, part)
     family = relatives.of(language)
-    near = (
-        lambda held: held == direction,
-        lambda held: _language(held, part) == language,
-        lambda held: family is not None and relatives.of(_language(held, part)) == family,
-    )
-    for is_near in near:
+    for trait in (lambda one: one, lambda one: _language(one, part), lambda one: relatives.of(_language(one, part))):
         for site, held in directions.items():
-            if any(map(is_near, held)):
+            if trait(direction) is not None and trait(direction) in map(trait, held):
                 return cluster_of(clusters, part, site)
     side, related = "source" if part == "encoder" else "target", f"another of {family}" if family else "a related one"
     raise ConfigError(

@@ -54,10 +54,8 @@ def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
 def private_words(settings: Settings) -> str:
     """Return the guarantee of a run's private training in words."""
     unit, hidden = ("document", "single document") if settings.dp_unit == "document" else ("sentence", "single sentence pair")
-    each = (
-        f"each on all {unit}s" if settings.private_share >= 1 else f"a {unit} in each with probability {settings.private_share:g}"
-    )
-    least = settings.privacy_min_cluster
+    share, least = settings.private_share, settings.privacy_min_cluster
+    each = f"each on all {unit}s" if share >= 1 else f"a {unit} in each with probability {share:g}"
     whole = f"; this site adds a share of the noise, which is whole if {least} sites of a sum, it among them, are honest"
     return (
         f"all rounds together tell of a {hidden} of train at most epsilon = {settings.dp_epsilon:g} at delta = "
@@ -126,9 +124,8 @@ def server_sees(settings: Settings) -> tuple[str, str]:
         seen = f"its update of every round, as sent; its sizes, losses and scores; {read}"
         return f"the server sees of this site: {seen}", hidden
     least = settings.privacy_min_cluster
-    also, not_own = (
-        ("its loss on dev and its scores; ", "") if not settings.sums_scores else ("", ", its loss on dev, its scores")
-    )
+    also = "" if settings.sums_scores else "its loss on dev and its scores; "
+    not_own = ", its loss on dev, its scores" if settings.sums_scores else ""
     seen = f"that it takes part; {also}of its update only the sum with those of {least - 1} or more other sites"
     return f"the server sees of this site: {seen}", f"{hidden}, this site's own update, the loss of its training{not_own}"
 

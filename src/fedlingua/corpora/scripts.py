@@ -83,15 +83,11 @@ def in_order(pairs: Iterable[Pair], direction: Direction, where: str) -> Iterato
     if _OTHER_CHINESE.get(source[0]) != target[0] and _in_unicode(source) & _in_unicode(target):
         return pairs
     first = list(islice(pairs, _SAMPLE))
-    swapped = sum(_is_written(pair, turned) for pair in first)
+    of_pairs = [[script_share(*of_side) or 0 for of_side in zip(pair, turned.sides, strict=True)] for pair in first]
+    swapped = sum(min(shares) > 0.5 for shares in of_pairs)
     if 2 * swapped > len(first):
         raise CorpusError(
             f"{where}: of the first {len(first)} pairs {swapped} have {direction.source} written as {direction.target} is, and the other "
             f"way about; the two sides are swapped, so swap them back (columns = [1, 0], fields, or the direction {turned})"
         )
     return chain(first, pairs)
-
-
-def _is_written(pair: Pair, direction: Direction) -> bool:
-    """Whether most letters of each side are in the scripts of its language."""
-    return all(share is not None and share > 0.5 for share in map(script_share, pair, direction.sides))

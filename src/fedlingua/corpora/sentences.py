@@ -99,7 +99,8 @@ def _goes_on(before: str, first: str, language: str) -> bool:
 
 def _wrapped(sentence: str, language: str, max_words: int) -> list[str]:
     """Cut a long sentence into even pieces, so that a cleaning rule drops none as too short."""
-    units = _characters(sentence) if without_spaces(language) else sentence.split()
+    # A character has its combining marks and the space before it with it.
+    units: list[str] = regex.findall(r" ?.\p{M}*", sentence) if without_spaces(language) else sentence.split()
     lengths = [len(unit.replace(" ", "")) if without_spaces(language) else 1 for unit in units]
     if not max_words or sum(lengths) <= max_words:
         return [sentence]
@@ -115,9 +116,3 @@ def _cuts(lengths: Sequence[int], most: int) -> list[int]:
         if all(0 < reached[end] - reached[start] <= most for start, end in pairwise(cuts)):
             return cuts
     return list(range(len(lengths) + 1))
-
-
-def _characters(sentence: str) -> list[str]:
-    """Return the characters, each with its combining marks and with the space before it."""
-    characters: list[str] = regex.findall(r" ?.\p{M}*", sentence)
-    return characters

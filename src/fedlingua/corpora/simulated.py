@@ -54,10 +54,8 @@ def texts_without_leaks(federation_path: Path, data_dir: str) -> Mapping[str, Si
     leaking = leaks({site: digests_of(texts.values(), OVERLAP_KEY) for site, texts in held.items()})
     before = all_texts(federation_path, data_dir)
     after = {site: without_leaks(text, leaking[site], OVERLAP_KEY) for site, text in before.items()}
-    check_left(
-        {site: {split: len(pairs) for split, pairs in text.splits.items()} for site, text in before.items()},
-        {site: left_out([before[site]], [after[site]]) for site in before},
-    )
+    sizes = {site: {split: len(pairs) for split, pairs in text.splits.items()} for site, text in before.items()}
+    check_left(sizes, {site: left_out([before[site]], [after[site]]) for site in before})
     return after
 
 

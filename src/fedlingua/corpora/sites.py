@@ -147,11 +147,9 @@ def _check_languages(sites: Sequence[Site], split: SplitRules, where: str) -> No
 def check_deidentified(site: Site, rules: TextRules) -> None:
     """Raise ConfigError if the rules require a hook and the site has a corpus without one."""
     if rules.text.deidentify == "required" and site.corpus and not site.deidentify_with:
-        how = (
-            "name its hook in deidentify-with"
-            if site.direction.is_one_language
-            else "hooks are for text in one language, so leave deidentify out"
-        )
+        how = "name its hook in deidentify-with"
+        if not site.direction.is_one_language:
+            how = "hooks are for text in one language, so leave deidentify out"
         raise ConfigError(f"site {site.name}: [text] deidentify = 'required', but no hook de-identifies this site's text; {how}")
 
 

@@ -31,10 +31,11 @@ def base_result(folder: Path, trainable: Trainable, settings: Settings, asked: S
     text and all settings that `make` depends on. It and the result are JSON values, so that a stored result is equal.
     """
     model = trainable.model
+    gpu = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else None
     decided = {
         "backbone": trainable.backbone.fingerprint,
         "dtypes": sorted({str(parameter.dtype) for parameter in model.parameters()}),
-        "device": [platform.machine(), torch.get_num_threads(), _device(model.device)],
+        "device": [platform.machine(), torch.get_num_threads(), gpu or torch.backends.cpu.get_cpu_capability()],
         "precision": settings.precision,
         "code": _code(),
         "asked": asked,
@@ -75,10 +76,6 @@ def _write(file: Path, content: str) -> None:
 
 def _digest(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _device(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
 
 
 @cache

@@ -103,9 +103,8 @@ def build_trainable(settings: Settings, computes: bool = True) -> Trainable:
     if computes:
         hold(backbone.model, trained.names, precision, device)
         allow_tf32(settings.precision, device)
-    travels = travelling(
-        trained, private := private_layers(layout_of(backbone.model).sizes(backbone.model.config), settings.private_layers)
-    )
+    private = private_layers(layout_of(backbone.model).sizes(backbone.model.config), settings.private_layers)
+    travels = travelling(trained, private)
     if any(layer not in {spec.layer for spec in trained.of_part(part)} for part, layers in private.items() for layer in layers):
         raise BackboneError(
             f"private-layers = {settings.private_layers!r} names a layer that does not train; give some of those that do"

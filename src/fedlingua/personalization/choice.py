@@ -14,10 +14,7 @@ from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
 
 BASE, ALONE, FEDERATION, OWN = "base", "alone", "federation", "own"
 OWN_FEDERATION, OWN_ALONE, BY_PART, LAST_ROUNDS = "own+federation", "own+alone", " by part", "last rounds"
-CANDIDATES = (
-    *(BASE, ALONE, FEDERATION, OWN, OWN_FEDERATION, OWN_ALONE),
-    *(OWN_FEDERATION + BY_PART, OWN_ALONE + BY_PART, LAST_ROUNDS),
-)
+CANDIDATES = (BASE, ALONE, FEDERATION, OWN, OWN_FEDERATION, OWN_ALONE, OWN_FEDERATION + BY_PART, OWN_ALONE + BY_PART, LAST_ROUNDS)
 """The models that a site chooses among. base: The published backbone. alone: Trained on the site's text alone. own: Trained further
 from "federation" or "last rounds", whichever has the lower dev loss. own+...: Interpolations of own with the model that it started
 from or with alone, by one alpha for all tensors or one per part. last rounds: The mean of the federation's model and of those
@@ -84,9 +81,8 @@ class Gain:
 
 def gain(first: DevResult, second: DevResult, criterion: str, confidence: float) -> Gain:
     """Return the second model's gain over the first on the same sentences, in nats per token or chrF points."""
-    return interval(
-        second.value(criterion) - first.value(criterion), second.samples(criterion) - first.samples(criterion), confidence
-    )
+    differences = second.samples(criterion) - first.samples(criterion)
+    return interval(second.value(criterion) - first.value(criterion), differences, confidence)
 
 
 def interval(value: float, differences: Numbers, confidence: float = 0.95) -> Gain:

@@ -28,9 +28,8 @@ def planned_clusters(settings: Settings, federation: Federation) -> Clusters | N
 def sites_needed(settings: Settings) -> int:
     """Return how many sites a cluster needs: median 3, trimmed mean 2 f + 1, Krum 2 f + 3 (Blanchard et al. 2017), else 1."""
     liars = settings.byzantine_sites
-    return {"median": 3, "trimmed-mean": 2 * liars + 1, "krum": 2 * liars + 3, "multi-krum": 2 * liars + 3}.get(
-        settings.aggregation, 1
-    )
+    needed = {"median": 3, "trimmed-mean": 2 * liars + 1, "krum": 2 * liars + 3, "multi-krum": 2 * liars + 3}
+    return needed.get(settings.aggregation, 1)
 
 
 def check_enough(settings: Settings, clusters: Clusters) -> None:
@@ -43,11 +42,8 @@ def check_enough(settings: Settings, clusters: Clusters) -> None:
             f"sites-per-round = {drawn}, and the federation has {everybody} sites; give 0 for all of them, or fewer"
         )
     if buffer > everybody or 0 < buffer < wanted:
-        few = (
-            f"aggregation = {settings.aggregation!r} needs {wanted} updates"
-            if buffer < wanted
-            else f"there are {everybody} sites"
-        )
+        needs = f"aggregation = {settings.aggregation!r} needs {wanted} updates"
+        few = needs if buffer < wanted else f"there are {everybody} sites"
         raise ConfigError(f"async.buffer = {buffer}, and {few}; give a number from {wanted} to {everybody}, or 0 to wait for all")
     for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
         if wanted > 1 and drawn < everybody and (fewest := len(sites) * drawn // everybody) < wanted <= len(sites):

@@ -335,10 +335,7 @@ NOT_BUFFERED: dict[str, tuple[Callable[[Settings], bool], str]] = {
     "send.rule": (lambda s: s.selected_by != "all", "selects tensors by one round's updates; give 'all'"),
     "own-model": (lambda s: s.own_model != "none", "keeps a model in step with the rounds; give 'none'"),
     "private-layers": (lambda s: bool(s.private_layers), "keeps layers in step with the rounds; leave it empty"),
-    "optimizer-state": (
-        lambda s: s.optimizer_state == "averaged",
-        "averages Adam's state of one round; give 'fresh' or 'kept'",
-    ),
+    "optimizer-state": (lambda s: s.optimizer_state == "averaged", "averages Adam's state of one round; give 'fresh' or 'kept'"),
     "scaffold": (lambda s: s.scaffold, "corrects by the gradients of all sites; leave it out"),
     "sample.replacement": (
         lambda s: s.draws and not s.sample_replacement,
@@ -381,14 +378,10 @@ def _of_training(settings: Settings) -> Iterator[str]:
             f"sampling-temperature = {settings.sampling_temperature:g}, and under sample.replacement = false every example of the "
             "pool comes once before any comes again, whichever text it belongs to; give 1, or sample.replacement = true"
         )
-    if settings.companions and (
-        (settings.optimizer_state == "averaged" and settings.optimizer == "sgd")
-        or settings.own_model != "none"
-        or settings.selected_by != "all"
-        or settings.optimized_by != "none"
-        or settings.server_extrapolation
-        or settings.strategy
-    ):
+    stateless = settings.optimizer_state == "averaged" and settings.optimizer == "sgd"
+    in_part = settings.own_model != "none" or settings.selected_by != "all"
+    at_server = settings.optimized_by != "none" or settings.server_extrapolation or settings.strategy
+    if settings.companions and (stateless or in_part or at_server):
         yield (
             f"{' and '.join(settings.companions)} travel(s) beside every tensor and is averaged as it is; that takes a method "
             "that sends all of its updates, adam for optimizer-state = 'averaged', and no own-model, server.optimizer, "
@@ -429,9 +422,8 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
             f"aggregation = {aggregation!r} compares all sites' values of every number, but selection {rule} leaves some out; "
             "give send.rule = 'all', or aggregation = 'norm-clip' or 'fed-mean'"
         )
-    if settings.server_extrapolation and (
-        aggregation not in _MEANS or settings.learns_threshold or settings.sends_own or settings.strategy
-    ):
+    of_mean = aggregation in _MEANS and not (settings.learns_threshold or settings.sends_own or settings.strategy)
+    if settings.server_extrapolation and not of_mean:
         yield (
             "server.extrapolation = true works on the mean of the sites' changes; leave it out, or take a mean as aggregation, and no "
             "learned threshold, strategy or own-model that is sent"

@@ -17,7 +17,6 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -164,7 +163,7 @@ def _train(rank: int, job: Job, meeting: Path, log: Path, sender: Connection) ->
     printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(printed, stream)
-    interface = _loopback()
+    interface = next(name for name, places in psutil.net_if_addrs().items() if any(place.address == HOST for place in places))
     os.environ |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     answer = _trained(rank, job, meeting)
     with suppress(BrokenPipeError):
@@ -184,12 +183,6 @@ def _trained(rank: int, job: Job, meeting: Path) -> Done | Failed:
         return Failed(reason=str(error))
     except Exception as error:
         return Failed(where=without_words(error))
-
-
-def _loopback() -> str:
-    """Return the name of the loopback network interface."""
-    addresses: Mapping[str, Sequence[Any]] = psutil.net_if_addrs()
-    return next(name for name, places in addresses.items() if any(place.address == HOST for place in places))
 
 
 def _digest(tensors: Tensors) -> int:

@@ -77,10 +77,8 @@ def _draws(again: Retrained, effort: Effort, size: int, number: int) -> Iterator
     """Yield for each trial (site -> a batch of its training text, name of the draw), the same under every protection."""
     for trial in range(number):
         rng = Random(f"{again.settings.seed}/leak/{size}/{trial}")
-        yield (
-            {s: rng.sample(text[: max(size, effort.pool)], size) for s, text in again.training_texts.items()},
-            f"/leak/{size}/{trial}",
-        )
+        batches = {site: rng.sample(text[: max(size, effort.pool)], size) for site, text in again.training_texts.items()}
+        yield batches, f"/leak/{size}/{trial}"
 
 
 def membership(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:

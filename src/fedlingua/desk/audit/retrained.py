@@ -126,20 +126,18 @@ class Retrained:
         how, texts, share = settings, self.training_texts[site], settings.private_share
         if batch is not None:
             size = len(batch) if len(batch) <= 8 else how.batch_size
-            how = replace(
-                how, local_epochs=1, sample_least=0, sample_share=0.0, batch_size=size, accumulation=1, tokens_per_batch=0
-            )
-            how, texts, share = replace(how, whole_steps=False), list(batch), 1.0
+            how = replace(how, local_epochs=1, sample_least=0, sample_share=0.0, whole_steps=False)
+            how = replace(how, batch_size=size, accumulation=1, tokens_per_batch=0)
+            texts, share = list(batch), 1.0
         private, used = self.steps(protection, share), list[PairExample]()
 
         def note(step: Step) -> None:
             used.extend(example for part in step for example in part if isinstance(example, PairExample))
 
+        names, seed = self.trainable.trained.names, f"{settings.seed}/{site}/{number}{draw}"
+        this_round = number, settings.rounds
         result = train_locally(
-            *(self.model, self.trainable.trained.names, [texts], self.codec, how, f"{settings.seed}/{site}/{number}{draw}"),
-            before_step=note,
-            this_round=(number, settings.rounds),
-            private=private,
+            self.model, names, [texts], self.codec, how, seed, before_step=note, this_round=this_round, private=private
         )
         if private and private.sums is not None:
             return Seen(self.flat({name: each.cpu().numpy() for name, each in private.sums.items()}), used)

@@ -52,9 +52,8 @@ class Attempt:
         if status.outcome == "stopped":
             close_run(self.folder, "interrupted", STOPPED)
         else:  # the server may have died before it could record that itself
-            close_run(
-                self.folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown"
-            )
+            why = status.details or "the run ended without a reason; the last lines of its log were shown"
+            close_run(self.folder, "failed", why)
         return str((self.folder.read("run.json") or {}).get("reason"))
 
     def close(self) -> None:

@@ -70,8 +70,7 @@ def compare(
     ] = "",
     samples: Annotated[int, Option(min=40, help="Samples of the paired bootstrap.")] = 1000,
     sentences: Annotated[
-        int,
-        Option(min=0, help="Sentences to show for each site: those that the first two runs translate most differently."),
+        int, Option(min=0, help="Sentences to show for each site: those that the first two runs translate most differently.")
     ] = 0,
     to: Annotated[Path | None, Option(metavar="FILE.html", help="Also write a page with plots.")] = None,
 ) -> Answer:

@@ -92,10 +92,8 @@ def corpus_check(
         from fedlingua.backbones.knowledge import doubts
 
         answer["doubts"] = list(doubts(describe(backbone_directory(backbone), backbone), corpus.parsed, some))
-        say(
-            "\n".join(f"warning: {text}" for text in answer["doubts"])
-            or f"backbone {backbone} knows both languages and their scripts"
-        )
+        warnings = "\n".join(f"warning: {text}" for text in answer["doubts"])
+        say(warnings or f"backbone {backbone} knows both languages and their scripts")
     account = statistics.account
     if rules.strict and account.kept < account.read:
         reasons = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items())
@@ -111,8 +109,7 @@ def corpus_convert(
     cleaning: CleaningOptions,
     to: Annotated[Path, Option(help="File to write: .tsv, .jsonl, .tmx (also .gz), .parquet; with --as moses a stem of two.")],
     as_: Annotated[
-        Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None,
-        Option("--as", help="Format; default: by the ending of --to."),
+        Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None, Option("--as", help="Format; default: by the ending of --to.")
     ] = None,
     clean_: Annotated[bool, Option("--clean", help="Clean the text; --rules, --set and --strict imply it.")] = False,
 ) -> Answer:
@@ -176,8 +173,7 @@ def corpus_overlap(
     where: Annotated[Path, Argument(metavar="FEDERATION|RUN", help="Federation file with corpora, or the folder of a run.")],
     data: Data = None,
     whole: Annotated[
-        bool,
-        Option("--whole", help="Compare all of the sites' cleaned text: no limits or sizes, no text for the backbone."),
+        bool, Option("--whole", help="Compare all of the sites' cleaned text: no limits or sizes, no text for the backbone.")
     ] = False,
     to: Annotated[
         Path | None, Option(help="Also write the text without leaking dev and test pairs: TO/SITE.SPLIT.tsv.gz.")

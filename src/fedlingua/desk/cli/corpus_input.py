@@ -37,8 +37,7 @@ class CorpusInput:
         str | None, Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet or dataset; default: by the name's ending.")
     ] = None
     option: Annotated[
-        list[str] | None,
-        Option("--option", help="Further keys, as in a federation file: columns=[1,0], fields, subset, split."),
+        list[str] | None, Option("--option", help="Further keys, as in a federation file: columns=[1,0], fields, subset, split.")
     ] = None
 
     @cached_property

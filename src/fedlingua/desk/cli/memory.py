@@ -32,10 +32,7 @@ def say_made(about: dict[str, Any]) -> dict[str, Any]:
     """Print what a memory holds and the settings chosen for it, and return `about`."""
     bleu = ", ".join(f"{weight} {score:.2f}" for weight, score in about["dev"].items())
     say(f"{about['site']}: {about['keys']:,} tokens of {about['sentences']:,} sentences; BLEU of dev by lambda: {bleu}")
-    used = (
-        f"lambda {about['lambda']:g}, k {about['neighbours']}, T {about['temperature']:.3g}"
-        if about["lambda"]
-        else "0, so unused"
-    )
+    mixed = f"lambda {about['lambda']:g}, k {about['neighbours']}, T {about['temperature']:.3g}"
+    used = mixed if about["lambda"] else "0, so unused"
     say(f"{about['site']}: {used}; {Path(about['memory'])}")
     return about

@@ -75,8 +75,7 @@ class ExportOptions:
 
     to: Annotated[Path, Option(help="Folder to write, whole or not at all.")]
     form: Annotated[
-        str,
-        Option(help="Format: adapter, peft (default for LoRA), transformers (default for a whole model) or ctranslate2."),
+        str, Option(help="Format: adapter, peft (default for LoRA), transformers (default for a whole model) or ctranslate2.")
     ] = ""
     quantization: Annotated[str, Option(help="For ctranslate2: int8, float16, ...; default: float32.")] = ""
     force: Annotated[bool, Option("--force", help="Replace an earlier export.")] = False

@@ -226,8 +226,7 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
         _unread()
     except OSError as error:
         if error.filename is not None:
-            advice = "check the path, its content and its permissions"
-            message = f"{error.filename}: {error.strerror}; {advice}"
+            message = f"{error.filename}: {error.strerror}; check the path, its content and its permissions"
         elif error.errno in OF_THE_DISK:
             message = f"{error.strerror}; make room, or check the disk that is written to, then run the command again"
         else:  # names no file that a user could check

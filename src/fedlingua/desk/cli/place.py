@@ -30,7 +30,6 @@ def ready_profile(profile: str, ray_address: str, folders: Sequence[Path | str],
         needed = {APP_DIR, Path.cwd(), cache_dir(), *(Path(folder) for folder in folders if str(folder))}
         there = sorted(folder for folder in needed if folder.is_dir())
         machines = check_cluster(place.ray_address, place.cpus_per_node, place.gpus_per_node, there)
-        say(
-            f"Ray cluster {place.ray_address}: {len(machines)} machines, {sum(machine.clients for machine in machines)} clients at once"
-        )
+        clients = sum(machine.clients for machine in machines)
+        say(f"Ray cluster {place.ray_address}: {len(machines)} machines, {clients} clients at once")
     return place

@@ -44,16 +44,14 @@ commands = Commands()
 @commands.command(epilog=example("fedlingua pretrain experiments/backbones/tatoeba_half.toml --data ../shared/data"))
 def pretrain(
     recipe: Annotated[
-        Path,
-        Argument(help="Recipe file (TOML): corpora, share, size, schedule.", shell_complete=toml_files(RECIPE)),
+        Path, Argument(help="Recipe file (TOML): corpora, share, size, schedule.", shell_complete=toml_files(RECIPE))
     ],
     data: Data = None,
     to: Annotated[
         Path | None, Option(help="Folder of the model; default: a folder with the recipe's name in the user's cache.")
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        Option("--set", help="Override a key of the recipe: TABLE.KEY=VALUE, such as training.device=cpu."),
+        list[str] | None, Option("--set", help="Override a key of the recipe: TABLE.KEY=VALUE, such as training.device=cpu.")
     ] = None,
 ) -> Answer:
     """Train a small model and its SentencePiece from nothing: an M2M-100, or an XLM-R with task = "masked-language". The same command

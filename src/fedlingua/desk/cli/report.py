@@ -19,8 +19,7 @@ def report(
         Path | None, Option(help="Also add the run to runs.jsonl in this folder, without paths, and write its table.")
     ] = None,
     bandwidth: Annotated[
-        float,
-        Option(metavar="MBPS", help="Bandwidth of the server in Mbit/s, which all sites share; for the cost of a round."),
+        float, Option(metavar="MBPS", help="Bandwidth of the server in Mbit/s, which all sites share; for the cost of a round.")
     ] = 1000.0,
 ) -> Answer:
     """Write report.html again and print the table of scores."""

@@ -102,12 +102,7 @@ def run(
 
 
 def carry_out(
-    settings: Settings,
-    federation: Federation,
-    folder: RunFolder,
-    place: Profile,
-    nodes: int | None,
-    server: ServerFile | None,
+    settings: Settings, federation: Federation, folder: RunFolder, place: Profile, nodes: int | None, server: ServerFile | None
 ) -> None:
     """Start an engine, follow the run to its end, and write its report; raise RunError if the run or its engine failed."""
     from fedlingua.desk.pretraining.demo import make_built_in

@@ -37,8 +37,7 @@ SIDES = ("base_", "")
 )
 def score(
     run: Annotated[
-        Path | None,
-        Option("--run", help="Run folder with the translations, or give three files.", shell_complete=run_folders),
+        Path | None, Option("--run", help="Run folder with the translations, or give three files.", shell_complete=run_folders)
     ] = None,
     site: SitesOption = None,
     source: Annotated[Path | None, Option(help="File of source sentences, one a line.")] = None,

@@ -50,11 +50,8 @@ def serve(
                 "crosses the network unencrypted; put a proxy with TLS and accounts in front"
             )
         models = Models(run_models, how)  # imports torch, so it comes after all checks
-        app = Guard(
-            application(models, limits),
-            limits.body_bytes,
-            (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None,
-        )
+        hosts = (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None
+        app = Guard(application(models, limits), limits.body_bytes, hosts)
         for text in (run_models.run.folder.read("run.json") or {}).get("warnings") or ():
             warn(f"warning: {text}")
         warn(f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it", style="")

@@ -140,10 +140,8 @@ def server_logs(file: ServerFileArgument, run: RunOfServer) -> Answer:
 
 def _run_folders(server: ServerFile) -> dict[str, str]:
     """Return Flower's id of a run -> the name of its folder, for the latest attempt of each run of this server."""
-    files = sorted(server.runs.glob("*/run.json"))
-    return {
-        str(about["flower_run_id"]): file.parent.name for file in files if "flower_run_id" in (about := run_about(file.parent))
-    }
+    abouts = {file.parent.name: run_about(file.parent) for file in sorted(server.runs.glob("*/run.json"))}
+    return {str(about["flower_run_id"]): name for name, about in abouts.items() if "flower_run_id" in about}
 
 
 def _run_of(server: ServerFile, run: str) -> tuple[str, RunFolder | None]:

@@ -44,14 +44,12 @@ def suite(
     ] = None,
     data: options.Data = None,
     set_: Annotated[
-        list[str] | None,
-        Option("--set", help="Override a key in every row: KEY=VALUE; repeatable.", shell_complete=settings),
+        list[str] | None, Option("--set", help="Override a key in every row: KEY=VALUE; repeatable.", shell_complete=settings)
     ] = None,
     jobs: Annotated[int, Option(min=1, help="Runs at the same time.")] = 1,
     runs: Annotated[Path, Option(help="Folder of the runs. Suites share runs with equal settings.")] = Path("runs/suites"),
     to: Annotated[
-        Path | None,
-        Option(help="Result folder; default: experiments/results/<folder>/<suite>, or ./runs/<suite> with --set."),
+        Path | None, Option(help="Result folder; default: experiments/results/<folder>/<suite>, or ./runs/<suite> with --set.")
     ] = None,
     nodes: options.Nodes = None,
     profile: options.Profile = "simulation",
@@ -91,10 +89,7 @@ def suite(
         command = [sys.executable, "-m", "experiments.verify", result.relative_to(RESULTS).as_posix()]
         checked = subprocess.run(command, cwd=APP_DIR, capture_output=True, text=True, check=False)
         said = checked.stdout.strip() or checked.stderr.strip()
-        say(
-            f"verified: {said}" if not checked.returncode else f"not verified: {said}",
-            style="bold red" if checked.returncode else "",
-        )
+        say(f"{'not ' if checked.returncode else ''}verified: {said}", style="bold red" if checked.returncode else "")
     page = write_suite_report(result, runs.resolve() / wanted.name)
     _show_result(result)
     say(f"report: {page}")

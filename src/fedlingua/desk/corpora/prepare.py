@@ -85,10 +85,6 @@ class _Lines:
         return self.sources[line], self.targets[line]
 
 
-_Taken = dict[Split, list[int]]
-"""split -> line numbers, in the order of the shuffle."""
-
-
 def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared:
     """Read every pair twice: first to choose lines, then to take them.
 
@@ -150,7 +146,7 @@ def _take(
     orders: Mapping[Direction, Mapping[Split, Sequence[int]]],
     sizes: Mapping[Direction, Sizes],
     no_leaks: bool,
-) -> dict[Direction, _Taken]:
-    """Return the first usable lines of every split; test is the same with and without `no_leaks`."""
+) -> dict[Direction, dict[Split, list[int]]]:
+    """Return the numbers of every split's first usable lines, as shuffled; test is the same with and without `no_leaks`."""
     usable = {d: {split: filter(lines.usable.__getitem__, orders[d][split]) for split in SPLITS} for d, lines in corpora.items()}
     return prepared.kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)

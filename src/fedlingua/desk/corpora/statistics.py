@@ -33,10 +33,8 @@ def corpus_statistics(pairs: Iterable[Pair], direction: Direction, rules: Cleani
     """Read a whole corpus; strict rules only drop pairs here. most: samples per reason. Raises CorpusError if the sides are swapped."""
     statistics = Statistics()
     seen: tuple[set[int], set[int], set[int]] = (set(), set(), set())
-    usual, reason = (
-        normalized(in_order(pairs, direction, where), rules),
-        judge(direction, dataclasses.replace(rules, strict=False)),
-    )
+    usual = normalized(in_order(pairs, direction, where), rules)
+    reason = judge(direction, dataclasses.replace(rules, strict=False))
     for pair, against in judged(usual, reason, statistics.account):
         if against is not None and len(samples := statistics.samples.setdefault(against, [])) < most:
             samples.append((statistics.account.read, pair))

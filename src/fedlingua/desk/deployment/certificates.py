@@ -246,11 +246,7 @@ def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) 
 
 
 def _refusal(
-    host: str,
-    leaf: x509.Certificate,
-    file: Path,
-    authorities: Sequence[x509.Certificate],
-    error: ssl.SSLCertVerificationError,
+    host: str, leaf: x509.Certificate, file: Path, authorities: Sequence[x509.Certificate], error: ssl.SSLCertVerificationError
 ) -> str:
     """Return why OpenSSL did not accept a certificate, and what to do."""
     code = error.verify_code

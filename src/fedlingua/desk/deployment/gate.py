@@ -82,9 +82,8 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
         if reply.has_error() and reply.error.code in its_own:
             reason = str(reply.error.reason)
             if not reason.startswith(f"<class '{DeploymentError.__module__}.{DeploymentError.__name__}'>"):
-                reason = (
-                    f"{reason.partition(':<')[0]}; the site's log has the rest"  # what follows could quote text or name a file
-                )
+                # What follows could quote text or name a file.
+                reason = f"{reason.partition(':<')[0]}; the site's log has the rest"
             reply.error = type(reply.error)(reply.error.code, reason)
             asked = {"asked": str(pulled[0].metadata.message_type)[:MOST_WORDS], "bundle": bundle_hash(pulled[3].content)}
             audit.append(refused.parent, {**asked, "refused": reason[: 10 * MOST_WORDS]})

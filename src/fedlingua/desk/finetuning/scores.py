@@ -54,6 +54,5 @@ def _means(scores: Mapping[str, Score]) -> dict[str, float]:
 
 
 def _score(result: Any) -> Score:
-    return dict(
-        zip(FIGURES, (float(result.precision), float(result.recall), float(result.f1), int(result.possible)), strict=True)
-    )
+    figures = float(result.precision), float(result.recall), float(result.f1), int(result.possible)
+    return dict(zip(FIGURES, figures, strict=True))

@@ -21,8 +21,7 @@ class FineTuning:
     """How an encoder is fine-tuned, all of which trains. Options of `fedlingua finetune`, except for the last three."""
 
     max_tokens: Annotated[
-        int | None,
-        Option(help="Longest sequence in subwords; default: the encoder's limit, up to 256.", show_default=False),
+        int | None, Option(help="Longest sequence in subwords; default: the encoder's limit, up to 256.", show_default=False)
     ] = None
     threads: Annotated[int, Option(min=1, help="Torch threads; another number changes the last bits.")] = 1
     device: Annotated[Literal["cpu", "cuda"], Option(help="Device to train on.")] = "cpu"

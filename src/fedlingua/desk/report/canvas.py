@@ -16,6 +16,8 @@ WORSE = "#D55E00"
 # The page's style sheet (style.css) selects exactly this colour and replaces it by the page's text colour.
 INK = "rgb(119, 119, 120)"
 GRID = "rgba(128, 128, 128, 0.25)"
+DOTTED = {"color": INK, "width": 1.5, "dash": "dot"}
+"""The look of a line through a whole plot, at a value to compare with."""
 LONGEST_LABEL = 18
 TWO_PANELS = 600
 """The least width, in pixels, of two panels side by side."""
@@ -87,15 +89,6 @@ def heat_map(figure: go.Figure, cells: Sequence[Values], said: Sequence[Sequence
     look = {"x": list(range(len(cells[0]) if cells else 0)), "y": list(range(len(cells))), "xgap": 2, "ygap": 2}
     hovertemplate = f"{hover}<extra></extra>"
     figure.add_heatmap(z=cells, customdata=said, hovertemplate=hovertemplate, hoverongaps=False, **look, **style)
-
-
-def dotted(figure: go.Figure, x: float | None = None, y: float | None = None, **panel: int) -> None:
-    """Add a dotted line through a plot or one of its panels: vertical at x, horizontal at y."""
-    look = {"color": INK, "width": 1.5, "dash": "dot"}
-    if x is not None:
-        figure.add_vline(x=x, line=look, **panel)
-    if y is not None:
-        figure.add_hline(y=y, line=look, **panel)
 
 
 def colour(index: int) -> str:

@@ -14,7 +14,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.desk.comparison.compare import Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
 from fedlingua.desk.json_values import mapping, text
-from fedlingua.desk.report.canvas import MARKS, PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
+from fedlingua.desk.report.canvas import DOTTED, MARKS, PALETTE, Look, Values, colour, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.pareto import Point, pareto_plot
 from fedlingua.desk.report.publish import heading, put_page, render_page, sites_by_signature
@@ -122,7 +122,7 @@ def gain_plot(comparison: Comparison) -> go.Figure:
         if fair.gains
     ]
     figure = _site_marks(comparison, series, f"{comparison.metric.name}, better than the site's own model")
-    dotted(figure, x=0)
+    figure.add_vline(x=0, line=DOTTED)
     return figure
 
 
@@ -153,7 +153,7 @@ def difference_plot(comparison: Comparison) -> go.Figure:
         _add_differences(figure, beside.run, place + 1, known, comparison)
     above = f"{comparison.metric.name} above {short(comparison.runs[0].name, LONGEST_RUN)}"
     _frame_rows(figure, rows, len(comparison.beside), above)
-    dotted(figure, x=0)
+    figure.add_vline(x=0, line=DOTTED)
     return figure
 
 

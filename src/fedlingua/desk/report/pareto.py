@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from fedlingua.desk.report.canvas import BEFORE, INK, UP, dotted, frame, marks, short
+from fedlingua.desk.report.canvas import BEFORE, DOTTED, INK, UP, frame, marks, short
 from fedlingua.settings.metrics import Metric
 
 AROUND = 110
@@ -64,7 +64,7 @@ def pareto_plot(
         lowest, highest = _range([*bars, base])
         if highest - lowest <= 2 * (high - low):
             low, high = lowest, highest
-            dotted(figure, y=base)
+            figure.add_hline(y=base, line=DOTTED)
     figure.update_yaxes(range=[low, high])
     return figure.update_layout(showlegend=True, legend_traceorder="reversed")
 

@@ -287,9 +287,7 @@ def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tup
 
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
     lines, note = read_lines(path, lambda line: line)
-    rounds = []
-    for index, content in by_round(lines).items():
-        rounds.append(read_as(Round, content, number=index, sites=objects(content.get("sites"))))
+    rounds = [read_as(Round, line, number=index, sites=objects(line.get("sites"))) for index, line in by_round(lines).items()]
     if note or not rounds:
         notes[path.name] = note or f"{path.name} holds no finished round yet."
     return rounds

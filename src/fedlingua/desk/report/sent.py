@@ -148,12 +148,9 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
     theta = {index: each["theta"] for index, each in sent.thresholds.items()}
     own = sent.own_thresholds if not theta else {}
     theta |= {index: each.mean for index, each in own.items()}
-    lines: dict[str, tuple[Mapping[int, float], dict[str, Any]]] = {
-        "median deviation": (
-            {i: each.mean for i, each in sent.medians.items()},
-            {"width": 2, "color": canvas.BEFORE, "dash": "dash"},
-        )
-    }
+    medians = {index: each.mean for index, each in sent.medians.items()}
+    lines: dict[str, tuple[Mapping[int, float], dict[str, Any]]] = {}
+    lines["median deviation"] = medians, {"width": 2, "color": canvas.BEFORE, "dash": "dash"}
     tried = {index: each["mu"] for index, each in sent.thresholds.items() if each.get("mu", each["theta"]) != each["theta"]}
     if tried:  # theta was drawn at random around mu
         lines["the network's own"] = tried, {"width": 2, "color": canvas.DOWN}
@@ -167,7 +164,7 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
         canvas.line(figure, values, name, f"round %{{x}}<br>{name} %{{y:.3g}}", line=look)
     canvas.frame(figure, height=340, x_title="round", y_title="deviation")
     if sent.scale is not None:
-        canvas.dotted(figure, y=sent.scale)
+        figure.add_hline(y=sent.scale, line=canvas.DOTTED)
     figure.update_layout(showlegend=True)
     canvas.round_axis(figure, (each.number for each in rounds))
     shown = [value for values, _ in lines.values() for value in values.values()]

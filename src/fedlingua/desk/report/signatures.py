@@ -117,7 +117,7 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
         look: canvas.Look = {"marker": mark, "cliponaxis": False, "hovertext": said}
         canvas.marks(figure, [0.0] * len(rows), rows, escape(cluster), "%{hovertext}", 1, col=2, **look)
     if (cut := cut_height(signatures)) is not None:
-        canvas.dotted(figure, x=cut, row=1, col=2)
+        figure.add_vline(x=cut, line=canvas.DOTTED, row=1, col=2)
     legend = 24 + 20 * (len(set(signatures.clusters.values())) // 5)
     height = 200 + legend + 26 * len(order)
     canvas.frame(figure, height)

@@ -121,7 +121,7 @@ def macro_plot(result: SuiteTable) -> go.Figure:
         canvas.marks(figure, of_paper, places, "the paper's", "%{text}, the paper's<br>%{x:.2f}", text=names, marker=diamond)
     canvas.frame(figure, height=120 + 30 * len(lines), x_title=f"macro {result.metric.name}")
     if result.base.get("macro") is not None:
-        canvas.dotted(figure, x=result.base.get("macro"))
+        figure.add_vline(x=result.base["macro"], line=canvas.DOTTED)
     canvas.row_axis(figure, [line.name for line in lines], LONGEST_ROW)
     return figure
 

@@ -1,6 +1,7 @@
 """The table of a run's scores before and after training: for a terminal, as Markdown, and as lines for the page."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from rich.table import Table
@@ -31,11 +32,8 @@ def fitting(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> 
 def headers(folder: RunFolder) -> tuple[str, ...]:
     """Return the table's headers, for the metrics of the run's task."""
     text = ("direction", "pairs") if folder.metrics == METRICS["translation"] else ("language", "sentences")
-    return (
-        "site",
-        *text,
-        *(f"{metric.short} {when}" if when else "gain" for metric in folder.metrics for when in ("before", "after", "")),
-    )
+    changes = ((f"{metric.short} before", f"{metric.short} after", "gain") for metric in folder.metrics)
+    return ("site", *text, *chain.from_iterable(changes))
 
 
 def choice_headers(folder: RunFolder) -> tuple[str, ...]:

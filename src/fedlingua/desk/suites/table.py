@@ -315,9 +315,8 @@ class SuiteTable:
 
     def on_other_masks(self) -> list[str]:
         """Return the sites whose text was not masked identically in all runs."""
-        masks = {
-            site: {run["sites"][site]["masks"] for run in self.scores.values() if site in run["sites"]} for site in self.sites
-        }
+        of_runs = [run["sites"] for run in self.scores.values()]
+        masks = {site: {sites[site]["masks"] for sites in of_runs if site in sites} for site in self.sites}
         return [site for site, hashes in masks.items() if len(hashes) > 1]
 
     @property

@@ -57,11 +57,8 @@ class TrainedModel:
         tensors, about = delivered(folder)
         settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
         fingerprint, site, number = (about[key] for key in ("backbone_fingerprint", "site", "round"))
-        return cls(
-            *(settings, fingerprint, direction, site, number, lambda: tensors, ("given",)),
-            memory=folder / MEMORY,
-            candidate=about.get("kept"),
-        )
+        load, key, chosen = lambda: tensors, ("given",), about.get("kept")
+        return cls(settings, fingerprint, direction, site, number, load, key, memory=folder / MEMORY, candidate=chosen)
 
     @property
     def owner(self) -> str:

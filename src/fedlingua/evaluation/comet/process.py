@@ -36,14 +36,11 @@ def main(job_file: str, result_file: str) -> int:
     model.half()
     model.set_embedding_cache()
     count_sentences(model)
-    scores = {}
+    scores, size, gpus = {}, job["batch_size"], job["gpus"]
+    accelerator = "auto" if gpus else "cpu"
     for name, text in job["texts"].items():
         samples = [dict(zip(text, each, strict=True)) for each in zip(*text.values(), strict=True)]
-        gpus = job["gpus"]
-        accelerator = "auto" if gpus else "cpu"
-        predicted = model.predict(
-            samples=samples, batch_size=job["batch_size"], gpus=gpus, progress_bar=False, accelerator=accelerator
-        )
+        predicted = model.predict(samples=samples, batch_size=size, gpus=gpus, progress_bar=False, accelerator=accelerator)
         scores[name] = [float(score) for score in predicted.scores]
     result = {"checkpoint": str(checkpoint), "scores": scores}
     Path(result_file).write_text(json.dumps(result), encoding="utf-8")

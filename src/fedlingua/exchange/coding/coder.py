@@ -184,11 +184,9 @@ def _mark(shapes: Shapes, code: Code) -> bytes:
 
 def _scale(tensor: Numbers, code: Code) -> float:
     """Return the largest magnitude; for signs the mean nonzero one, which has the least error (Karimireddy et al. 2019, §4)."""
-    return (
-        float(np.abs(tensor).sum(dtype=np.float64)) / max(1, np.flatnonzero(tensor).size)
-        if code.bits == 1
-        else _magnitude(tensor)
-    )
+    if code.bits == 1:
+        return float(np.abs(tensor).sum(dtype=np.float64)) / max(1, np.flatnonzero(tensor).size)
+    return _magnitude(tensor)
 
 
 def _magnitude(numbers: Numbers) -> float:
