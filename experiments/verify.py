@@ -271,6 +271,14 @@ def _sums_alone_on_real_text(result: Result) -> bool:
     return len(changes) == 3 and max(map(abs, changes)) < 0.1 and share_of_float32(secure) <= 0.7
 
 
+@claim("real/grid_test")
+def _the_mean_is_best_on_real_text(result: Result) -> bool:
+    """Under every seed the mean is half a BLEU ahead of alone, and of what keeps layers or an adapter at a site."""
+    scores = {row: [each["macro_bleu"] for each in seeds] for row, seeds in result.rows.items() if row != "base"}
+    others = (scores[row] for row in ("alone", "private-layers", "shared-private"))
+    return all(mine > other + 0.5 for row in others for mine, other in zip(scores["mean"], row, strict=True))
+
+
 @claim("phrasebook/codes_half")
 def _half_the_rounds(result: Result) -> bool:
     """A fifth of the numbers at four bits in 24 rounds: as good within 0.2 BLEU as float32 in 48, 39.55, at a thirtieth of its bytes."""
