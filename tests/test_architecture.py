@@ -176,8 +176,8 @@ def test_experiments_are_few_files() -> None:
     # 1 for what a byte buys under MetaSend, 4 for weights of a small site, and 12 for what codes came to, on the demo, in half as many
     # rounds and on real text; 12 for the whole model there, 2 for text of several kinds, 1 for methods beside each other, 1 for figures,
     # 3 for what a server could read, 4 for the whole model on 500 verses, 5 for secure sums, 9 for more text of several kinds,
-    # 12 for rules by all bytes, 4 for seven languages and their backbone's card, 4 for what sites keep in a paper's table, 6 for methods on test
-    # and for more text under differential privacy.
+    # 12 for rules by all bytes, 4 for seven languages and their backbone's card, 4 for what sites keep in a paper's table,
+    # 6 for methods on test and for more text under differential privacy.
     assert len(tracked.stdout.splitlines()) <= 320
 
 
