@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import plotly.graph_objects as go
 
 from experiments.verify import RESULTS, ROOT, Json, Result
-from fedlingua.desk.report.canvas import BEFORE, PALETTE, UP, WORSE, dotted, frame, marks
+from fedlingua.desk.report.canvas import BEFORE, DOTTED, PALETTE, UP, WORSE, frame, marks
 from fedlingua.desk.report.pareto import pareto_front
 from fedlingua.desk.report.publish import LIBRARY, PAGES
 
@@ -128,7 +128,7 @@ def joining() -> go.Figure:
     x_title = "kept - alone, BLEU on test; a dot is a site under one seed, the line their mean"
     frame(figure, height=110 + 85 * len(names), x_title=x_title)
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=names, autorange="reversed", showgrid=False)
-    dotted(figure, x=0)
+    figure.add_vline(x=0, line=DOTTED)
     return figure
 
 
@@ -145,7 +145,7 @@ def coding() -> go.Figure:
     x_title = "times fewer bytes than float32, up and down in the whole run"
     frame(figure, height=400, x_title=x_title, y_title="macro BLEU beside float32")
     figure.update_xaxes(type="log", tickvals=[5, 10, 20, 30, 50, 70, 100], range=[0.9, 2])
-    dotted(figure, y=0)
+    figure.add_hline(y=0, line=DOTTED)
     return figure
 
 
@@ -171,7 +171,7 @@ def ruling() -> go.Figure:
     )
     figure.update_xaxes(type="log", tickvals=[20, 30, 50, 100, 200, 300], range=[1.2, 2.7])
     alone = next(each for each in rows if each.row == "adapter-local")
-    dotted(figure, y=alone.bleu)
+    figure.add_hline(y=alone.bleu, line=DOTTED)
     figure.add_annotation(
         x=1.25, y=alone.bleu, text=f"alone, {alone.mb:.1f} MB", showarrow=False, xanchor="left", yanchor="bottom"
     )
