@@ -216,6 +216,7 @@ class SecureFedMean(FedMean):
         if self.settings.sums_scores and pending is not None:
             self._measured_together(pending, replies, summed)
         means: dict[str, dict[str, Flat]] = {site: {} for site in survivors}
+        summed_numbers = 0
         exponents: dict[str, dict[str, list[int]]] = {part: {} for part in self._parts}
         skipped: dict[str, dict[str, list[bool]]] = {part: {} for part in self._parts}
         for part, cluster, sites in self.averaged_clusters():
@@ -225,6 +226,7 @@ class SecureFedMean(FedMean):
             if here:
                 change = self._mean_change(number, part, cluster, here, opened_sum)
                 sizes, most = self.tensor_set.sizes_of(part), self._most_exponent(number)
+                summed_numbers += len(here) * (sum(sizes) - sum(compress(sizes, self._skipped(part, cluster))))
                 if not self._noise:
                     exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
                 start = self._numbers_of(self.sent, part, cluster)
@@ -236,7 +238,7 @@ class SecureFedMean(FedMean):
         self._next = {EXPONENTS: exponents, SKIPPED: skipped}
         names = ("steps",) if self.settings.trains_privately else ("nll_sum", "num_tokens", "num_examples", "steps")
         self._sums = {name: summed[name] / len(survivors) for name in names}
-        share = summed["cut"] / (len(survivors) * self.tensor_set.num_parameters)
+        share = summed["cut"] / max(1, summed_numbers)
         self.phases.record.about["secure_sum"] = {"sites": len(survivors), "cut": share}
         loss = self._sums.get("nll_sum", 0.0) / max(1.0, self._sums.get("num_tokens", 0.0))
         return {
@@ -481,14 +483,17 @@ class SecureFedMean(FedMean):
         return list(known[part][cluster]) if known else [False] * len(self._sets[part].specs)
 
     def _skipped_next(self, number: int, part: Part, cluster: str, new: Numbers, start: Numbers) -> list[bool]:
-        """Apply the run's rule to a cluster's mean. A tensor that was left out is sent next, since nobody knows how it would deviate."""
-        settings, chosen, skipped = self.settings, self._sets[part], self._skipped(part, cluster)
+        """Apply the run's rule to the tensors of a cluster's sum, by how their mean moved. A tensor that was left out is sent next, since
+        nobody knows how it would deviate."""
+        settings, whole, skipped = self.settings, self._sets[part], self._skipped(part, cluster)
         if settings.rule == "all":
             return skipped
         draws = generator_of(settings.seed, number, cluster, f"send {part}")
-        after, before = Joined({part: new}, chosen), Joined({part: start}, chosen)
+        after, before = Joined({part: new}, whole), Joined({part: start}, whole)
+        left_out = set(compress(whole.names, skipped)) if settings.rule != "rand-send" else set()
+        chosen = whole.where(lambda spec: spec.name not in left_out)
         if settings.rule == "rand-send":
-            sent, skipped = rules.rand_send(chosen, draws, settings.send_share), [False] * len(chosen.specs)
+            sent = rules.rand_send(chosen, draws, settings.send_share)
         elif settings.rule in ("dp-g", "dp-l"):
             sent = rules.dp(differences(after, before, chosen), chosen, settings.keep)
         else:
@@ -499,7 +504,8 @@ class SecureFedMean(FedMean):
                 theta = rules.random_threshold(measured, draws, settings.random_threshold)
             sent = rules.by_threshold(measured, chosen, theta, settings.keep, settings.zero_norm)
         assert sent.tensors is not None, settings.rule
-        return [not (now or skip) for now, skip in zip(sent.tensors.tolist(), skipped, strict=True)]
+        next_out = set(compress(chosen.names, ~sent.tensors))
+        return [name in next_out for name in whole.names]
 
     def _most_exponent(self, number: int) -> int:
         steps = max(most_steps(self.settings, self.registry.about[site]) for site in self.roster.names)

@@ -83,7 +83,7 @@ class Ledger:
         if others := {each.unit for each in self.entries()} - {unit}:
             raise ExchangeError(
                 f"dp.unit: the run hides a {unit}, and this site's ledger counts what was told of a {others.pop()}, which does not add up "
-                "with it: ask for that dp.unit, or give the site another [node] state, whose ledger does not know what was told before"
+                "with it: ask for that dp.unit"
             )
 
     def enter(self, entry: Entry, check: Callable[[Entry], None] | None = None) -> None:

@@ -24,7 +24,13 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.table import OPTIONS
 from fedlingua.training.sampling import num_samples
 
-_OF_CHOICES = {"methods": "method", "tensor_sets": "tensor-set", "selections": "send.rule", "optimizers": "optimizer"}
+_OF_CHOICES = {
+    "methods": "method",
+    "tensor_sets": "tensor-set",
+    "selections": "send.rule",
+    "optimizers": "optimizer",
+    "units": "dp.unit",
+}
 """Limit -> the option whose allowed values it lists, in the order of `check_settings`."""
 
 
@@ -34,8 +40,8 @@ class SiteLimits:
 
     settings: "approved": a run's settings and text rules need approval; "within-limits": an approved bundle runs any settings that
     these limits allow, under the first text rules that come, and the site refuses other rules until its owner approves a run with them.
-    comet-models: those that COMET may load. min-train, -dev, -test: fewest sentences of a text behind any reply. min-steps, min-batch:
-    fewest optimizer steps behind an update, and examples a step (median). max-minutes: time for a message, after which it is stopped.
+    units: what differential privacy hides, if a run has it. comet-models: those that COMET may load. min-train, -dev, -test: fewest
+    sentences of a text behind any reply. min-steps, min-batch: fewest optimizer steps behind an update, and examples a step (median). max-minutes: time for a message, after which it is stopped.
     min-cluster: fewest sites in a secure sum, also of those that make noise in shares. max-attempts: of one run. max-runs: runs that the
     site answers, each attempt counted.
     Where min-KEY names an option, that option may also be 0, which turns it off: smaller values than these make a step of Adam as good
@@ -50,6 +56,7 @@ class SiteLimits:
     tensor_sets: tuple[str, ...] = ("adapters", "controllers", "lora", "lora-sb", "ia3", "norms")
     selections: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ("adam", "adamw")
+    units: tuple[str, ...] = ()
     comet_models: tuple[str, ...] = ()
     min_train: int = 50
     min_dev: int = 50
@@ -102,9 +109,10 @@ class SiteLimits:
         Raises:
             ExchangeError: Names the key, what was asked and what is allowed, as all errors here.
         """
-        asked = (settings.method, settings.trained_set, settings.rule, settings.optimizer)
+        unit = settings.dp_unit if settings.trains_privately else ""
+        asked = (settings.method, settings.trained_set, settings.rule, settings.optimizer, unit)
         for (name, key), value in zip(_OF_CHOICES.items(), asked, strict=True):
-            if (allowed := getattr(self, name)) and value not in allowed:
+            if value and (allowed := getattr(self, name)) and value not in allowed:
                 raise beyond(f"{key} = {value!r}", name, ", ".join(allowed))
         if settings.shares_noise and (honest := settings.privacy_min_cluster) < self.min_cluster:
             raise beyond(f"dp.noise = 'shares' of {honest} sites", "min_cluster", f"{self.min_cluster} sites and more")

@@ -131,7 +131,7 @@ class PairDocuments(Corpus[Pair]):
             if not name.strip():
                 raise CorpusError(f"{self.file}, line {number}: is empty; wanted the name of the document of pair {number}")
             if (number - self.part) % self.parts == 0:
-                yield name
+                yield name.strip()
 
     def paths(self) -> Sequence[AnyPath]:
         return [*self.pairs.paths(), self.file]

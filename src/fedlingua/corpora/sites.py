@@ -15,7 +15,7 @@ from fedlingua.common.tables import count, fill, flag, refuse_unknown, table
 from fedlingua.corpora.clean import read_cleaning
 from fedlingua.corpora.deidentify import Hook, read_hook
 from fedlingua.corpora.formats import PAIR_FORMATS, TEXT_FORMATS, SplitFiles, corpus_of, formats_of, listed, options_of
-from fedlingua.corpora.read import Corpus
+from fedlingua.corpora.read import Corpus, PairDocuments
 from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares
@@ -129,13 +129,19 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
 
 
 def _check_languages(sites: Sequence[Site], split: SplitRules, where: str) -> None:
-    """Raise ConfigError if some sites translate and others do not, or if text in one language has mode = "given"."""
+    """Raise ConfigError if some sites translate or name documents and others do not, or if text in one language has mode = "given"."""
     of_one = [site.name for site in sites if site.direction.is_one_language]
     if of_one and len(of_one) < len(sites):
         others = ", ".join(site.name for site in sites if site.name not in of_one)
         raise ConfigError(
             f"{where}: got a language ({', '.join(of_one)}) and a direction ({others}); a federation either translates or trains on text "
             "in one language, so give every site the same of the two"
+        )
+    named = [site.name for site in sites if isinstance(site.corpus, PairDocuments)]
+    if named and (unnamed := [site.name for site in sites if site.corpus and site.name not in named]):
+        raise ConfigError(
+            f"{where}: documents are named at {', '.join(named)} and not at {', '.join(unnamed)}; text is split by document or by sentence, and "
+            "what one site tests on another could train on: give documents at every site or at none"
         )
     if of_one and split.mode == "given":
         raise ConfigError(

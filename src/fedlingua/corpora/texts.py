@@ -123,7 +123,9 @@ def check_documents(texts: Mapping[str, SiteText], unit: str) -> None:
 
 
 def _grouped(corpus: PairDocuments, direction: Direction, rules: CleaningRules, account: Account, where: str) -> list[Document]:
-    """Return the documents of a corpus with the pairs that cleaning keeps. A repeated pair is dropped, in any document."""
+    """Return the documents of a corpus with the pairs that cleaning keeps. A repeated pair is dropped, in any document, whatever the rules
+    say: a pair belongs to one document."""
+    rules = dataclasses.replace(rules, drop_duplicates=True)
     pairs = judged(normalized(in_order(corpus.read(), direction, where), rules), judge(direction, rules, where), account)
     documents = dict[str, list[Pair]]()
     for number, (judgement, name) in enumerate(zip_longest(pairs, corpus.names()), start=1):

@@ -230,6 +230,10 @@ UNSOUND: dict[str, tuple[Callable[[Settings], bool], str]] = {
         lambda s: s.rule not in AGREED,
         f"takes numbers or losses of single sites; give one of {', '.join(AGREED)}, by which all sites send the same",
     ),
+    "send.missing": (
+        lambda s: s.rule != "all" and s.missing == "renormalise",
+        "takes means over the sites that sent a tensor, and all or none do; give 'previous'",
+    ),
     "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
     "own-model": (lambda s: s.sends_own, "sends models, not changes of a mean; give 'none' or 'ditto'"),
     "optimizer-state": (

@@ -382,11 +382,12 @@ class Sending:
     send_share: float = option(0.5, above=0, most=1, when=sends("rand-send", "top-k"))
     """Share that is sent: of tensors (rand-send) or of numbers (top-k)."""
     fixed_threshold: str = option("0.5", key="send.fixed-threshold", when=sends("fixed-g", "fixed-l"))
-    """A number, or "median": the median of a site's deviations in the round."""
+    """A number, or "median": the median of a site's deviations in the round; under secure sums, of the mean's."""
     random_threshold: str = option(
         "unit", key="send.random-threshold", choices=("unit", "range"), when=sends("random-g", "random-l")
     )
-    """Draw the threshold from [0, 1] (unit), or from the range of a site's deviations in the round."""
+    """Draw the threshold from [0, 1] (unit), or from the range of a site's deviations in the round; under secure
+    sums, of the mean's."""
     zero_norm: str = option("send", key="send.zero-norm", choices=("send", "stay", "refuse"), when=DEVIATES)
     """What to do with a tensor that was 0 everywhere and therefore has no deviation (eq. 2): send it, never send
     it (stay), or refuse to start."""
@@ -530,7 +531,8 @@ class Privacy:
     sample.share (0: takes all); batch-size only bounds its memory, and accumulation and whole-steps have no effect.
     A site refuses to spend more than the max-epsilon of its file."""
     dp_delta: float = option(1e-5, above=0, most=0.01, when=PRIVATELY)
-    """The delta of that guarantee; choose it well below 1 / (number of a site's sentences)."""
+    """The delta of that guarantee; choose it well below 1 / (number of a site's sentences or
+    documents)."""
     dp_clip: float = option(0.1, above=0, when=PRIVATELY)
     """L2 norm to which each sentence's or document's gradient, of its mean loss per token, is clipped; the noise of a step is a
     multiple of it. The default is about the median norm of small tensor sets on the phrasebook; gradients of a

@@ -132,6 +132,15 @@ def test_gradients_beside_an_update_need_the_leave_that_sgd_needs(changes: dict[
     SiteLimits(optimizers=()).check_settings(asked)
 
 
+def test_a_site_may_have_documents_hidden_only(run_config: dict[str, Any]) -> None:
+    limits = SiteLimits(units=("document",))
+    private = {**run_config, "method": "adapter-fed", "dp.epsilon": 8.0, "batch-size": 16}
+    limits.check_settings(settings_from({**private, "dp.unit": "document"}))
+    limits.check_settings(settings_from(run_config))
+    with pytest.raises(ExchangeError, match=r"dp.unit = 'sentence'; this site's file allows document \(\[limits\] units\)"):
+        limits.check_settings(settings_from(private))
+
+
 @pytest.mark.parametrize("value", [math.inf, math.nan, -1.0])
 def test_a_limit_is_a_finite_number(value: float) -> None:
     with pytest.raises(ConfigError, match=r"\[limits\] max-minutes = .*; wanted a finite number, 0 or more"):

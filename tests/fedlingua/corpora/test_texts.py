@@ -67,6 +67,21 @@ def test_text_whose_documents_are_named_is_split_by_them_and_tells_them(tmp_path
     check_documents({"court": text}, "document")
 
 
+def test_a_pair_belongs_to_one_document_even_where_repeated_pairs_are_kept(tmp_path: Path) -> None:
+    write_tsv(tmp_path, "de-en.tsv", [*((f"Satz {n}", f"sentence {n}") for n in range(40)), ("Satz 0", "sentence 0")])
+    (tmp_path / "data/names.txt").write_text("".join(f"report {n // 2} \n" for n in range(40)) + "report 19\n")
+    kept = "[cleaning]\ndrop-duplicates = false\n"
+    text = read_sites(federation(tmp_path, kept + IN_DOCUMENTS))["court"]
+    assert text.documents[Pair("Satz 0", "sentence 0")] == "report 0"
+    assert text.account.dropped == {"duplicate": 1}
+
+
+def test_documents_are_named_at_every_site_or_at_none(tmp_path: Path) -> None:
+    other = SITE.replace("court", "bank")
+    with pytest.raises(ConfigError, match=r"documents are named at court and not at bank; .* at every site or at none"):
+        federation(tmp_path, IN_DOCUMENTS + other)
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [(7, r"names\.txt end after 7, before pairs"), (9, r"pairs end after 8, before .*names\.txt")],

@@ -107,11 +107,11 @@ def test_the_clipped_sum_is_that_of_single_sentences(
             )
 
 
-@pytest.mark.parametrize("pass_tokens", [0, 8])
+@pytest.mark.parametrize(("pass_tokens", "most"), [(0, 99), (8, 99), (0, 2)])
 def test_the_clipped_sum_of_documents_is_that_of_their_mean_gradients(
-    pass_tokens: int, backbone: Backbone, examples: list[Any], monkeypatch: pytest.MonkeyPatch
+    pass_tokens: int, most: int, backbone: Backbone, examples: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However a document is cut to fit into memory."""
+    """However a document is cut, also where more than `most` sentences at once do not fit into memory, so that the step begins again."""
     trained = prepared(backbone, "adapters")
     gradients, _ = one_by_one(backbone, trained, examples)
     documents = [range(1), range(1, 4), range(4, 9)]
@@ -131,7 +131,14 @@ def test_the_clipped_sum_of_documents_is_that_of_their_mean_gradients(
         parameter.requires_grad_(True)
     sums = dict[str, Tensor]()
     clipping = Clipping(backbone.model, trained, PrivateSteps(1.0, clip, 0.0, sums, documents=True), 2.0)
-    gradient = StepGradient(backbone.model, backbone.codec, Settings(), clipping=clipping)
+    gradient, sizes = StepGradient(backbone.model, backbone.codec, Settings(), clipping=clipping), list[int]()
+
+    def ends(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        sizes.append(len(inputs[0]))
+        if sizes[-1] > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    backbone.model.model.decoder.layers[1].register_forward_pre_hook(ends)
     for _ in range(2):  # a step leaves nothing to the next
         with clipping.recording():
             told = gradient([[examples[place] for place in places] for places in documents])
@@ -142,6 +149,7 @@ def test_the_clipped_sum_of_documents_is_that_of_their_mean_gradients(
             torch.testing.assert_close(sums[key], wanted, rtol=1e-4, atol=1e-6)
             torch.testing.assert_close(parameter.grad, wanted / 2.0, rtol=1e-4, atol=1e-6)
         backbone.model.zero_grad(set_to_none=True)
+    assert (max(sizes) > most) == (most == 2)
 
 
 def test_a_document_with_an_infinite_gradient_counts_as_nothing(backbone: Backbone, examples: list[Any]) -> None:

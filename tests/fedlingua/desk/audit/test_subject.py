@@ -33,6 +33,7 @@ def refused(folder: RunFolder, **asked: object) -> str:
         ({"tensor-set": "controllers"}, "leaves a part of the model at the site"),
         ({"dp.unit": "document", "dp.epsilon": 8.0}, "dp.unit = 'document' hides more than the single sentences"),
         ({"send.rule": "top-k"}, "send.rule = 'top-k' sends a part of each update"),
+        ({"send.rule": "fixed-g", "privacy.sum": "secure"}, "send.rule = 'fixed-g' sends a part of each update"),
         ({"scaffold": True, "optimizer": "sgd"}, "sends more than the model"),
     ],
 )
