@@ -41,9 +41,9 @@ class SiteLimits:
     settings: "approved": a run's settings and text rules need approval; "within-limits": an approved bundle runs any settings that
     these limits allow, under the first text rules that come, and the site refuses other rules until its owner approves a run with them.
     units: what differential privacy hides, if a run has it. comet-models: those that COMET may load. min-train, -dev, -test: fewest
-    sentences of a text behind any reply. min-steps, min-batch: fewest optimizer steps behind an update, and examples a step (median). max-minutes: time for a message, after which it is stopped.
-    min-cluster: fewest sites in a secure sum, also of those that make noise in shares. max-attempts: of one run. max-runs: runs that the
-    site answers, each attempt counted.
+    sentences of a text behind any reply. min-steps, min-batch: fewest optimizer steps behind an update, and examples a step (median).
+    max-minutes: time for a message, after which it is stopped. min-cluster: fewest sites in a secure sum, also of those that make noise
+    in shares. max-attempts: of one run. max-runs: runs that the site answers, each attempt counted.
     Where min-KEY names an option, that option may also be 0, which turns it off: smaller values than these make a step of Adam as good
     as a gradient, or an example a few tokens of a sentence. The tensors themselves come from the server, and no limit bounds them.
 

@@ -140,8 +140,8 @@ def _check_languages(sites: Sequence[Site], split: SplitRules, where: str) -> No
     named = [site.name for site in sites if isinstance(site.corpus, PairDocuments)]
     if named and (unnamed := [site.name for site in sites if site.corpus and site.name not in named]):
         raise ConfigError(
-            f"{where}: documents are named at {', '.join(named)} and not at {', '.join(unnamed)}; text is split by document or by sentence, and "
-            "what one site tests on another could train on: give documents at every site or at none"
+            f"{where}: documents are named at {', '.join(named)} and not at {', '.join(unnamed)}; text is split by document or by "
+            "sentence, and what one site tests on another could train on: give documents at every site or at none"
         )
     if of_one and split.mode == "given":
         raise ConfigError(
