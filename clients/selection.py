@@ -86,9 +86,8 @@ class SiteSelection:
         return rules.dp(differences(update, previous, chosen), chosen, self.settings.keep)
 
     def _threshold(self, measured: Numbers, number: int) -> float:
-        if self.settings.selected_by.startswith("fixed-"):
-            return rules.fixed_threshold(measured, self.settings.fixed_threshold)
-        return rules.random_threshold(measured, self._random(number), self.settings.random_threshold)
+        how, draws = self.settings, self._random(number)
+        return rules.unlearned_threshold(how.selected_by, measured, draws, how.fixed_threshold, how.random_threshold)
 
     def _unfrozen(self, update: NamedTensors, received: NamedTensors, task: Task) -> Selection:
         if state := self._files.load(task.own):

@@ -54,14 +54,13 @@ from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
 from fedlingua.privacy.noise_shares import planned
 from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, num_sums, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
-from fedlingua.selection import rules
-from fedlingua.selection.deviation import deviations, differences
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
 from strategies.checks.contents import MEASURES, Scores, Training, most_steps, parse_dev_loss
 from strategies.checks.norms import NO_CHANGE
 from strategies.checks.outliers import learning_rates
 from strategies.checks.reply import MOST_LOSS, check_loss, check_records
+from strategies.methods.agreed_selection import left_out_next
 from strategies.methods.fed_mean import FedMean
 from strategies.rounds.flower_records import arrays_of, site_of
 from strategies.rounds.phases import RoundSkippedError, ask_every_site
@@ -231,7 +230,9 @@ class SecureFedMean(FedMean):
                     exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
                 start = self._numbers_of(self.sent, part, cluster)
                 new = start + change
-                skipped[part][cluster] = self._skipped_next(number, part, cluster, new, start)
+                draws = generator_of(self.settings.seed, number, cluster, f"send {part}")
+                now = skipped[part][cluster]
+                skipped[part][cluster] = left_out_next(self.settings, part, self._sets[part], now, new, start, draws)
                 for site in here:
                     means[site][part] = new
         self._masked.clear()
@@ -481,31 +482,6 @@ class SecureFedMean(FedMean):
     def _skipped(self, part: str, cluster: str) -> list[bool]:
         known = self.sent.values.get(SKIPPED)
         return list(known[part][cluster]) if known else [False] * len(self._sets[part].specs)
-
-    def _skipped_next(self, number: int, part: Part, cluster: str, new: Numbers, start: Numbers) -> list[bool]:
-        """Apply the run's rule to the tensors of a cluster's sum, by how their mean moved. A tensor that was left out is sent next, since
-        nobody knows how it would deviate."""
-        settings, whole, skipped = self.settings, self._sets[part], self._skipped(part, cluster)
-        if settings.rule == "all":
-            return skipped
-        draws = generator_of(settings.seed, number, cluster, f"send {part}")
-        after, before = Joined({part: new}, whole), Joined({part: start}, whole)
-        left_out = set(compress(whole.names, skipped)) if settings.rule != "rand-send" else set()
-        chosen = whole.where(lambda spec: spec.name not in left_out)
-        if settings.rule == "rand-send":
-            sent = rules.rand_send(chosen, draws, settings.send_share)
-        elif settings.rule in ("dp-g", "dp-l"):
-            sent = rules.dp(differences(after, before, chosen), chosen, settings.keep)
-        else:
-            measured = deviations(after, before, chosen)
-            if settings.rule.startswith("fixed-"):
-                theta = rules.fixed_threshold(measured, settings.fixed_threshold)
-            else:
-                theta = rules.random_threshold(measured, draws, settings.random_threshold)
-            sent = rules.by_threshold(measured, chosen, theta, settings.keep, settings.zero_norm)
-        assert sent.tensors is not None, settings.rule
-        next_out = set(compress(chosen.names, ~sent.tensors))
-        return [name in next_out for name in whole.names]
 
     def _most_exponent(self, number: int) -> int:
         steps = max(most_steps(self.settings, self.registry.about[site]) for site in self.roster.names)

@@ -77,6 +77,11 @@ def fixed_threshold(deviations: Numbers, value: float | str) -> float:
     return float(np.median(finite)) if len(finite) else 0.0
 
 
+def unlearned_threshold(rule: str, deviations: Numbers, rng: np.random.Generator, value: float | str, over: str) -> float:
+    """Return the theta of a rule fixed-g, -l, from `value`, or random-g, -l, drawn `over` what `random_threshold` says."""
+    return fixed_threshold(deviations, value) if rule.startswith("fixed-") else random_threshold(deviations, rng, over)
+
+
 def random_threshold(deviations: Numbers, rng: np.random.Generator, over: str) -> float:
     """Draw theta from 0 to 1 ("unit": MetaSend, §5.3.1), or between the least and greatest finite deviation ("range")."""
     if over == "unit":

@@ -62,24 +62,25 @@ class StepGradient:
         tokens_of_step = sum(example.num_targets for batch in step for example in batch)
         while True:
             sums: list[Sums] = []
-            failed = None
-            for part in [[document] for document in step] if self.by_document else [step]:
-                for batch in self._cut(part):
-                    try:
-                        sums.append(self._add(batch, tokens_of_step))
-                    except torch.OutOfMemoryError:
-                        failed = batch
-                        break
-                if failed is not None:
-                    break
-                if self.clipping and self.by_document:
-                    self.clipping.add_document(sum(example.num_targets for example in part[0]))
+            failed = self._passed(step, tokens_of_step, sums)
             if failed is None:
                 if self.clipping:
                     self.clipping.finish()
                 return self.group.add_up(self._trained, sums)
             # Outside the handler: the error keeps the tensors of the failed pass alive.
             self._halve(failed)
+
+    def _passed(self, step: Step, tokens_of_step: int, sums: list[Sums]) -> Sequence[Example] | None:
+        """Make the step's passes and add their sums; return the batch at which memory ran out, if it did."""
+        for part in [[document] for document in step] if self.by_document else [step]:
+            for batch in self._cut(part):
+                try:
+                    sums.append(self._add(batch, tokens_of_step))
+                except torch.OutOfMemoryError:
+                    return batch
+            if self.clipping and self.by_document:
+                self.clipping.add_document(sum(example.num_targets for example in part[0]))
+        return None
 
     @cached_property
     def _trained(self) -> list[nn.Parameter]:

@@ -11,12 +11,9 @@ from safetensors.numpy import load
 from fedlingua.common.errors import ConfigError, ExchangeError, RunError
 from fedlingua.evaluation.totals import score_counters
 from fedlingua.exchange import protocol
-from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.privacy.fixed_point import SITES, TRAINING, UNSENT
 from fedlingua.privacy.masks import MODELS
 from fedlingua.settings.checks import UNSOUND, settings_from
-from strategies.aggregation.mean import State
-from strategies.methods.secure_sum import SKIPPED, SecureFedMean
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
 ROUNDS = 2
@@ -403,36 +400,6 @@ def test_all_sites_leave_out_the_same_tensors_by_how_their_mean_moved(
         run({**config, "quorum": 1.0}, tmp_path / "killed", tamper=failing("school", "train.unmask", 3))
     resumed = {**config, "quorum": 1.0, "run-dir": str(tmp_path / "killed"), "resume": True}
     assert checkpoint_bytes(run_on(InProcessGrid(resumed, 2), resumed)) == checkpoint_bytes(folder)
-
-
-@pytest.mark.parametrize(
-    ("rule", "first", "second"),
-    [
-        ("fixed-g", "bd", "e"),
-        ("fixed-l", "ace", "d"),
-        ("dp-g", "ab", "d"),
-        ("dp-l", "cde", "a"),
-    ],
-)
-def test_a_rule_judges_what_was_in_the_sum_and_the_rest_is_sent_next(
-    rule: str, first: str, second: str, secure: dict[str, Any]
-) -> None:
-    """Five tensors deviate by 5, 1, 4, 2 and 3 hundredths, their numbers in all by 15, 7, 44, 30 and 57, in every round they are sent in.
-
-    first, second: Those that the second and the third sum are without.
-    """
-    settings = settings_from({**secure, "send.rule": rule, "send.fixed-threshold": "median"})
-    whole = TensorSet("adapters", tuple(TensorSpec(f"decoder.{name}", (2,), "decoder", None) for name in "abcde"))
-    strategy = SecureFedMean.__new__(SecureFedMean)
-    strategy.settings, strategy._sets = settings, {"decoder": whole}
-    start = np.arange(1, 11, dtype=np.float32)
-    moved = start * np.repeat(np.array([1.05, 1.01, 1.04, 1.02, 1.03], np.float32), 2)
-    out = [False] * 5
-    for wanted in (first, second):
-        strategy.sent = State({}, values={SKIPPED: {"decoder": {"all": out}}})
-        new = np.where(np.repeat(out, 2), start, moved)
-        out = strategy._skipped_next(1, "decoder", "all", new, start)
-        assert "".join(name for name, skip in zip("abcde", out, strict=True) if skip) == wanted
 
 
 def test_clusters_that_are_too_small_are_refused_before_any_training(secure: dict[str, Any], tmp_path: Path) -> None:
