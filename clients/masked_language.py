@@ -32,7 +32,7 @@ class MaskedLanguageClient(SiteClient):
         if not (self.settings.how.trains and number > 0):
             return {name: Scores(sums, sums) for name, sums in base.items()}
         self.load(received, own)
-        by_model, candidate = self.score_models(number, lambda: self._scores_of_all(split))
+        by_model, candidate = self.score_models(number, lambda _: self._scores_of_all(split))
         if not self.chooses:
             return {name: Scores(sums, base[name]) for name, sums in by_model[candidate][0].items()}
         with self.trainable.as_base():

@@ -34,7 +34,7 @@ from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_metrics import Counts
 from fedlingua.exchange.coding.change import encode_change
 from fedlingua.exchange.coding.coder import generator_of
-from fedlingua.exchange.delivery import deliver
+from fedlingua.exchange.delivery import Second, deliver
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
@@ -249,8 +249,11 @@ class SiteClient(NumPyClient):
             Text -> score sums of the kept model and of the base; if the site chose, also of other models among which it chose.
         """
 
-    def count_chrf(self, base: bool) -> Counts | None:
-        """Count chrF of the dev text as translated by the base or the current model; None if the task does not translate."""
+    def count_chrf(self, base: bool, second: Second | None = None) -> Counts | None:
+        """Count chrF of the dev text as translated by the base or the current model; None if the task does not translate.
+
+        second: The second model, if the current one is to translate in an ensemble.
+        """
         return None
 
     def start_round(self, number: int) -> None:
@@ -264,18 +267,22 @@ class SiteClient(NumPyClient):
         """The texts to score: only the site's own, even if text is mixed, or all texts of a pooled site."""
         return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
 
-    def deliver(self, number: int, candidate: str = FEDERATION) -> None:
-        """Store the model's current tensors with everything needed to use them."""
-        about = {"site": self.site, "direction": str(next(iter(self.own_texts.values())).direction), "round": number}
-        deliver(self.folder, self.trainable, self.settings, {**about, "kept": candidate} if self.settings.chooses else about)
+    def deliver(self, number: int, candidate: str = FEDERATION, second: Second | None = None) -> None:
+        """Store the model's current tensors, and an ensemble's second model, with everything needed to use them."""
+        direction = str(next(iter(self.own_texts.values())).direction)
+        about: dict[str, Any] = {"site": self.site, "direction": direction, "round": number}
+        about |= {"kept": candidate} if self.settings.chooses else {}
+        deliver(self.folder, self.trainable, self.settings, about, second)
 
     @cached_property
     def chooses(self) -> bool:
         """Whether the site chooses the model that it keeps; it cannot without dev text."""
         return self.settings.chooses and any(text.splits["dev"] for text in self.texts.values())
 
-    def score_models(self, number: int, score: Callable[[], T]) -> tuple[dict[str, T], str]:
+    def score_models(self, number: int, score: Callable[[Second | None], T]) -> tuple[dict[str, T], str]:
         """Score the federation's model, which is loaded; if the site chooses, also the model trained alone and the kept model.
+
+        score: Scores the current model, in an ensemble if it is given a second one.
 
         The model that the site keeps is stored; before the choice the federation's is, in case the phase is interrupted.
 
@@ -284,19 +291,20 @@ class SiteClient(NumPyClient):
         """
         self.deliver(number)
         if not self.chooses:
-            return {FEDERATION: score()}, FEDERATION
+            return {FEDERATION: score(None)}, FEDERATION
         federated = read_tensors(self.trainable.model, self.trainable.trained)
         dev, count_chrf = self.examples("dev"), self.count_chrf
         site = SiteModel(self.site, self.trainable, self.settings, dev, self._train_model, count_chrf, note=self.note)
         last_rounds = self.received.last_rounds(number) if self.settings.rounds_at_sites > 1 else []
         result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
         write_tensors(self.trainable.model, result.tensors)
-        self.deliver(number, result.name)
+        self.deliver(number, result.name, result.second)
         scored: dict[str, T] = {}
-        for name, tensors in ((FEDERATION, federated), (ALONE, result.alone), (result.name, result.tensors)):
+        kept = result.name, result.tensors, result.second
+        for name, tensors, second in ((FEDERATION, federated, None), (ALONE, result.alone, None), kept):
             if tensors is not None and name not in (BASE, *scored):
                 write_tensors(self.trainable.model, tensors)
-                scored[name] = score()
+                scored[name] = score(second)
         return scored, result.name
 
     # --- Examples ---------------------------------------------------------------------------------------------------

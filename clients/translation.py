@@ -23,12 +23,13 @@ from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.bootstrap import draws, resampled
+from fedlingua.evaluation.ensemble import Ensemble
 from fedlingua.evaluation.measuring import Measured, measure
 from fedlingua.evaluation.scores import ScoreSums, bleu_score, score_sums
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import translations
-from fedlingua.exchange.delivery import SCORES
+from fedlingua.exchange.delivery import SCORES, Second
 from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.exchange.trainable import build_trainable
@@ -79,6 +80,8 @@ class TranslationClient(SiteClient):
         after, _, _ = client.evaluate(parameters, {})
         print(f"dev loss {before:.2f} -> {after:.2f} after {num_examples} examples a round")
     """
+
+    _ensemble: tuple[Second, Ensemble] | None = None
 
     @classmethod
     def of_pairs(
@@ -137,7 +140,7 @@ class TranslationClient(SiteClient):
         if self.settings.how.trains and number > 0:
             self.load(received, own)
             by_model, candidate = self.score_models(
-                number, lambda: {name: self._translate(each) for name, each in scored.items()}
+                number, lambda second: {name: self._translate(each, second=second) for name, each in scored.items()}
             )
         by_model[BASE] = base
         hypotheses = by_model[candidate]
@@ -170,12 +173,12 @@ class TranslationClient(SiteClient):
         of = {name: scored.sums(by_model[name], {}) for name in (ALONE, FEDERATION) if name in by_model}
         return Scores(sums.result, sums.base, of.get(ALONE), of[FEDERATION], candidate, *gains)
 
-    def count_chrf(self, base: bool) -> Counts:
+    def count_chrf(self, base: bool, second: Second | None = None) -> Counts:
         """Count chrF of the site's own dev text, translated greedily."""
         counts = []
         for text in self.own_texts.values():
             scored = ScoredText(text.direction, text.splits["dev"])
-            hypotheses = self._of_base(scored, beam=1) if base else self._translate(scored, beam=1)
+            hypotheses = self._of_base(scored, beam=1) if base else self._translate(scored, 1, second)
             counts.append(TEXT_METRICS["chrf"].count(scored.translated(hypotheses)))
         return np.concatenate(counts)
 
@@ -198,9 +201,16 @@ class TranslationClient(SiteClient):
         asked = [str(scored.direction), beam or how.beam, how.max_tokens, how.max_decode_tokens, how.no_repeat_ngram, sources]
         return base_result(self.base_results, self.trainable, how, asked, lambda: self._translate(scored, beam))
 
-    def _translate(self, scored: ScoredText, beam: int = 0) -> list[str]:
-        how = replace(self.settings, beam=beam or self.settings.beam)
-        return translations(self.trainable.model, self.trainable.backbone.codec, scored.pairs, scored.direction, how)
+    def _translate(self, scored: ScoredText, beam: int = 0, second: Second | None = None) -> list[str]:
+        how, codec = replace(self.settings, beam=beam or self.settings.beam), self.trainable.backbone.codec
+        guides = [self._ensemble_with(second, scored.direction)] if second else []
+        return translations(self.trainable.model, codec, scored.pairs, scored.direction, how, guides)
+
+    def _ensemble_with(self, second: Second, direction: Direction) -> Ensemble:
+        """Return the guide with which the current model translates beside a second one, which is loaded once."""
+        if self._ensemble is None or self._ensemble[0] is not second:
+            self._ensemble = second, Ensemble.of(second, self.trainable, self.settings, direction)
+        return replace(self._ensemble[1], direction=direction)
 
 
 def round_lines(number: int, text: str, first: ScoredText, translations: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@ bytes than the scores take."""
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from clients.site_client import SiteClient
-from fedlingua.desk.translating.models import RunModels
+from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua.desk.translating.site_translations import read_site_translations
+from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.bootstrap import draws, paired
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.exchange import protocol
-from fedlingua.exchange.delivery import delivered
+from fedlingua.exchange.delivery import delivered, delivered_second
 from fedlingua.personalization import choice, phase
 from fedlingua.personalization.passes import train_until_dev_stops
 from fedlingua.runs.folder import RunFolder
@@ -202,7 +204,7 @@ def test_each_kind_of_mixture_can_be_kept(choosing: Config, tmp_path: Path, monk
     monkeypatch.setattr(phase, "search_alphas", lambda parts, loss, ends: mixed)
     monkeypatch.setattr(phase.choice, "choose", always(name))
     count = 3 if name == choice.LAST_ROUNDS else 1
-    folder, _ = run({**choosing, "tensor-set": tensor_set, "rounds": count}, tmp_path / "run")
+    folder, _ = run({**choosing, "tensor-set": tensor_set, "rounds": count, "keep.ensemble": False}, tmp_path / "run")
     for site, entry in scores(folder)["sites"].items():
         assert entry["kept"] == name
         own, alone = (load_file(at(folder, site) / "choice" / f"{each}.safetensors") for each in ("own", "alone"))
@@ -213,6 +215,54 @@ def test_each_kind_of_mixture_can_be_kept(choosing: Config, tmp_path: Path, monk
                 assert np.allclose(array, share * own[tensor] + (1 - share) * alone[tensor], atol=1e-7)
         else:
             assert any(not np.array_equal(array, own[tensor]) for tensor, array in kept.items())
+
+
+@pytest.mark.parametrize("method", ["adapter-fed", "model-fed"])
+@pytest.mark.parametrize(("first", "second"), [(choice.FEDERATION, choice.ALONE), (choice.ALONE, choice.FEDERATION)])
+def test_an_ensemble_is_kept_delivered_and_scored_and_translates_as_it_was_scored(
+    choosing: Config, tmp_path: Path, monkeypatch, first: str, second: str, method: str
+) -> None:
+    monkeypatch.setattr(phase.choice, "choose", always(first))
+    monkeypatch.setattr(phase.choice, "is_shown", lambda gains: True)
+    monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
+    monkeypatch.setattr(phase._Phase, "add_mixed", lambda self, name, other: None)
+    how = {"backbone": "demo", "method": method, "learning-rate": 3e-3, "rounds": 1, "keep.passes": 1, "max-decode-tokens": 24}
+    folder, _ = run({**choosing, **how, "keep.by": "both"}, tmp_path / "run")
+    for site, entry in scores(folder)["sites"].items():
+        about = described(folder, site)
+        assert entry["kept"] == about["kept"] == choice.ENSEMBLE
+        others = {name: each["dev_loss"] for name, each in about["candidates"].items() if "dev_loss" in each}
+        best = min(set(others) - {choice.BASE, choice.ALONE, choice.ENSEMBLE}, key=others.__getitem__)
+        told = about["ensemble"]
+        assert (told["first"], told["second"]) == (first, choice.ALONE if second == choice.ALONE else best)
+        assert set(told["gains"]) == {"loss", "chrf"}
+        assert {"dev_loss", "dev_chrf"} <= set(about["candidates"][choice.ENSEMBLE])
+        alone = load_file(at(folder, site) / "choice" / "alone.safetensors")
+        ours, theirs = delivered(at(folder, site))[0], delivered_second(at(folder, site))
+        assert all(np.array_equal(array, (theirs if second == choice.ALONE else ours)[name]) for name, array in alone.items())
+        # The run's folder and the site's own translate as the site did when it was scored; one model alone does not.
+        text = read_site_translations(tmp_path / "run")[site]
+        models = [RunModels(tmp_path / "run").of_site(site), TrainedModel.of_delivery(at(folder, site))]
+        sources, scored = list(text.base.sources), list(text.hypothesis.hypotheses)
+        for model in models:
+            assert Translator(model).translate(sources) == scored
+        assert Translator(replace(models[0], second=None)).translate(sources) != scored
+    if second == choice.ALONE:
+        without, _ = run({**choosing, **how, "keep.ensemble": False}, tmp_path / "run-without")
+        assert {entry["kept"] for entry in scores(without)["sites"].values()} == {first}
+        assert all("second" not in delivered(at(without, site))[1] for site in ("hospital", "court"))
+
+
+def test_no_ensemble_is_kept_where_its_gain_is_not_shown_or_the_base_is_better(
+    choosing: Config, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(phase.choice, "is_shown", lambda gains: False)
+    folder, _ = run({**choosing, "keep.passes": 1}, tmp_path / "run")
+    assert all(entry["kept"] != choice.ENSEMBLE for entry in scores(folder)["sites"].values())
+    assert all(described(folder, site)["ensemble"]["share"] in choice.SHARES for site in ("hospital", "court"))
+    monkeypatch.setattr(phase.choice, "choose", lambda dev, by, confidence: choice.Choice(choice.FEDERATION, choice.BASE))
+    worse, _ = run({**choosing, "keep.passes": 1}, tmp_path / "base")
+    assert all(described(worse, site)["ensemble"] is None for site in ("hospital", "court"))
 
 
 def test_masked_text_is_chosen_by_loss_and_reported_by_perplexity(four_texts: Config, tmp_path: Path, monkeypatch) -> None:

@@ -88,13 +88,8 @@ def _generated(
     no_repeat_ngram: int,
 ) -> list[list[int]] | None:
     """Translate one batch, longest source first; return each sentence's new ids, or None if a GPU's memory does not hold the batch."""
+    input_ids, mask = padded_sources(sources, codec)
     longest = len(sources[0])
-    input_ids, mask = torch.full((len(sources), longest), codec.pad_id), torch.zeros(len(sources), longest, dtype=torch.long)
-    for row, source in enumerate(sources):
-        # A decoder-only model continues where the source ends: padding comes before the source.
-        first = longest - len(source) if codec.is_causal else 0
-        input_ids[row, first : first + len(source)] = torch.tensor(source)
-        mask[row, first : first + len(source)] = 1
     given = longest if codec.is_causal else 1  # number of tokens before the translation: the source, or the start token
     try:
         output = model.generate(  # type: ignore[operator]
@@ -115,6 +110,20 @@ def _generated(
         return None
     made: list[list[int]] = (output[:, longest:] if codec.is_causal else output).tolist()
     return made
+
+
+def padded_sources(sources: Sequence[Sequence[int]], codec: Codec) -> tuple[Tensor, Tensor]:
+    """Return encoded sources as one tensor with its mask, both (sentences, longest) int64.
+
+    Padding comes after a source, but before it for a decoder-only model, which continues where the source ends.
+    """
+    longest = max(map(len, sources))
+    input_ids, mask = torch.full((len(sources), longest), codec.pad_id), torch.zeros(len(sources), longest, dtype=torch.long)
+    for row, source in enumerate(sources):
+        first = longest - len(source) if codec.is_causal else 0
+        input_ids[row, first : first + len(source)] = torch.tensor(source)
+        mask[row, first : first + len(source)] = 1
+    return input_ids, mask
 
 
 class _AtItsOwnCap(StoppingCriteria):

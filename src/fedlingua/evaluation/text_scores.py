@@ -14,7 +14,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
-from fedlingua.evaluation.decode import translate
+from fedlingua.evaluation.decode import Guide, translate
 from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perplexity
 from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score, score_sums, signatures
 from fedlingua.settings.config import Settings
@@ -70,18 +70,25 @@ class TextScorer:
 
 
 def translations(
-    model: PreTrainedModel, codec: Codec, pairs: Sequence[Pair], direction: Direction, settings: Settings
+    model: PreTrainedModel,
+    codec: Codec,
+    pairs: Sequence[Pair],
+    direction: Direction,
+    settings: Settings,
+    guides: Sequence[Guide] = (),
 ) -> list[str]:
     """Translate the sources, with the run's beam and length limits."""
     sources = [pair.source for pair in pairs]
-    lengths = settings.max_tokens, settings.max_decode_tokens
-    return translate(model, codec, sources, direction, settings.beam, *lengths, no_repeat_ngram=settings.no_repeat_ngram)
+    lengths, no_repeat = (settings.max_tokens, settings.max_decode_tokens), settings.no_repeat_ngram
+    return translate(model, codec, sources, direction, settings.beam, *lengths, guides=guides, no_repeat_ngram=no_repeat)
 
 
-def translation_sums(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> ScoreSums:
+def translation_sums(
+    model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings, guides: Sequence[Guide] = ()
+) -> ScoreSums:
     """Translate a split and return its BLEU and chrF counts."""
     pairs = text.splits[split]
-    hypotheses = translations(model, codec, pairs, text.direction, settings)
+    hypotheses = translations(model, codec, pairs, text.direction, settings, guides)
     return score_sums(hypotheses, [pair.target for pair in pairs], text.direction.target)
 
 

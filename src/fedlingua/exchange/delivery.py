@@ -1,11 +1,13 @@
 """The final model that a run stores at a site: the trained tensors, and all that is needed to translate without the server.
 
 An adapter is stored as `adapter/adapter.safetensors` and `adapter/adapter_config.json`, a whole model that was trained as
-`model.safetensors`. `delivered.json` names the backbone that they belong to and the settings that they were trained with.
+`model.safetensors`. `delivered.json` names the backbone that they belong to and the settings that they were trained with. If the
+site keeps an ensemble, the tensors of its second model are in `second.safetensors`.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +24,29 @@ if TYPE_CHECKING:  # what was delivered is read without torch
 
 ADAPTER = Path("adapter", "adapter.safetensors")
 _MODEL = Path("model.safetensors")
+_SECOND = Path("second.safetensors")
 _ABOUT = "delivered.json"
 SCORES = "scores-"
 """Prefix of the file, named by the site and .json, that tells the site its own scores."""
 _AGAIN = "restore it, or use another run"
 
 
-def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapping[str, Any]) -> None:
-    """Store the model's trained tensors in `folder`; `site`: name, direction and best round, to be written into the files."""
+@dataclass(frozen=True)
+class Second:
+    """The second model of an ensemble. name: The candidate that it is. share: Its share of the mean of both models' probabilities."""
+
+    name: str
+    tensors: Tensors
+    share: float
+
+
+def deliver(
+    folder: Path, trainable: "Trainable", settings: Settings, site: Mapping[str, Any], second: Second | None = None
+) -> None:
+    """Store the model's trained tensors in `folder`, and those of an ensemble's second model.
+
+    site: Name, direction and best round, to be written into the files.
+    """
     from fedlingua.exchange.tensor_sets import read_tensors
 
     tensors = read_tensors(trainable.model, trainable.whole)
@@ -38,7 +55,12 @@ def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapp
     about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}
     if trainable.adapter is not None:
         replace_text(file.with_name("adapter_config.json"), json_text({**trainable.adapter, **about}))
+    if second:
+        save_tensors(second.tensors, folder / _SECOND)
+        about |= {"second": {"name": second.name, "share": second.share}}
     replace_text(folder / _ABOUT, json_text({**about, "settings": settings.flat()}))
+    if not second:
+        (folder / _SECOND).unlink(missing_ok=True)
 
 
 def is_delivered(folder: Path) -> bool:
@@ -52,19 +74,29 @@ def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
     Raises:
         RunError: nothing was delivered there, or a file is missing or damaged.
     """
-    if not is_delivered(folder):
-        raise RunError(f"{folder}: nothing was delivered here; the run has not ended, or trained nothing")
+    about = delivered_about(folder)
     files = [folder / name for name in (ADAPTER, _MODEL) if (folder / name).is_file()]
     if not files:
         raise RunError(f"{folder}: the delivered tensors are gone; wanted {ADAPTER} or {_MODEL}")
+    return _loaded(files[0]), about
+
+
+def delivered_second(folder: Path) -> Tensors:
+    """Load the tensors of the second model of an ensemble; raise RunError if the file is missing or damaged."""
+    return _loaded(folder / _SECOND)
+
+
+def _loaded(file: Path) -> Tensors:
     try:
-        return load_file(files[0]), delivered_about(folder)
+        return load_file(file)
     except (OSError, SafetensorError) as error:
-        raise RunError(f"{files[0]} is damaged ({error}); {_AGAIN}") from error
+        raise RunError(f"{file} is damaged or missing ({error}); {_AGAIN}") from error
 
 
 def delivered_about(folder: Path) -> dict[str, Any]:
-    """Read the delivered.json of a folder that has one; raise RunError if it is damaged."""
+    """Read the delivered.json of a folder; raise RunError if it has none, or a damaged one."""
+    if not is_delivered(folder):
+        raise RunError(f"{folder}: nothing was delivered here; the run has not ended, or trained nothing")
     try:
         about: dict[str, Any] = json.loads((folder / _ABOUT).read_bytes())
     except (OSError, ValueError) as error:

@@ -69,6 +69,16 @@ class Trainable:
             digest.update(b"\n")
         return digest.hexdigest()
 
+    def second(self, settings: Settings, tensors: Tensors) -> PreTrainedModel:
+        """Load the run's model once more, with other tensors: an ensemble needs two at a time. They share the frozen tensors."""
+        other, own = build_trainable(settings), dict(self.model.named_parameters())
+        differ = set(other.whole.names)
+        for name, parameter in other.model.named_parameters():
+            if name not in differ:
+                parameter.data = own[name].data
+        write_tensors(other.model, tensors)
+        return other.model
+
     @contextmanager
     def as_base(self) -> Iterator[PreTrainedModel]:
         """Make the model the published backbone: write the initial tensors, which stay afterwards, and bypass attached modules."""

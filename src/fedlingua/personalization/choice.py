@@ -3,9 +3,11 @@
 Every comparison is paired: both models are measured on the same sentences, which a bootstrap resamples (Koehn 2004).
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from typing import Self
 
 import numpy as np
 
@@ -14,11 +16,15 @@ from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
 
 BASE, ALONE, FEDERATION, OWN = "base", "alone", "federation", "own"
 OWN_FEDERATION, OWN_ALONE, BY_PART, LAST_ROUNDS = "own+federation", "own+alone", " by part", "last rounds"
-CANDIDATES = (BASE, ALONE, FEDERATION, OWN, OWN_FEDERATION, OWN_ALONE, OWN_FEDERATION + BY_PART, OWN_ALONE + BY_PART, LAST_ROUNDS)
+ENSEMBLE = "ensemble"
+MIXED = (OWN_FEDERATION, OWN_ALONE, OWN_FEDERATION + BY_PART, OWN_ALONE + BY_PART)
+CANDIDATES = (BASE, ALONE, FEDERATION, OWN, *MIXED, LAST_ROUNDS, ENSEMBLE)
 """The models that a site chooses among. base: The published backbone. alone: Trained on the site's text alone. own: Trained further
 from "federation" or "last rounds", whichever has the lower dev loss. own+...: Interpolations of own with the model that it started
 from or with alone, by one alpha for all tensors or one per part. last rounds: The mean of the federation's model and of those
-received before it in the last rounds."""
+received before it in the last rounds. ensemble: Two of the others, one of them alone, whose probabilities are averaged."""
+SHARES = tuple(tenth / 10 for tenth in range(1, 10))
+"""The shares of an ensemble's second model among which the dev loss decides."""
 LEAST_SENTENCES = 30
 """Fewest dev sentences (masked text: sequences) for a choice. Between equally good models a 95 % bootstrap interval should lie above 0
 in 2.5 % of cases; in simulation (test_choice.py) it does in up to 8 % with 5 sentences, 6 % with 10 and 4 % with 30."""
@@ -44,6 +50,11 @@ class DevResult:
     tokens: Numbers
     chrf: Counts | None = None
 
+    @classmethod
+    def of(cls, nlls: Sequence[Numbers]) -> Self:
+        """Return the results of each sentence's nats per token, (tokens,)."""
+        return cls(np.array([each.sum() for each in nlls]), np.array([float(len(each)) for each in nlls]))
+
     @property
     def loss(self) -> float:
         """The dev loss in nats per token."""
@@ -68,6 +79,12 @@ class DevResult:
     def _chrf_samples(self) -> Numbers:
         assert self.chrf is not None, "worth_translating says what is compared"
         return resampled(self.chrf, TEXT_METRICS["chrf"].score, _drawn(len(self.chrf)))
+
+
+def averaged(first: Sequence[Numbers], second: Sequence[Numbers], share: float) -> DevResult:
+    """Return the dev loss of an ensemble. first, second: Each sentence's nats per token, (tokens,). share: The second model's."""
+    pairs = zip(first, second, strict=True)
+    return DevResult.of([-np.logaddexp(math.log1p(-share) - one, math.log(share) - other) for one, other in pairs])
 
 
 @dataclass(frozen=True)
@@ -148,16 +165,27 @@ def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
     gain of two chrF points, but their loss, over thousands of tokens, shows smaller gains. With fewer than LEAST_SENTENCES the better
     of base and alone by loss is kept. dev: Candidate -> results, including the base's. by: A key of CRITERIA.
     """
-    first, *others = CRITERIA[by]
     measured = {name: each for name, each in dev.items() if by == "loss" or each.chrf is not None}
     if len(dev[BASE].nll) < LEAST_SENTENCES or not measured:
         reference = better_without(dev, "loss")
         return Choice(reference, reference)
     reference = better_without(measured, by)
     gains = {
-        name: {criterion: gain(measured[reference], each, criterion, confidence) for criterion in CRITERIA[by]}
+        name: gains_over(measured[reference], each, by, confidence)
         for name, each in measured.items()
         if name not in (BASE, ALONE)
     }
-    shown = [name for name in gains if gains[name][first].low > 0 and all(gains[name][other].high >= 0 for other in others)]
+    shown = [name for name in gains if is_shown(gains[name])]
+    first = CRITERIA[by][0]
     return Choice(max(shown, key=lambda name: gains[name][first].value, default=reference), reference, gains)
+
+
+def gains_over(first: DevResult, second: DevResult, by: str, confidence: float) -> dict[str, Gain]:
+    """Return the second model's gain over the first by each criterion of `by`."""
+    return {criterion: gain(first, second, criterion, confidence) for criterion in CRITERIA[by]}
+
+
+def is_shown(gains: Mapping[str, Gain]) -> bool:
+    """Return whether the first criterion shows a gain, and no other a loss."""
+    first, *others = gains.values()
+    return first.low > 0 and all(other.high >= 0 for other in others)

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.files import replace_text
 from fedlingua.evaluation.text_metrics import Counts
+from fedlingua.exchange.delivery import Second
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
@@ -32,7 +33,7 @@ from fedlingua.runs.folder import json_text
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example
 from fedlingua.training.head import HeadUse
-from fedlingua.training.objective import nll_of_each
+from fedlingua.training.objective import token_nlls_of_each
 
 FOLDER, FILE = "choice", "choice.json"
 
@@ -46,8 +47,8 @@ class SiteModel:
         dev: The examples on which losses are measured.
         train: Trains the current model as a round does, given settings, seed, (pass, number of passes) and the optimizer's state, which
             it updates.
-        count_chrf: Translates the dev text with the published backbone (True) or the current model and returns chrF counts,
-            (sentences, 18); returns None if the task does not translate.
+        count_chrf: Translates the dev text with the published backbone (True) or the current model, the latter perhaps in an ensemble
+            with a second one, and returns chrF counts, (sentences, 18); returns None if the task does not translate.
         note: Called with a line of progress and whether the line begins or ends a step of the phase.
     """
 
@@ -56,7 +57,7 @@ class SiteModel:
     settings: Settings
     dev: Sequence[Example]
     train: Callable[[Settings, str, tuple[int, int], dict[str, Numbers] | None], object]
-    count_chrf: Callable[[bool], Counts | None]
+    count_chrf: Callable[[bool, Second | None], Counts | None]
     note: Callable[[str, bool], None]
 
     @property
@@ -66,16 +67,29 @@ class SiteModel:
 
     def measure(self) -> DevResult:
         """Measure the dev loss of the current model."""
+        return DevResult.of(self.token_nlls())
+
+    def token_nlls(self) -> list[Numbers]:
+        """Return the nats of each dev sentence's tokens, (tokens,), with the current model."""
         use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
-        return DevResult(*nll_of_each(self.trainable.model, codec, self.dev, self.settings.precision, use))
+        return token_nlls_of_each(self.trainable.model, codec, self.dev, self.settings.precision, use)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A site's kept model. alone: Tensors of the model trained alone, None if it diverged. about: The content of choice.json."""
+    """A site's kept model.
+
+    Attributes:
+        name: The candidate; ENSEMBLE if it has two models.
+        tensors: Its tensors, or those of an ensemble's first model, which is the best candidate that is no ensemble.
+        second: An ensemble's second model.
+        alone: Tensors of the model trained alone, None if it diverged.
+        about: The content of choice.json.
+    """
 
     name: str
     tensors: Tensors
+    second: Second | None
     alone: Tensors | None
     about: Mapping[str, Any]
 
@@ -102,6 +116,8 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     for name, other in ((choice.OWN_FEDERATION, shared), (choice.OWN_ALONE, choice.ALONE)):
         phase.add_mixed(name, other)
     result = phase.choose()
+    second, gains = phase.second_beside(result) if settings.keep_ensemble else (None, None)
+    name = choice.ENSEMBLE if second else result.candidate
     about = {
         "site": model.site,
         "round": number,
@@ -110,9 +126,10 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
         "by": model.by,
         "confidence": settings.keep_confidence,
         "dev": len(model.dev),
-        "kept": result.candidate,
+        "kept": name,
         "reference": result.reference,
         "gains": asdict(result)["gains"],
+        "ensemble": gains,
         "candidates": phase.described(),
         "left_out": phase.left_out,
         "seconds": round(time.monotonic() - phase.started, 3),
@@ -120,9 +137,10 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     }
     replace_text(folder / FILE, json_text(about))
     few = len(model.dev) < choice.LEAST_SENTENCES
-    model.note(f"keeps {result.candidate}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
+    kept = f"an ensemble of {result.candidate} and {second.name}" if second else result.candidate
+    model.note(f"keeps {kept}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
     alone = phase.tensors_of[choice.ALONE]() if choice.ALONE in phase.tensors_of else None
-    return Kept(result.candidate, phase.tensors_of[result.candidate](), alone, about)
+    return Kept(name, phase.tensors_of[result.candidate](), second, alone, about)
 
 
 def of_a_pass(settings: Settings) -> Settings:
@@ -150,6 +168,10 @@ class _Phase:
 
     def write(self, tensors: Tensors) -> None:
         write_tensors(self.model.trainable.model, tensors)
+
+    def token_nlls(self, name: str) -> list[Numbers]:
+        self.write(self.tensors_of[name]())
+        return self.model.token_nlls()
 
     def add_base(self) -> None:
         with self.model.trainable.as_base():
@@ -270,14 +292,53 @@ class _Phase:
         model, confidence = self.model, self.model.settings.keep_confidence
         if len(model.dev) >= choice.LEAST_SENTENCES:
             while name := choice.next_to_translate(self.dev, model.by, confidence):
-                model.note(f"translates the dev text with {name}", False)
-                if name != choice.BASE:
-                    self.write(self.tensors_of[name]())
-                counts = model.count_chrf(name == choice.BASE)
-                if counts is None:
+                if not self.translate(name):
                     break  # a custom client that does not translate
-                self.dev[name] = replace(self.dev[name], chrf=counts)
         return choice.choose(self.dev, model.by, confidence)
+
+    def translate(self, name: str, second: Second | None = None) -> bool:
+        """Translate the dev text with a candidate, or an ensemble whose first model it is; return whether the task translates.
+
+        Its chrF becomes part of the candidate's results, or the ensemble's.
+        """
+        result = choice.ENSEMBLE if second else name
+        self.model.note(f"translates the dev text with {result}", False)
+        if name != choice.BASE:
+            self.write(self.tensors_of[name]())
+        counts = self.model.count_chrf(name == choice.BASE, second)
+        if counts is not None:
+            self.dev[result] = replace(self.dev[result], chrf=counts)
+        return counts is not None
+
+    def second_beside(self, chosen: Choice) -> tuple[Second | None, dict[str, Any] | None]:
+        """Measure the ensemble of the chosen model and one that learned otherwise: the one trained alone, or the best of the others.
+
+        Models whose mistakes differ gain most from averaging, and these two have seen different text.
+
+        Returns:
+            The second model if the ensemble shows a gain over the chosen one; and what choice.json tells of it.
+        """
+        model, first = self.model, chosen.candidate
+        joined = [name for name in self.dev if name not in (choice.BASE, choice.ALONE)]
+        name = self.better_of(*joined) if first == choice.ALONE else choice.ALONE
+        too_few = len(model.dev) < choice.LEAST_SENTENCES
+        if model.settings.task != "translation" or too_few or choice.BASE in (first, chosen.reference) or name not in self.dev:
+            return None, None
+        ours, others = self.token_nlls(first), self.token_nlls(name)
+        results = {share: choice.averaged(ours, others, share) for share in choice.SHARES}
+        share = min(results, key=lambda share: results[share].loss)
+        self.dev[choice.ENSEMBLE], second = results[share], Second(name, self.tensors_of[name](), share)
+        about: dict[str, Any] = {"first": first, "second": name, "share": share, "gains": {}}
+        confidence = model.settings.keep_confidence
+        if model.by != "chrf" and choice.gain(self.dev[first], results[share], "loss", confidence).low <= 0:
+            return None, about
+        if model.by != "loss":
+            for measured, other in ((first, None), (choice.ENSEMBLE, second)):
+                if self.dev[measured].chrf is None and not self.translate(first, other):
+                    return None, about
+        gains = choice.gains_over(self.dev[first], self.dev[choice.ENSEMBLE], model.by, confidence)
+        about["gains"] = {criterion: asdict(each) for criterion, each in gains.items()}
+        return (second if choice.is_shown(gains) else None), about
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Return candidate -> its dev results, alphas and training record."""

@@ -67,9 +67,9 @@ class Batch(ABC):
         head, hidden, targets = self.before_head(model)
         return cross_entropy(head, hidden, targets, label_smoothing, use), int(targets.numel())
 
-    def nlls(self, model: PreTrainedModel, use: HeadUse = WHOLE) -> tuple[Tensor, Tensor]:
-        """Return (nll_sum, number of predicted tokens) per example, both (batch,), over the whole vocabulary; no gradient."""
-        return summed_by_row(token_nlls(*self.before_head(model), use), self.labels != IGNORED)
+    def token_nlls(self, model: PreTrainedModel, use: HeadUse = WHOLE) -> tuple[Tensor, list[int]]:
+        """Return each predicted token's negative log-likelihood over the whole vocabulary, (tokens,), and their number per example."""
+        return token_nlls(*self.before_head(model), use), (self.labels != IGNORED).sum(dim=1).tolist()
 
 
 class Sized(Protocol):
@@ -104,13 +104,6 @@ class TrainingExample(Sized, Protocol):
 
 
 E = TypeVar("E", bound=Sized)
-
-
-def summed_by_row(nlls: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (sum, number) of each row. nlls: (tokens,), row after row; predicted: (batch, len) bool, their positions."""
-    placed = torch.zeros(predicted.shape, device=nlls.device)
-    placed[predicted] = nlls  # so each row is summed in a fixed order, on a GPU as well
-    return placed.sum(dim=1), predicted.sum(dim=1)
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:

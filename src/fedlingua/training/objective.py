@@ -49,6 +49,21 @@ def evaluation_groups(model: PreTrainedModel, examples: Sequence[E]) -> Iterable
 
 
 @torch.no_grad()
+def token_nlls_of_each(
+    model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
+) -> list[Numbers]:
+    """Return the negative log-likelihood of each example's predicted tokens, (tokens,) float64 in nats, in order, without dropout."""
+    model.eval()
+    places = {id(example): place for place, example in enumerate(examples)}
+    nlls: list[Numbers] = [np.zeros(0)] * len(examples)
+    with autocast(model, precision):
+        for group in evaluation_groups(model, examples):
+            of_batch, counts = pad(group, codec).to(model.device).token_nlls(model, use)
+            for example, of_example in zip(group, of_batch.double().cpu().split(counts), strict=True):
+                nlls[places[id(example)]] = of_example.numpy()
+    return nlls
+
+
 def nll_of_each(
     model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
 ) -> tuple[Numbers, Numbers]:
@@ -56,15 +71,8 @@ def nll_of_each(
 
     The sums over all examples are those of `examples_nll` except for rounding.
     """
-    model.eval()
-    places = {id(example): place for place, example in enumerate(examples)}
-    nll, tokens = np.zeros(len(examples)), np.zeros(len(examples))
-    with autocast(model, precision):
-        for group in evaluation_groups(model, examples):
-            of_batch = pad(group, codec).to(model.device).nlls(model, use)
-            at = [places[id(example)] for example in group]
-            nll[at], tokens[at] = (values.double().cpu().numpy() for values in of_batch)
-    return nll, tokens
+    nlls = token_nlls_of_each(model, codec, examples, precision, use)
+    return np.array([each.sum() for each in nlls]), np.array([float(len(each)) for each in nlls])
 
 
 def corpus_gradient(model: PreTrainedModel, names: Sequence[str], batches: Sequence[Batch]) -> tuple[float, int, Gradients]:

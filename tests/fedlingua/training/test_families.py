@@ -112,9 +112,9 @@ def test_the_loss_is_transformers_own(name: str, load: Loader, pairs: list[Pair]
     nll, count = batch.nll(model)
     assert count == tokens
     assert float(nll) == pytest.approx(wanted, rel=1e-5)
-    each, of_each = batch.nlls(model)
+    each, counts = batch.token_nlls(model)
     assert float(each.sum()) == pytest.approx(wanted, rel=1e-5)
-    assert of_each.tolist() == [len(example.target) for example in examples]
+    assert counts == [len(example.target) for example in examples]
 
 
 @pytest.mark.parametrize("beam", [1, 3])

@@ -20,8 +20,10 @@ from safetensors.numpy import load_file
 from fedlingua.common.errors import RunError
 from fedlingua.desk.personalization.apfl import learn_in_mixture
 from fedlingua.desk.personalization.start import Personalizing, Start
+from fedlingua.evaluation.ensemble import Ensemble
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
-from fedlingua.evaluation.text_scores import TEXT_SCORERS, translations
+from fedlingua.evaluation.text_scores import TEXT_SCORERS, translation_sums, translations
+from fedlingua.exchange.delivery import Second
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors, save_tensors
@@ -55,7 +57,8 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
     """Repeat the choice, measure 21 mixtures, train APFL and score on test. The seed determines the result; the model's tensors change.
 
     Returns:
-        The tensors of the site's own model, of the mixture with the best alpha on dev ("interpolated") and of the kept model; and the
+        The tensors of the site's own model, of the mixture with the best alpha on dev ("interpolated"), of the kept model and of
+        "second", if that is an ensemble; and the
         content of personalization.json: the inputs and the results, except tensors. Losses are in nats per token; `test` is
         model -> metric -> value, for federated, personal, apfl, chosen, base, alone and kept.
 
@@ -77,12 +80,15 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
     def train(changed: Settings, seed: str, this_round: tuple[int, int], state: dict[str, Numbers] | None = None) -> LocalResult:
         return train_locally(model, trainable.trained.names, training_texts, codec, changed, seed, state, this_round=this_round)
 
-    def count_chrf(base: bool) -> Counts | None:
+    def guides(second: Second | None) -> list[Ensemble]:
+        return [Ensemble.of(second, trainable, settings, texts[site].direction)] if second else []
+
+    def count_chrf(base: bool, second: Second | None) -> Counts | None:
         if base:
             write_tensors(model, trainable.published)
         text = texts[site]
         pairs = text.splits["dev"]
-        hypotheses = translations(model, codec, pairs, text.direction, replace(settings, beam=1))
+        hypotheses = translations(model, codec, pairs, text.direction, replace(settings, beam=1), guides(second))
         sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
         return TEXT_METRICS["chrf"].count(Translated(sources, hypotheses, references, text.direction.target))
 
@@ -119,6 +125,10 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
     models |= {"kept": chosen.tensors, **({} if chosen.alone is None else {"alone": chosen.alone})}
     judged: dict[str, Any] = {}
     for name, tensors in models.items():
+        if name == "kept" and chosen.second:
+            write_tensors(model, tensors)
+            judged[name] = translation_sums(model, codec, texts[site], "test", settings, guides(chosen.second))
+            continue
         alike = (other for other in judged if all(np.array_equal(models[other][key], array) for key, array in tensors.items()))
         same = next(alike, None)
         if same is None:
@@ -148,7 +158,8 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
         "versions": library_versions(),
         "seconds": round(time.monotonic() - started, 3),
     }
-    return {"personal": personal, "interpolated": mixed, "kept": chosen.tensors}, about
+    second = {"second": chosen.second.tensors} if chosen.second else {}
+    return {"personal": personal, "interpolated": mixed, "kept": chosen.tensors, **second}, about
 
 
 def chosen_alpha(sweep: Mapping[float, float]) -> float:

@@ -12,7 +12,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.completed import CompletedRun, same_backbone, settings_of
-from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
+from fedlingua.exchange.delivery import delivered, delivered_about, delivered_second, is_delivered
 from fedlingua.exchange.tensors import Tensors, of_the_model
 from fedlingua.settings.config import Settings
 
@@ -38,6 +38,7 @@ class TrainedModel:
         clusters: Part -> cluster, if the tensors are those of clusters.
         memory: Path of the site's memory, which may not exist; None without a site.
         candidate: The candidate that the site kept (`personalization.choice`); None if it chose among none.
+        second: The second model of an ensemble, with its share of the mean; None without.
     """
 
     settings: Settings = field(repr=False, compare=False)
@@ -50,15 +51,26 @@ class TrainedModel:
     clusters: Mapping[Part, str] = field(default_factory=dict)
     memory: Path | None = field(default=None, repr=False, compare=False)
     candidate: str | None = None
+    second: "tuple[TrainedModel, float] | None" = None
 
     @classmethod
     def of_delivery(cls, folder: Path) -> Self:
         """Load the model that was delivered to a deployed site. folder: the run's folder in the site's state."""
-        tensors, about = delivered(folder)
+        about = delivered_about(folder)
         settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
-        fingerprint, site, number = (about[key] for key in ("backbone_fingerprint", "site", "round"))
-        load, key, chosen = lambda: tensors, ("given",), about.get("kept")
-        return cls(settings, fingerprint, direction, site, number, load, key, memory=folder / MEMORY, candidate=chosen)
+        base = cls(settings, about["backbone_fingerprint"], direction, about["site"], memory=folder / MEMORY)
+        return base.with_delivered(folder)
+
+    def with_delivered(self, folder: Path) -> Self:
+        """Return the model with what was delivered to its site's folder."""
+        about = delivered_about(folder)
+        key, load = ("site", str(folder)), lambda: delivered(folder)[0]
+        first = replace(self, round=about["round"], load=load, key=key, candidate=about.get("kept"))
+        if "second" not in about:
+            return first
+        second = about["second"]
+        beside = replace(first, load=lambda: delivered_second(folder), key=(*key, "second"), candidate=second["name"])
+        return replace(first, second=(beside, second["share"]))
 
     @property
     def owner(self) -> str:
@@ -137,9 +149,7 @@ class RunModels:
         if not self.settings.how.trains:
             return base
         if is_delivered(folder):
-            about = delivered_about(folder)
-            how = {"round": about["round"], "candidate": about.get("kept")}
-            return replace(base, **how, load=lambda: delivered(folder)[0], key=("site", host))
+            return base.with_delivered(folder)
         if not self._why_not_here:
             return self._of_clusters(base, {part: cluster_of(self.clusters, part, host) for part in self.clusters})
         raise RunError(

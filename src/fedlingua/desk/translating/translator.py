@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from fedlingua.exchange.tensors import Tensors, check_tensors
 
 if TYPE_CHECKING:  # options are checked without loading torch
     from fedlingua.desk.translating.memory_store import Memory
+    from fedlingua.evaluation.ensemble import Ensemble
 
 
 class Translator:
@@ -35,7 +37,9 @@ class Translator:
         decoding = decoding or Decoding()
         decoding.check()
         check_translates(model.settings, model.owner)
-        tensors = model.load() if model.load else {}  # missing tensors are reported before the backbone loads
+        both = (model, *model.second[:1]) if model.second else (model,)
+        # Missing tensors are reported before the backbone loads.
+        tensors = {each.key: each.load() for each in both if each.load}
         import torch  # after all that can be refused without it
 
         from fedlingua.desk.translating.terms import Terms
@@ -56,7 +60,10 @@ class Translator:
         self._uses_memory, self._memory_file = decoding.memory, Path()
         self.memory: Memory | None = None
         self._key: tuple[str, ...] = ()
-        self.use(model, lambda _: tensors)
+        self._backbone = backbone or self.settings.backbone
+        self._ensemble: Ensemble | None = None
+        self._second_key: tuple[str, ...] = ()
+        self.use(model, lambda each: tensors[each.key])
         self.terms = Terms.read(decoding.terms, self.direction, self.trainable.backbone.codec) if decoding.terms else None
 
     def use(self, model: TrainedModel, load: Callable[[TrainedModel], Tensors]) -> None:
@@ -74,6 +81,8 @@ class Translator:
             self._key = ()  # if loading fails, the half-written tensors belong to no model
             write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.whole))
             self._key = model.key
+        if model.second:
+            self._use_second(*model.second, load)
         self.model = model
         file = model.memory if self._uses_memory and model.memory and model.memory.is_file() else Path()
         if is_new or file != self._memory_file:
@@ -83,6 +92,24 @@ class Translator:
 
                 memory = Memory.load(file, self.fingerprint()).to(self.trainable.model.device)
                 self.memory = memory if memory.mixing.weight else None
+
+    def _use_second(self, second: TrainedModel, share: float, load: Callable[[TrainedModel], Tensors]) -> None:
+        """Load the second model of an ensemble, which stays loaded beside the first one."""
+        from fedlingua.evaluation.ensemble import Ensemble
+        from fedlingua.exchange.delivery import Second
+        from fedlingua.exchange.tensor_sets import write_tensors
+
+        if second.key != self._second_key:
+            self._second_key, tensors = (), check_tensors(load(second), self.trainable.whole)
+            if self._ensemble is None:
+                given = Second(second.candidate or "", tensors, share)
+                settings = replace(self.settings, backbone=self._backbone)
+                self._ensemble = Ensemble.of(given, self.trainable, settings, second.direction)
+            else:
+                write_tensors(self._ensemble.second, tensors)
+            self._second_key = second.key
+        assert self._ensemble is not None
+        self._ensemble = replace(self._ensemble, share=share, direction=second.direction, max_tokens=self.max_tokens)
 
     def fingerprint(self) -> str:
         """Return the sha256 of the backbone and the tensors that translate; a memory belongs to this fingerprint."""
@@ -133,7 +160,8 @@ class Translator:
         def translated(some: list[str], guides: Sequence[Any]) -> list[str]:
             model, codec = self.trainable.model, self.trainable.backbone.codec
             search = (self.beam, self.max_tokens, self.max_new_tokens, self.most)
-            guides = [*([self.memory] if self.memory else []), *guides]
+            ensemble = self._ensemble if self.model.second else None
+            guides = [*(each for each in (ensemble, self.memory) if each), *guides]
             return translate(model, codec, some, self.direction, *search, guides, self.settings.no_repeat_ngram)
 
         with self.as_used():

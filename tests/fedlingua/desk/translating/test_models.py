@@ -21,7 +21,7 @@ def test_sites_and_clusters_answer_under_their_names(finished_run: Path) -> None
         "bank": "cs-de",
     }
     own, near = run.of_site("bank"), run.of_direction(Direction("cs", "fr"))
-    assert (own.owner, own.site, own.key) == ("site bank", "bank", ("site", "bank"))
+    assert (own.owner, own.site, own.key) == ("site bank", "bank", ("site", str(finished_run / "sites" / "bank")))
     assert (near.owner, near.site) == ("encoder cluster Slavic, decoder cluster Romance", None)
     assert run.clusters["encoder"]["Slavic"] == ["school", "bank"]
     assert run.clusters["decoder"]["Romance"] == ["hospital", "court"]
