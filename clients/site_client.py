@@ -300,8 +300,8 @@ class SiteClient(NumPyClient):
         write_tensors(self.trainable.model, result.tensors)
         self.deliver(number, result.name, result.second)
         scored: dict[str, T] = {}
-        kept = result.name, result.tensors, result.second
-        for name, tensors, second in ((FEDERATION, federated, None), (ALONE, result.alone, None), kept):
+        chosen = result.name, result.tensors, result.second
+        for name, tensors, second in ((FEDERATION, federated, None), (ALONE, result.alone, None), chosen):
             if tensors is not None and name not in (BASE, *scored):
                 write_tensors(self.trainable.model, tensors)
                 scored[name] = score(second)

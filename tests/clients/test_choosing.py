@@ -224,6 +224,7 @@ def test_an_ensemble_is_kept_delivered_and_scored_and_translates_as_it_was_score
 ) -> None:
     monkeypatch.setattr(phase.choice, "choose", always(first))
     monkeypatch.setattr(phase.choice, "is_shown", lambda gains: True)
+    monkeypatch.setattr(phase.choice, "SHARES", (0.5,))
     monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
     monkeypatch.setattr(phase._Phase, "add_mixed", lambda self, name, other: None)
     how = {"backbone": "demo", "method": method, "learning-rate": 3e-3, "rounds": 1, "keep.passes": 1, "max-decode-tokens": 24}

@@ -33,8 +33,13 @@ _AGAIN = "restore it, or use another run"
 
 @dataclass(frozen=True)
 class Second:
-    """The second model of an ensemble. name: The candidate that it is. share: Its share of the mean of both models' probabilities."""
+    """The second model of an ensemble.
 
+    beside: The candidate that is the first model. name: The candidate that is the second. share: The second's share of the mean of both
+    models' probabilities.
+    """
+
+    beside: str
     name: str
     tensors: Tensors
     share: float
@@ -57,7 +62,7 @@ def deliver(
         replace_text(file.with_name("adapter_config.json"), json_text({**trainable.adapter, **about}))
     if second:
         save_tensors(second.tensors, folder / _SECOND)
-        about |= {"second": {"name": second.name, "share": second.share}}
+        about |= {"ensemble": {"first": second.beside, "second": second.name, "share": second.share}}
     replace_text(folder / _ABOUT, json_text({**about, "settings": settings.flat()}))
     if not second:
         (folder / _SECOND).unlink(missing_ok=True)

@@ -137,8 +137,8 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     }
     replace_text(folder / FILE, json_text(about))
     few = len(model.dev) < choice.LEAST_SENTENCES
-    kept = f"an ensemble of {result.candidate} and {second.name}" if second else result.candidate
-    model.note(f"keeps {kept}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
+    in_words = f"an ensemble of {result.candidate} and {second.name}" if second else result.candidate
+    model.note(f"keeps {in_words}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
     alone = phase.tensors_of[choice.ALONE]() if choice.ALONE in phase.tensors_of else None
     return Kept(name, phase.tensors_of[result.candidate](), second, alone, about)
 
@@ -327,7 +327,7 @@ class _Phase:
         ours, others = self.token_nlls(first), self.token_nlls(name)
         results = {share: choice.averaged(ours, others, share) for share in choice.SHARES}
         share = min(results, key=lambda share: results[share].loss)
-        self.dev[choice.ENSEMBLE], second = results[share], Second(name, self.tensors_of[name](), share)
+        self.dev[choice.ENSEMBLE], second = results[share], Second(first, name, self.tensors_of[name](), share)
         about: dict[str, Any] = {"first": first, "second": name, "share": share, "gains": {}}
         confidence = model.settings.keep_confidence
         if model.by != "chrf" and choice.gain(self.dev[first], results[share], "loss", confidence).low <= 0:

@@ -28,6 +28,10 @@ def take_away(model: TrainedModel, how: ExportOptions, run: Path | None = None, 
     done = export_model(model, how.to, how.form, run, how.force, how.quantization, backbone)
     files = sorted(done.directory.iterdir())
     say(f"{done.form}: {done.directory}")
+    if model.second:
+        say(
+            f"the site translates with an ensemble; this is its first model, {model.candidate}, without {model.second[0].candidate}"
+        )
     if done.form in ("peft", "adapter"):
         say(f"it fits the backbone in {done.backbone}")
     say(f"how to load it: {done.directory / 'README.md'}")

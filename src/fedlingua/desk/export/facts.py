@@ -40,6 +40,7 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
         "languages": sorted({model.direction.source, model.direction.target}),
         "round": model.round,
         "kept": model.candidate,
+        "ensemble_with": model.second[0].candidate if model.second else None,
         "method": settings.method,
         "tensor_set": settings.trained_set,
         "frozen_bits": settings.frozen_bits,

@@ -37,7 +37,8 @@ class TrainedModel:
         key: Equal for two models of a run if their tensors are the same.
         clusters: Part -> cluster, if the tensors are those of clusters.
         memory: Path of the site's memory, which may not exist; None without a site.
-        candidate: The candidate that the site kept (`personalization.choice`); None if it chose among none.
+        candidate: The candidate that the site kept (`personalization.choice`), or that is an ensemble's first model; None if it chose
+            among none.
         second: The second model of an ensemble, with its share of the mean; None without.
     """
 
@@ -66,11 +67,11 @@ class TrainedModel:
         about = delivered_about(folder)
         key, load = ("site", str(folder)), lambda: delivered(folder)[0]
         first = replace(self, round=about["round"], load=load, key=key, candidate=about.get("kept"))
-        if "second" not in about:
+        if "ensemble" not in about:
             return first
-        second = about["second"]
-        beside = replace(first, load=lambda: delivered_second(folder), key=(*key, "second"), candidate=second["name"])
-        return replace(first, second=(beside, second["share"]))
+        names = about["ensemble"]
+        second = replace(first, load=lambda: delivered_second(folder), key=(*key, "second"), candidate=names["second"])
+        return replace(first, candidate=names["first"], second=(second, names["share"]))
 
     @property
     def owner(self) -> str:

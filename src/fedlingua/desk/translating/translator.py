@@ -96,20 +96,19 @@ class Translator:
     def _use_second(self, second: TrainedModel, share: float, load: Callable[[TrainedModel], Tensors]) -> None:
         """Load the second model of an ensemble, which stays loaded beside the first one."""
         from fedlingua.evaluation.ensemble import Ensemble
-        from fedlingua.exchange.delivery import Second
         from fedlingua.exchange.tensor_sets import write_tensors
 
         if second.key != self._second_key:
             self._second_key, tensors = (), check_tensors(load(second), self.trainable.whole)
             if self._ensemble is None:
-                given = Second(second.candidate or "", tensors, share)
-                settings = replace(self.settings, backbone=self._backbone)
-                self._ensemble = Ensemble.of(given, self.trainable, settings, second.direction)
+                loaded = self.trainable.second(replace(self.settings, backbone=self._backbone), tensors)
+                codec = self.trainable.backbone.codec
+                self._ensemble = Ensemble(loaded, share, codec, second.direction, self.max_tokens)
             else:
                 write_tensors(self._ensemble.second, tensors)
             self._second_key = second.key
         assert self._ensemble is not None
-        self._ensemble = replace(self._ensemble, share=share, direction=second.direction, max_tokens=self.max_tokens)
+        self._ensemble = replace(self._ensemble, share=share, direction=second.direction)
 
     def fingerprint(self) -> str:
         """Return the sha256 of the backbone and the tensors that translate; a memory belongs to this fingerprint."""
@@ -123,8 +122,9 @@ class Translator:
     @property
     def answering(self) -> str:
         """The direction and whose model translates, in words."""
+        both = ", an ensemble of two models" if self.model.second else ""
         looked_up = f", with its memory of {len(self.memory.keys):,} tokens" if self.memory else ""
-        return f"{self.direction}: {self.model.owner}{looked_up}"
+        return f"{self.direction}: {self.model.owner}{both}{looked_up}"
 
     def about_terms(self) -> list[str]:
         """Return which lines of the glossary are not used, and how many of its terms have come out right so far."""

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from fedlingua.desk.cli.export import take_away
+from fedlingua.desk.cli.options import ExportOptions
 from fedlingua.desk.export.card import model_card
 from fedlingua.desk.export.facts import facts, licence_of, public_name
 from fedlingua.desk.export.model import export_model
@@ -122,6 +124,24 @@ def test_the_delivered_model_says_which_candidate_it_is(run_of: RunOf, tmp_path:
     for model in (RunModels(run).of_site("hospital"), TrainedModel.of_delivery(about.parent)):
         assert facts(model, Path("x"), "demo", None)["kept"] == "own"
     assert facts(RunModels(run).of_site("court"), Path("x"), "demo", None)["kept"] is None
+
+
+def test_of_an_ensemble_the_first_model_is_exported_and_the_scores_are_said_to_be_the_ensembles(
+    run_of: RunOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(run_of("adapters"), tmp_path / "run"))
+    about = run / "sites" / "hospital" / "delivered.json"
+    ensemble = {"first": "own", "second": "alone", "share": 0.4}
+    about.write_text(json.dumps({**json.loads(about.read_text()), "kept": "ensemble", "ensemble": ensemble}))
+    model = RunModels(run).of_site("hospital")
+    told = {"form": "adapter", "quantization": None, "use": None, **facts(model, Path("x"), "demo", run)}
+    assert (told["kept"], told["ensemble_with"]) == ("own", "alone")
+    card = model_card(told)
+    assert "| backbone | ensemble of this model and `alone` |" in card
+    assert "`own`, the federation's model trained on at the site |" in card
+    assert "translates together with `alone`, which is not part of this export" in card
+    take_away(model, ExportOptions(to=tmp_path / "out"), run)
+    assert "its first model, own, without alone" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

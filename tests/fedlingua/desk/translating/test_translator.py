@@ -1,6 +1,8 @@
 """Translators of whole runs: a site's own, one of many that were pooled, and directions that no site holds."""
 
+import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from fedlingua.backbones.load import load_backbone
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.translating.models import TrainedModel
+from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from tests.in_process import run
@@ -92,3 +94,25 @@ def test_a_prompt_that_fills_all_leaves_nothing_of_the_source(family_folder):
     codec = load_backbone(family_folder("t5"), "t5").codec
     ends = [codec.encode_source([text], Direction("de", "fr"), 3)[0][-2:] for text in ("", "Der Arzt liest ein Buch.")]
     assert ends[0] == ends[1]
+
+
+def test_a_translator_switches_between_ensembles_of_a_run(four_sites_run, tmp_path):
+    """Two sites whose second models are another site's: each translates as a translator of its own does, whichever came before."""
+    folder = Path(shutil.copytree(four_sites_run("adapter-fed"), tmp_path / "run"))
+    for site, other in (("bank", "school"), ("school", "bank")):
+        at = folder / "sites" / site
+        shutil.copy(folder / "sites" / other / "adapter" / "adapter.safetensors", at / "second.safetensors")
+        about = json.loads((at / "delivered.json").read_text())
+        ensemble = {"first": "own", "second": "alone", "share": 0.6}
+        (at / "delivered.json").write_text(json.dumps({**about, "ensemble": ensemble}))
+    run, sentences = RunModels(folder), ["Guten Morgen.", "Der Arzt liest."]
+    models = [run.of_site(site) for site in ("bank", "school", "hospital")]
+    wanted = [Translator(model).translate(sentences) for model in models]
+    shared = Translator(models[0])
+    for place in (1, 0, 2, 1, 1, 0):
+        shared.use(models[place], lambda model: model.load())
+        assert shared.translate(sentences) == wanted[place]
+        assert ("an ensemble of two models" in shared.answering) == (place != 2)
+    (folder / "sites" / "school" / "second.safetensors").write_bytes(b"half")
+    with pytest.raises(RunError, match=r"second.safetensors is damaged or missing"):
+        Translator(models[1])
