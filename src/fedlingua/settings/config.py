@@ -228,8 +228,9 @@ class Settings(Sections):
     def hash_of_alone(self) -> str:
         """Hash the settings that determine the model that a site trains alone; equal hashes mean equal models under any method."""
         shared = set(SECTIONS) - {Run, Training, AddedLayers, Keeping}
-        elsewhere = {field.name for section in shared for field in fields(section)} | {"method", "keep_by", "keep_confidence"}
-        return self._hash({"tensor-set": self.trained_set}, elsewhere)
+        elsewhere = {field.name for section in shared for field in fields(section)}
+        choice = {"method", "keep_by", "keep_confidence", "keep_ensemble"}
+        return self._hash({"tensor-set": self.trained_set}, elsewhere | choice)
 
     def _hash(self, given: Mapping[str, Scalar], without: Set[str] = frozenset()) -> str:
         decide = {key: said.attribute for key, said in OPTIONS.items() if said.has_effect(self) and said.attribute not in without}

@@ -474,7 +474,7 @@ class Keeping:
     of keep.rates, or stops."""
     keep_rates: str = option("1,0.3", check=rates, when=CHOOSES)
     """Learning rates of these passes, in order, as multiples of the run's, separated by commas."""
-    keep_ensemble: bool = option(True, when=CHOOSES & task_is("translation"))
+    keep_ensemble: bool = option(True, when=CHOOSES & task_is("translation"), off=(False,))
     """Whether a site may keep two models, one of them trained alone, whose probabilities of each next token are
     averaged, if dev text shows that they translate better than one; translating then takes twice as long."""
     keep_minutes: float = option(0.0, least=0, when=CHOOSES, off=(0.0,))
