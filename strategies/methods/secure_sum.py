@@ -59,7 +59,7 @@ from strategies.aggregation.updates import Update
 from strategies.checks.contents import MEASURES, Scores, Training, most_steps, parse_dev_loss
 from strategies.checks.norms import NO_CHANGE
 from strategies.checks.outliers import learning_rates
-from strategies.checks.reply import MOST_LOSS, check_loss, check_records
+from strategies.checks.reply import check_loss, check_records
 from strategies.methods.agreed_selection import left_out_next
 from strategies.methods.fed_mean import FedMean
 from strategies.rounds.flower_records import arrays_of, site_of
@@ -449,18 +449,17 @@ class SecureFedMean(FedMean):
 
     def _check_loss(self, what: str, nll_sum: float, size: float) -> None:
         try:
-            check_loss(nll_sum, size, MOST_LOSS * math.log(self.registry.vocabulary))
+            check_loss(nll_sum, size, self.registry.most_loss)
         except (ExchangeError, ZeroDivisionError) as error:
             self._fail(f"{what}, summed over all sites: {error}")
 
     def _check_scores(self, of_all: Totals, survivors: Sequence[str]) -> None:
         measure, scores = MEASURES[self.settings.task], of_all.scores
         most = sum(int(self.registry.about[site][self.settings.score_split]) for site in survivors)
-        most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
         try:
             for sums in (scores.result, scores.base, scores.alone, scores.federated):
                 if sums is not None:
-                    measure.check_sums(MetricRecord(cast(Any, sums.record())), most, most_loss)
+                    measure.check_sums(MetricRecord(cast(Any, sums.record())), most, self.registry.most_loss)
         except ExchangeError as error:
             self._fail(f"the scores, summed over all sites: {error}")
 

@@ -3,7 +3,6 @@
 One single round is in strategies/strategy.py.
 """
 
-import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,6 @@ from fedlingua.settings.config import Phase, Settings
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import UpdateFiles
 from strategies.checks.contents import Expected, Scores, parse_scores
-from strategies.checks.reply import MOST_LOSS
 from strategies.progress import Progress
 from strategies.rounds.draw import draws
 from strategies.rounds.flower_records import arrays_of
@@ -316,10 +314,9 @@ class Rounds(Strategy):
     def _expected(self, site: str) -> Expected:
         """Return the expectations that a site's reply is checked against."""
         about, earlier = self.registry.about[site], self.progress.digests.get(site)
-        most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
         dev = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
-        measures, seconds = self.progress.pending is not None, self.phases.most_seconds(site)
-        return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, seconds, measures, dev)
+        measures, most = self.progress.pending is not None, (self.registry.most_loss, self.phases.most_seconds(site))
+        return Expected(site, self.settings, about, self.tensor_set, earlier, *most, measures, dev)
 
     # --- Requests --------------------------------------------------------------------------------------------------------------
 

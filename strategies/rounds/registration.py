@@ -20,7 +20,7 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
 from fedlingua.runs.folder import RunFolder
-from strategies.checks.reply import check_about
+from strategies.checks.reply import MOST_LOSS, check_about
 from strategies.rounds.replies import POLL_S, Failure, Kind, first_line, pull_one
 from strategies.rounds.traffic import Traffic
 
@@ -63,6 +63,11 @@ class Registry:
         """Registered name -> the sites that it represents in federation file and scores: itself, or all pooled sites."""
         sites = self.federation.sites
         return {POOLED: sites} if self.pooled else {site.name: (site,) for site in sites}
+
+    @property
+    def most_loss(self) -> float:
+        """The highest possible mean loss in nats a token."""
+        return MOST_LOSS * math.log(self.vocabulary)
 
     @property
     def expected(self) -> list[str]:

@@ -173,7 +173,9 @@ def test_the_hash_of_what_is_trained_alone_is_the_same_in_every_method_that_trai
         return settings_from({**run_config, "keep.choose": True, "method": method, **other}).hash_of_alone()
 
     same = hashed("adapter-fed")
-    assert hashed("adapter-families", **{"cluster.parts": "encoder", "keep.by": "loss", "keep.ensemble": False, "beam": 3}) == same
+    assert (
+        hashed("adapter-families", **{"cluster.parts": "encoder", "keep.by": "loss", "keep.ensemble": False, "beam": 3}) == same
+    )
     assert hashed("adapter-fed", **{"server.optimizer": "adam"}) == same
     assert hashed("model-fed") != same
     assert hashed("model-fed", **{"tensor-set": "adapters"}) == same
