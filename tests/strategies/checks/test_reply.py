@@ -94,7 +94,7 @@ def test_what_a_site_says_of_its_choice_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kept": len(CANDIDATES)}, "wanted the number of a candidate, 0 to 8"),
+        ({"kept": len(CANDIDATES)}, "wanted the number of a candidate, 0 to 9"),
         ({"kept": -1}, "the number of a candidate"),
         ({"kept": 1.0}, "the number of a candidate"),
         ({"kept": [2]}, "the number of a candidate"),
