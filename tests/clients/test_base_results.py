@@ -27,9 +27,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
     translate, score = translation.translations, masked_language.masked_sums_of
 
-    def translations(model: Any, codec: Any, pairs: Any, direction: Any, settings: Any) -> Any:
+    def translations(model: Any, codec: Any, pairs: Any, direction: Any, settings: Any, guides: Any = ()) -> Any:
         calls.append(str(direction))
-        return translate(model, codec, pairs, direction, settings)
+        return translate(model, codec, pairs, direction, settings, guides)
 
     def sums(model: Any, codec: Any, text: Any, split: Any, settings: Any) -> Any:
         calls.append(str(text.direction))
