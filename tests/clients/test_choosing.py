@@ -251,7 +251,9 @@ def test_an_ensemble_is_kept_delivered_and_scored_and_translates_as_it_was_score
     if second == choice.ALONE:
         without, _ = run({**choosing, **how, "keep.ensemble": False}, tmp_path / "run-without")
         assert {entry["kept"] for entry in scores(without)["sites"].values()} == {first}
-        assert all("second" not in delivered(at(without, site))[1] for site in ("hospital", "court"))
+        for site in ("hospital", "court"):
+            assert "ensemble" not in delivered(at(without, site))[1]
+            assert not (at(without, site) / "second.safetensors").exists()
 
 
 def test_no_ensemble_is_kept_where_its_gain_is_not_shown_or_the_base_is_better(

@@ -7,6 +7,7 @@ site keeps an ensemble, the tensors of its second model are in `second.safetenso
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,12 +55,17 @@ def deliver(
     """
     from fedlingua.exchange.tensor_sets import read_tensors
 
+    with suppress(RunError):  # nothing was delivered yet, or a damaged file, which is replaced
+        before = delivered_about(folder)
+        if before.pop("ensemble", None):  # its second model does not belong to the tensors that are written next
+            replace_text(folder / _ABOUT, json_text({**before, "kept": site.get("kept")}))
     tensors = read_tensors(trainable.model, trainable.whole)
     file = folder / (_MODEL if trainable.adapter is None else ADAPTER)
     save_tensors(tensors, file)
     about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}
     if trainable.adapter is not None:
-        replace_text(file.with_name("adapter_config.json"), json_text({**trainable.adapter, **about}))
+        first = {"kept": second.beside} if second else {}
+        replace_text(file.with_name("adapter_config.json"), json_text({**trainable.adapter, **about, **first}))
     if second:
         save_tensors(second.tensors, folder / _SECOND)
         about |= {"ensemble": {"first": second.beside, "second": second.name, "share": second.share}}

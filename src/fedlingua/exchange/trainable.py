@@ -71,11 +71,13 @@ class Trainable:
 
     def second(self, settings: Settings, tensors: Tensors) -> PreTrainedModel:
         """Load the run's model once more, with other tensors: an ensemble needs two at a time. They share the frozen tensors."""
-        other, own = build_trainable(settings), dict(self.model.named_parameters())
-        differ = set(other.whole.names)
-        for name, parameter in other.model.named_parameters():
+        other, differ = build_trainable(settings), set(self.whole.names)
+        own = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        for name, tensor in (*other.model.named_parameters(), *other.model.named_buffers()):
             if name not in differ:
-                parameter.data = own[name].data
+                tensor.data = own[name].data
+                if hasattr(tensor, "CB"):  # bitsandbytes has 8-bit weights under a second name
+                    tensor.CB = tensor.data
         write_tensors(other.model, tensors)
         return other.model
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors.numpy import load_file
 
 from fedlingua.backbones.parts import PARTS, Part
@@ -333,9 +334,13 @@ class _Phase:
         if model.by != "chrf" and choice.gain(self.dev[first], results[share], "loss", confidence).low <= 0:
             return None, about
         if model.by != "loss":
-            for measured, other in ((first, None), (choice.ENSEMBLE, second)):
-                if self.dev[measured].chrf is None and not self.translate(first, other):
-                    return None, about
+            try:
+                for measured, other in ((first, None), (choice.ENSEMBLE, second)):
+                    if self.dev[measured].chrf is None and not self.translate(first, other):
+                        return None, about
+            except torch.OutOfMemoryError:
+                model.note("two models at a time run out of memory, so there is no ensemble", True)
+                return None, about
         gains = choice.gains_over(self.dev[first], self.dev[choice.ENSEMBLE], model.by, confidence)
         about["gains"] = {criterion: asdict(each) for criterion, each in gains.items()}
         return (second if choice.is_shown(gains) else None), about

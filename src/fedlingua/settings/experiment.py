@@ -19,8 +19,8 @@ def default_run_config() -> dict[str, Scalar]:
 
 
 def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return a stored run's config, with the defaults of keys added since."""
-    return {**default_run_config(), **config}
+    """Return a stored run's config; keys added since have the values with which a run behaves as before."""
+    return {key: option.off[0] if option.off else option.default for key, option in OPTIONS.items()} | dict(config)
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:

@@ -42,6 +42,7 @@ def take_away(model: TrainedModel, how: ExportOptions, run: Path | None = None, 
         "bytes": sum(file.stat().st_size for file in files),
         "backbone": {"name": base["name"], "directory": done.backbone, "fingerprint": base["fingerprint"]},
         "site": done.facts["site"],
+        "ensemble_with": done.facts["ensemble_with"],
         "direction": done.facts["direction"],
         "files": [file.name for file in files],
     }

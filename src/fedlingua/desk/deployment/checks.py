@@ -288,18 +288,19 @@ def memory_estimate(settings: Settings, outline: Outline) -> dict[str, int]:
         (backbone.layout.sizes(config)[part] + controllers) * (14 * config.hidden_size + 2 * stack.feed_forward)
         for part, stack in backbone.layout.stacks.items()
     )
-    return {
-        "process": PROCESS_BYTES,
-        # Scales take a twentieth of quantized weights.
-        "backbone": stored * (backbone.num_parameters - quantized)
-        + quantized * settings.frozen_bits * 21 // 160
-        + 4 * outline.num_added,
+    # Scales take a twentieth of quantized weights.
+    loaded = stored * (backbone.num_parameters - quantized) + quantized * settings.frozen_bits * 21 // 160
+    training = {
         # The received tensors, those that train, their gradient, Adam's two moments, and what is sent.
         "trained tensors": 6 * 4 * trained,
         "activations": tokens * arrays * width,
         # The scores over the vocabulary for every target token, or for a chunk of them, and their gradient.
         "output layer": 2 * scored * config.vocab_size * 4,
     }
+    # An ensemble loads the backbone once more, after training.
+    two = settings.chooses and settings.keep_ensemble and settings.task == "translation"
+    second = {"second model": more} if two and (more := loaded - sum(training.values())) > 0 else {}
+    return {"process": PROCESS_BYTES, "backbone": loaded + 4 * outline.num_added, **training, **second}
 
 
 def _quantized(backbone: Described) -> int:

@@ -57,10 +57,9 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
     """Repeat the choice, measure 21 mixtures, train APFL and score on test. The seed determines the result; the model's tensors change.
 
     Returns:
-        The tensors of the site's own model, of the mixture with the best alpha on dev ("interpolated"), of the kept model and of
-        "second", if that is an ensemble; and the
-        content of personalization.json: the inputs and the results, except tensors. Losses are in nats per token; `test` is
-        model -> metric -> value, for federated, personal, apfl, chosen, base, alone and kept.
+        The tensors of the site's own model, of the mixture with the best alpha on dev ("interpolated") and of the kept model, with those
+        of an ensemble's second model ("second"); and the content of personalization.json: the inputs and the results, except tensors.
+        Losses are in nats per token; `test` is model -> metric -> value, for federated, personal, apfl, chosen, base, alone and kept.
 
     Raises:
         RunError: Training diverged.
@@ -81,7 +80,7 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
         return train_locally(model, trainable.trained.names, training_texts, codec, changed, seed, state, this_round=this_round)
 
     def guides(second: Second | None) -> list[Ensemble]:
-        return [Ensemble.of(second, trainable, settings, texts[site].direction)] if second else []
+        return [Ensemble.of(second, trainable, start.settings, texts[site].direction)] if second else []
 
     def count_chrf(base: bool, second: Second | None) -> Counts | None:
         if base:
@@ -129,7 +128,8 @@ def personalize(start: Start, site: str, trainable: Trainable, how: Personalizin
             write_tensors(model, tensors)
             judged[name] = translation_sums(model, codec, texts[site], "test", settings, guides(chosen.second))
             continue
-        alike = (other for other in judged if all(np.array_equal(models[other][key], array) for key, array in tensors.items()))
+        others = [other for other in judged if other != "kept" or not chosen.second]
+        alike = (other for other in others if all(np.array_equal(models[other][key], array) for key, array in tensors.items()))
         same = next(alike, None)
         if same is None:
             write_tensors(model, tensors)
@@ -170,7 +170,8 @@ def chosen_alpha(sweep: Mapping[float, float]) -> float:
 def store(folder: Path, tensors: Mapping[str, Tensors], about: Mapping[str, Any]) -> None:
     """Write the result of `personalize`; personalization.json comes last, so where it exists, all files do."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).unlink(missing_ok=True)  # an earlier result's, whose tensors are replaced next
+    for earlier in (FILE, "second.safetensors"):  # of a result whose tensors are replaced next
+        (folder / earlier).unlink(missing_ok=True)
     for name, model in tensors.items():
         save_tensors(model, folder / f"{name}.safetensors")
     replace_text(folder / FILE, json_text(about))

@@ -77,7 +77,8 @@ class TrainedModel:
     def owner(self) -> str:
         """Whose model it is, in words."""
         if self.site:
-            return f"site {self.site}" if self.load else f"site {self.site}, which uses the base"
+            both = f", an ensemble of {self.candidate} and {self.second[0].candidate}" if self.second else ""
+            return f"site {self.site}{both}" if self.load else f"site {self.site}, which uses the base"
         if self.load is None:
             return "the base"
         if set(self.clusters.values()) <= {EVERYBODY}:

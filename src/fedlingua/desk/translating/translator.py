@@ -115,16 +115,19 @@ class Translator:
         from fedlingua.exchange.tensor_sets import read_tensors
 
         digest = hashlib.sha256(self.trainable.backbone.fingerprint.encode())
-        for name, array in read_tensors(self.trainable.model, self.trainable.trained).items() if not self.is_base else ():
-            digest.update(name.encode() + array.tobytes())
+        models = [] if self.is_base else [self.trainable.model]
+        if self.model.second and self._ensemble:
+            models.append(self._ensemble.second)
+        for model in models:
+            for name, array in read_tensors(model, self.trainable.trained).items():
+                digest.update(name.encode() + array.tobytes())
         return digest.hexdigest()
 
     @property
     def answering(self) -> str:
         """The direction and whose model translates, in words."""
-        both = ", an ensemble of two models" if self.model.second else ""
         looked_up = f", with its memory of {len(self.memory.keys):,} tokens" if self.memory else ""
-        return f"{self.direction}: {self.model.owner}{both}{looked_up}"
+        return f"{self.direction}: {self.model.owner}{looked_up}"
 
     def about_terms(self) -> list[str]:
         """Return which lines of the glossary are not used, and how many of its terms have come out right so far."""
