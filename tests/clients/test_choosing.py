@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from clients.site_client import SiteClient
@@ -19,6 +20,7 @@ from fedlingua.evaluation.bootstrap import draws, paired
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.exchange import protocol
 from fedlingua.exchange.delivery import delivered, delivered_second
+from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization import choice, phase
 from fedlingua.personalization.passes import train_until_dev_stops
 from fedlingua.runs.folder import RunFolder
@@ -137,6 +139,43 @@ def test_a_site_trains_on_from_the_mean_of_the_last_rounds_where_that_is_better(
         assert own == pytest.approx(min(federation, last), abs=1e-12)
         froms[site] = last < federation
     assert any(froms.values())
+
+
+def test_a_site_that_dies_over_its_ensemble_ends_with_the_same_bytes(choosing: Config, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION))
+    monkeypatch.setattr(phase.choice, "is_shown", lambda gains: True)
+    monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
+    whole, _ = run(choosing, tmp_path / "whole")
+    second_beside, calls = phase._Phase.second_beside, list[str]()
+
+    def dies(self: Any, chosen: choice.Choice) -> Any:
+        calls.append("")
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return second_beside(self, chosen)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(phase._Phase, "second_beside", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(choosing, tmp_path / "broken")
+    resumed, _ = run({**choosing, "resume": True}, tmp_path / "broken")
+    for site in ("hospital", "court"):
+        for name in ("adapter/adapter.safetensors", "second.safetensors", "translations.tsv"):
+            files = [at(folder, site) / name for folder in (whole, resumed)]
+            assert files[0].read_bytes() == files[1].read_bytes()
+    assert scores(resumed)["sites"] == scores(whole)["sites"]
+
+
+def test_two_models_that_run_out_of_memory_are_no_ensemble(choosing: Config, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION))
+    monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
+
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Trainable, "second", full)
+    folder, _ = run({**choosing, "keep.by": "both", "keep.passes": 1}, tmp_path / "run")
+    assert {entry["kept"] for entry in scores(folder)["sites"].values()} == {choice.FEDERATION}
 
 
 def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the_same_at_resume(

@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedlingua.common import files
 from fedlingua.common.errors import RunError
-from fedlingua.exchange.delivery import deliver, delivered, delivered_about, is_delivered
+from fedlingua.exchange import delivery
+from fedlingua.exchange.delivery import Second, deliver, delivered, delivered_about, delivered_second, is_delivered
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
@@ -72,3 +75,36 @@ def test_what_is_damaged_is_told_with_the_file(tiny_run_config: dict[str, Scalar
     (tmp_path / "delivered.json").write_text('{"site": "wa')
     with pytest.raises(RunError, match=r"delivered\.json is damaged"):
         delivered_about(tmp_path)
+
+
+def test_an_ensemble_is_never_of_models_that_do_not_belong_together(
+    tiny_run_config: dict[str, Scalar], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site that finishes again, and dies while it stores the federation's model over an ensemble, has that model."""
+    settings = settings_from(tiny_run_config)
+    trainable = build_trainable(settings)
+    second = Second("own", "alone", {name: array + 1 for name, array in trainable.initial.items()}, 0.4)
+    deliver(tmp_path, trainable, settings, {**SITE, "kept": "ensemble"}, second)
+    about = delivered_about(tmp_path)
+    assert (about["kept"], about["ensemble"]) == ("ensemble", {"first": "own", "second": "alone", "share": 0.4})
+    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["kept"] == "own"
+    assert delivered_second(tmp_path).keys() == second.tensors.keys()
+    with monkeypatch.context() as dying:
+        dying.setattr(delivery, "replace_text", _dies_at("adapter_config.json"))
+        with pytest.raises(KeyboardInterrupt):
+            deliver(tmp_path, trainable, settings, {**SITE, "kept": "federation"})
+    about = delivered_about(tmp_path)
+    assert about["kept"] == "federation"
+    assert "ensemble" not in about
+    deliver(tmp_path, trainable, settings, {**SITE, "kept": "federation"})
+    with pytest.raises(RunError, match=r"second.safetensors is damaged or missing"):
+        delivered_second(tmp_path)
+
+
+def _dies_at(name: str) -> Any:
+    def replace_text(file: Path, text: str) -> None:
+        if file.name == name:
+            raise KeyboardInterrupt
+        files.replace_text(file, text)
+
+    return replace_text

@@ -123,7 +123,7 @@ def test_as_base_is_the_published_backbone_whatever_was_trained(
     assert as_bytes(read_tensors(trainable.model, trainable.trained)) == as_bytes(trainable.initial)
 
 
-@pytest.mark.parametrize("name", ["adapters", "lora", "full"])
+@pytest.mark.parametrize("name", ["adapters", "lora", "lora-sb", "ia3", "norms", "controllers", "full"])
 def test_a_second_model_has_its_own_trained_tensors_and_shares_the_frozen_ones(
     tiny_run_config: dict[str, Scalar], name: str
 ) -> None:
@@ -132,8 +132,7 @@ def test_a_second_model_has_its_own_trained_tensors_and_shares_the_frozen_ones(
     second = trainable.second(settings, {key: array + 1 for key, array in trainable.initial.items()})
     assert as_bytes(read_tensors(second, trainable.trained)) == as_bytes({k: a + 1 for k, a in trainable.initial.items()})
     assert as_bytes(read_tensors(trainable.model, trainable.trained)) == as_bytes(trainable.initial)
-    ours, shared = dict(trainable.model.named_parameters()), set()
-    for key, parameter in second.named_parameters():
-        if parameter.data_ptr() == ours[key].data_ptr():
-            shared.add(key)
+    ours = {**dict(trainable.model.named_parameters()), **dict(trainable.model.named_buffers())}
+    both = (*second.named_parameters(), *second.named_buffers())
+    shared = {key for key, tensor in both if tensor.data_ptr() == ours[key].data_ptr()}
     assert shared == set(ours) - set(trainable.trained.names)

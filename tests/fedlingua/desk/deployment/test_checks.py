@@ -233,6 +233,16 @@ def test_the_memory_of_the_tiny_backbone_adds_up_by_hand(settings: Settings) -> 
     }
 
 
+def test_an_ensemble_needs_the_backbone_twice_where_that_is_more_than_training(settings: Settings) -> None:
+    outline = outline_of(settings)
+    choosing = dataclasses.replace(settings, keep_choose=True, batch_size=1, max_tokens=1)
+    parts = memory_estimate(choosing, outline)
+    training = parts["trained tensors"] + parts["activations"] + parts["output layer"]
+    assert parts["second model"] == 4 * outline.backbone.num_parameters - training > 0
+    for other in ({"keep_ensemble": False}, {"batch_size": 64, "max_tokens": 100}):
+        assert "second model" not in memory_estimate(dataclasses.replace(choosing, **other), outline)
+
+
 def test_the_memory_of_an_encoder_adds_up_by_hand(tiny_run_config: dict[str, Scalar], tiny_encoder: Path) -> None:
     """hidden 32, 2 layers, feed-forward 64; the whole of it trains."""
     config = {**tiny_run_config, "task": "masked-language", "backbone": str(tiny_encoder), "method": "model-fed"}

@@ -15,8 +15,11 @@ from safetensors.numpy import load_file
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.app import main
 from fedlingua.desk.cli.personalize import personalize as personalize_command
+from fedlingua.desk.personalization import personalize as personalize_module
 from fedlingua.desk.personalization.personalize import MOST_POINTS, chosen_alpha, personalize, thinned
 from fedlingua.desk.personalization.start import Personalizing, Start
+from fedlingua.evaluation.scores import score_sums
+from fedlingua.personalization import phase
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.runs.folder import RunFolder
 
@@ -64,6 +67,32 @@ def test_a_site_leaves_its_model_the_one_in_between_and_all_that_was_measured(ki
     # What the run itself told of its best round on the same text.
     assert about["test"]["federated"] == {metric: scores(folder, site)[metric] for metric in METRICS[about["task"]]}
     assert str(left(folder, site) / "personalization.html") in shown
+
+
+def test_an_ensemble_and_its_first_model_are_scored_each_by_itself(translating, monkeypatch):
+    def perfect(model, codec, text, split, settings, guides):
+        assert [guide.share for guide in guides] == [share]
+        references = [pair.target for pair in text.splits[split]]
+        return score_sums(references, references, text.direction.target)
+
+    share = 0.9
+    monkeypatch.setattr(phase.choice, "SHARES", (share,))
+    monkeypatch.setattr(phase.choice, "LEAST_SENTENCES", 1)
+    with monkeypatch.context() as keeping:
+        keeping.setattr(phase.choice, "choose", lambda *_: phase.Choice(phase.choice.ALONE, phase.choice.ALONE))
+        keeping.setattr(phase.choice, "is_shown", lambda gains: True)
+        keeping.setattr(phase.choice, "gain", lambda *_: phase.choice.Gain(0.1, 0.05, 0.2))
+        keeping.setattr(personalize_module, "translation_sums", perfect)
+        (about,), _ = go_on(translating, "school", epochs=1)
+    assert about["choice"]["kept"] == "ensemble"
+    assert about["test"]["kept"]["bleu"] == pytest.approx(100)
+    assert about["test"]["alone"]["bleu"] < 50
+    assert (left(translating, "school") / "second.safetensors").is_file()
+    with monkeypatch.context() as keeping:
+        keeping.setattr(phase.choice, "is_shown", lambda gains: False)
+        (about,), _ = go_on(translating, "school", epochs=1)
+    assert about["choice"]["kept"] != "ensemble"
+    assert not (left(translating, "school") / "second.safetensors").exists()
 
 
 def test_the_test_text_is_named_by_what_it_was_measured_with(translating, masking):

@@ -1,5 +1,6 @@
 """A site's memory after a run: made beside its model, used by whatever translates, refused where the model has changed."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -136,3 +137,24 @@ def test_no_text_is_refused(run_dir):
     for split in ("train", "dev"):
         with pytest.raises(RunError, match=f"site bank: there is no {split} text"):
             remember(models.of_site("bank"), replace(text, splits={**text.splits, split: []}), Decoding())
+
+
+def test_a_memory_and_a_glossary_work_with_an_ensemble_and_a_changed_second_model_is_refused(run_dir, tmp_path):
+    at = run_dir / "sites" / "bank"
+    save_file(
+        {name: array * 1.5 for name, array in load_file(at / "adapter" / "adapter.safetensors").items()},
+        at / "second.safetensors",
+    )
+    about = json.loads((at / "delivered.json").read_text())
+    ensemble = {"first": "own", "second": "alone", "share": 0.5}
+    (at / "delivered.json").write_text(json.dumps({**about, "ensemble": ensemble}))
+    plain = translator_of_site(run_dir, "bank")
+    asked("memory", "--run", run_dir, "--site", "bank")
+    (tmp_path / "terms.cs-de.tsv").write_text("ráno\tMorgenrot\n")
+    both = translator_of_site(run_dir, "bank", Decoding(terms=tmp_path / "terms.cs-de.tsv"))
+    assert both.answering.startswith("cs-de: site bank, an ensemble of own and alone, with its memory of ")
+    assert "Morgenrot" in both.translate(SENTENCES)[0]
+    assert translator_of_site(run_dir, "bank").translate(SENTENCES) != plain.translate(SENTENCES)
+    save_file({name: array * 2 for name, array in load_file(at / "second.safetensors").items()}, at / "second.safetensors")
+    with pytest.raises(RunError, match="built with another model"):
+        translator_of_site(run_dir, "bank")

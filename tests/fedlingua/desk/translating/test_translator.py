@@ -112,7 +112,7 @@ def test_a_translator_switches_between_ensembles_of_a_run(four_sites_run, tmp_pa
     for place in (1, 0, 2, 1, 1, 0):
         shared.use(models[place], lambda model: model.load())
         assert shared.translate(sentences) == wanted[place]
-        assert ("an ensemble of two models" in shared.answering) == (place != 2)
+        assert ("an ensemble of own and alone" in shared.answering) == (place != 2)
     (folder / "sites" / "school" / "second.safetensors").write_bytes(b"half")
     with pytest.raises(RunError, match=r"second.safetensors is damaged or missing"):
         Translator(models[1])
