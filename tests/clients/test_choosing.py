@@ -257,29 +257,35 @@ def test_each_kind_of_mixture_can_be_kept(choosing: Config, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("method", ["adapter-fed", "model-fed"])
-@pytest.mark.parametrize(("first", "second"), [(choice.FEDERATION, choice.ALONE), (choice.ALONE, choice.FEDERATION)])
+@pytest.mark.parametrize("chosen", [choice.FEDERATION, choice.ALONE, choice.OWN_ALONE])
 def test_an_ensemble_is_kept_delivered_and_scored_and_translates_as_it_was_scored(
-    choosing: Config, tmp_path: Path, monkeypatch, first: str, second: str, method: str
+    choosing: Config, tmp_path: Path, monkeypatch, chosen: str, method: str
 ) -> None:
-    monkeypatch.setattr(phase.choice, "choose", always(first))
+    monkeypatch.setattr(phase.choice, "choose", always(chosen))
     monkeypatch.setattr(phase.choice, "is_shown", lambda gains: True)
     monkeypatch.setattr(phase.choice, "SHARES", (0.5,))
     monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
-    monkeypatch.setattr(phase._Phase, "add_mixed", lambda self, name, other: None)
+    half = {"encoder": 0.5, "decoder": 0.5}
+    mixtures = (half,) if chosen == choice.OWN_ALONE else ({"encoder": 0.0, "decoder": 0.0},)
+    monkeypatch.setattr(phase, "search_alphas", lambda parts, loss, ends: mixtures)
     how = {"backbone": "demo", "method": method, "learning-rate": 3e-3, "rounds": 1, "keep.passes": 1, "max-decode-tokens": 24}
     folder, _ = run({**choosing, **how, "keep.by": "both"}, tmp_path / "run")
     for site, entry in scores(folder)["sites"].items():
         about = described(folder, site)
         assert entry["kept"] == about["kept"] == choice.ENSEMBLE
         others = {name: each["dev_loss"] for name, each in about["candidates"].items() if "dev_loss" in each}
-        best = min(set(others) - {choice.BASE, choice.ALONE, choice.ENSEMBLE}, key=others.__getitem__)
+        without_alone = {choice.FEDERATION, choice.OWN, choice.OWN_FEDERATION} & set(others)
         told = about["ensemble"]
-        assert (told["first"], told["second"]) == (first, choice.ALONE if second == choice.ALONE else best)
+        if chosen == choice.FEDERATION:
+            assert (told["first"], told["second"]) == (choice.FEDERATION, choice.ALONE)
+        else:  # alone, or a mixture with it, which is not averaged with itself
+            assert (told["first"], told["second"]) == (choice.ALONE, min(without_alone, key=others.__getitem__))
         assert set(told["gains"]) == {"loss", "chrf"}
         assert {"dev_loss", "dev_chrf"} <= set(about["candidates"][choice.ENSEMBLE])
         alone = load_file(at(folder, site) / "choice" / "alone.safetensors")
         ours, theirs = delivered(at(folder, site))[0], delivered_second(at(folder, site))
-        assert all(np.array_equal(array, (theirs if second == choice.ALONE else ours)[name]) for name, array in alone.items())
+        where = theirs if told["second"] == choice.ALONE else ours
+        assert all(np.array_equal(array, where[name]) for name, array in alone.items())
         # The run's folder and the site's own translate as the site did when it was scored; one model alone does not.
         text = read_site_translations(tmp_path / "run")[site]
         models = [RunModels(tmp_path / "run").of_site(site), TrainedModel.of_delivery(at(folder, site))]
@@ -287,9 +293,9 @@ def test_an_ensemble_is_kept_delivered_and_scored_and_translates_as_it_was_score
         for model in models:
             assert Translator(model).translate(sources) == scored
         assert Translator(replace(models[0], second=None)).translate(sources) != scored
-    if second == choice.ALONE:
+    if chosen == choice.FEDERATION:
         without, _ = run({**choosing, **how, "keep.ensemble": False}, tmp_path / "run-without")
-        assert {entry["kept"] for entry in scores(without)["sites"].values()} == {first}
+        assert {entry["kept"] for entry in scores(without)["sites"].values()} == {chosen}
         for site in ("hospital", "court"):
             assert "ensemble" not in delivered(at(without, site))[1]
             assert not (at(without, site) / "second.safetensors").exists()

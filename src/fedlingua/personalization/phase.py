@@ -82,7 +82,7 @@ class Kept:
 
     Attributes:
         name: The candidate; ENSEMBLE if it has two models.
-        tensors: Its tensors, or those of an ensemble's first model, which is the best candidate that is no ensemble.
+        tensors: Its tensors, or those of an ensemble's first model.
         second: An ensemble's second model.
         alone: Tensors of the model trained alone, None if it diverged.
         about: The content of choice.json.
@@ -118,7 +118,7 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
         phase.add_mixed(name, other)
     result = phase.choose()
     second, gains = phase.second_beside(result) if settings.keep_ensemble else (None, None)
-    name = choice.ENSEMBLE if second else result.candidate
+    first, name = (second.beside, choice.ENSEMBLE) if second else (result.candidate, result.candidate)
     about = {
         "site": model.site,
         "round": number,
@@ -138,10 +138,10 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     }
     replace_text(folder / FILE, json_text(about))
     few = len(model.dev) < choice.LEAST_SENTENCES
-    in_words = f"an ensemble of {result.candidate} and {second.name}" if second else result.candidate
+    in_words = f"an ensemble of {first} and {second.name}" if second else name
     model.note(f"keeps {in_words}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
     alone = phase.tensors_of[choice.ALONE]() if choice.ALONE in phase.tensors_of else None
-    return Kept(name, phase.tensors_of[result.candidate](), second, alone, about)
+    return Kept(name, phase.tensors_of[first](), second, alone, about)
 
 
 def of_a_pass(settings: Settings) -> Settings:
@@ -312,18 +312,24 @@ class _Phase:
         return counts is not None
 
     def second_beside(self, chosen: Choice) -> tuple[Second | None, dict[str, Any] | None]:
-        """Measure the ensemble of the chosen model and one that learned otherwise: the one trained alone, or the best of the others.
+        """Measure the ensemble of the model trained alone and one that it has no part in: the chosen one, or else the best of them.
 
         Models whose mistakes differ gain most from averaging, and these two have seen different text.
 
         Returns:
             The second model if the ensemble shows a gain over the chosen one; and what choice.json tells of it.
         """
-        model, first = self.model, chosen.candidate
-        joined = [name for name in self.dev if name not in (choice.BASE, choice.ALONE)]
-        name = self.better_of(*joined) if first == choice.ALONE else choice.ALONE
+        model, before = self.model, chosen.candidate
+        without = [name for name in self.dev if name not in (choice.BASE, choice.ALONE) and not name.startswith(choice.OWN_ALONE)]
+        joined = before if before in without else self.better_of(*without)
+        first, name = (joined, choice.ALONE) if before == joined else (choice.ALONE, joined)
         too_few = len(model.dev) < choice.LEAST_SENTENCES
-        if model.settings.task != "translation" or too_few or choice.BASE in (first, chosen.reference) or name not in self.dev:
+        if (
+            model.settings.task != "translation"
+            or too_few
+            or chosen.reference == choice.BASE
+            or not {first, name} <= set(self.dev)
+        ):
             return None, None
         ours, others = self.token_nlls(first), self.token_nlls(name)
         results = {share: choice.averaged(ours, others, share) for share in choice.SHARES}
@@ -331,17 +337,17 @@ class _Phase:
         self.dev[choice.ENSEMBLE], second = results[share], Second(first, name, self.tensors_of[name](), share)
         about: dict[str, Any] = {"first": first, "second": name, "share": share, "gains": {}}
         confidence = model.settings.keep_confidence
-        if model.by != "chrf" and choice.gain(self.dev[first], results[share], "loss", confidence).low <= 0:
+        if model.by != "chrf" and choice.gain(self.dev[before], results[share], "loss", confidence).low <= 0:
             return None, about
         if model.by != "loss":
             try:
-                for measured, other in ((first, None), (choice.ENSEMBLE, second)):
-                    if self.dev[measured].chrf is None and not self.translate(first, other):
-                        return None, about
+                translates = self.dev[before].chrf is not None or self.translate(before)
+                if not translates or not self.translate(first, second):
+                    return None, about
             except torch.OutOfMemoryError:
                 model.note("two models at a time run out of memory, so there is no ensemble", True)
                 return None, about
-        gains = choice.gains_over(self.dev[first], self.dev[choice.ENSEMBLE], model.by, confidence)
+        gains = choice.gains_over(self.dev[before], self.dev[choice.ENSEMBLE], model.by, confidence)
         about["gains"] = {criterion: asdict(each) for criterion, each in gains.items()}
         return (second if choice.is_shown(gains) else None), about
 
