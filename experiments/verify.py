@@ -228,8 +228,9 @@ def _very_little_text(result: Result) -> bool:
 
 @claim("real/sizes_eight_50_model")
 def _very_little_text_and_the_whole_model(result: Result) -> bool:
-    """The same with the whole model."""
-    return joining_pays(result, "model-fed", 0.6, by_chance=True)
+    """With the whole model 0.8, and all sites keep an ensemble."""
+    kept = {site["kept"] for scores in result.rows["model-fed"] for site in scores["sites"].values()}
+    return joining_pays(result, "model-fed", 0.79, by_chance=True) and kept == {"ensemble"}
 
 
 @claim("real/sizes_eight_150_families")
