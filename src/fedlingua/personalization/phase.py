@@ -324,12 +324,8 @@ class _Phase:
         joined = before if before in without else self.better_of(*without)
         first, name = (joined, choice.ALONE) if before == joined else (choice.ALONE, joined)
         too_few = len(model.dev) < choice.LEAST_SENTENCES
-        if (
-            model.settings.task != "translation"
-            or too_few
-            or chosen.reference == choice.BASE
-            or not {first, name} <= set(self.dev)
-        ):
+        is_base = choice.BASE in (before, chosen.reference)
+        if model.settings.task != "translation" or too_few or is_base or not {first, name} <= set(self.dev):
             return None, None
         ours, others = self.token_nlls(first), self.token_nlls(name)
         results = {share: choice.averaged(ours, others, share) for share in choice.SHARES}
