@@ -218,15 +218,15 @@ def simulated_federation(folder: Path) -> Path:
 
 
 def compare(folder: Path) -> dict[str, Any]:
-    """Delivered adapters and last checkpoint of both ways, by hash; figures of the deployed rounds.
+    """Delivered models and scores of both ways, the first by hash; figures of the deployed rounds.
 
     Private training draws its noise from the system, so two such runs differ and are not compared.
     """
     about = json.loads((folder / "run" / "run.json").read_text())
     run_id, private, hashes = about["id"], about["config"]["dp.epsilon"] > 0, dict[str, bool]()
     for site in SITES:
-        deployed = digest(folder / site / "state" / "runs" / run_id / site / "adapter" / "adapter.safetensors")
-        simulated = digest(folder / "simulated" / "sites" / site / "adapter" / "adapter.safetensors")
+        deployed = digest(folder / site / "state" / "runs" / run_id / site)
+        simulated = digest(folder / "simulated" / "sites" / site)
         word = "equal" if deployed == simulated else "other noise" if private else "DIFFERENT"
         say(f"{site}: delivered {deployed[:16]}, simulated {simulated[:16]}: {word}")
         hashes[site] = deployed == simulated
@@ -302,8 +302,10 @@ def rounds(run: Path) -> list[dict[str, Any]]:
     return list(by_round(map(json.loads, file.read_text().split("\n")[:-1])).values()) if file.is_file() else []
 
 
-def digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def digest(delivered: Path) -> str:
+    """Hash a site's adapter and, of an ensemble, the second model."""
+    files = (delivered / "adapter" / "adapter.safetensors", delivered / "second.safetensors")
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files if file.is_file())).hexdigest()
 
 
 def read_toml(file: Path) -> dict[str, Any]:
