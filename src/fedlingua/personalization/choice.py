@@ -44,16 +44,19 @@ class DevResult:
     Attributes:
         nll, tokens: Nats and predicted tokens of each sentence or sequence, (sentences,).
         chrf: The chrF counts of each translated sentence, (sentences, 18); None if nothing was translated.
+        of_tokens: Nats of each sentence's tokens, (tokens,), from which ensembles are computed.
     """
 
     nll: Numbers
     tokens: Numbers
     chrf: Counts | None = None
+    of_tokens: Sequence[Numbers] = ()
 
     @classmethod
     def of(cls, nlls: Sequence[Numbers]) -> Self:
         """Return the results of each sentence's nats per token, (tokens,)."""
-        return cls(np.array([each.sum() for each in nlls]), np.array([float(len(each)) for each in nlls]))
+        sums, tokens = np.array([each.sum() for each in nlls]), np.array([float(len(each)) for each in nlls])
+        return cls(sums, tokens, of_tokens=nlls)
 
     @property
     def loss(self) -> float:
@@ -81,9 +84,9 @@ class DevResult:
         return resampled(self.chrf, TEXT_METRICS["chrf"].score, _drawn(len(self.chrf)))
 
 
-def averaged(first: Sequence[Numbers], second: Sequence[Numbers], share: float) -> DevResult:
-    """Return the dev loss of an ensemble. first, second: Each sentence's nats per token, (tokens,). share: The second model's."""
-    pairs = zip(first, second, strict=True)
+def averaged(first: DevResult, second: DevResult, share: float) -> DevResult:
+    """Return an ensemble's results from its models'. share: The second model's share of the mean of both models' probabilities."""
+    pairs = zip(first.of_tokens, second.of_tokens, strict=True)
     return DevResult.of([-np.logaddexp(math.log1p(-share) - one, math.log(share) - other) for one, other in pairs])
 
 

@@ -68,12 +68,8 @@ class SiteModel:
 
     def measure(self) -> DevResult:
         """Measure the dev loss of the current model."""
-        return DevResult.of(self.token_nlls())
-
-    def token_nlls(self) -> list[Numbers]:
-        """Return the nats of each dev sentence's tokens, (tokens,), with the current model."""
         use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
-        return token_nlls_of_each(self.trainable.model, codec, self.dev, self.settings.precision, use)
+        return DevResult.of(token_nlls_of_each(self.trainable.model, codec, self.dev, self.settings.precision, use))
 
 
 @dataclass(frozen=True)
@@ -169,10 +165,6 @@ class _Phase:
 
     def write(self, tensors: Tensors) -> None:
         write_tensors(self.model.trainable.model, tensors)
-
-    def token_nlls(self, name: str) -> list[Numbers]:
-        self.write(self.tensors_of[name]())
-        return self.model.token_nlls()
 
     def add_base(self) -> None:
         with self.model.trainable.as_base():
@@ -327,8 +319,7 @@ class _Phase:
         is_base = choice.BASE in (before, chosen.reference)
         if model.settings.task != "translation" or too_few or is_base or not {first, name} <= set(self.dev):
             return None, None
-        ours, others = self.token_nlls(first), self.token_nlls(name)
-        results = {share: choice.averaged(ours, others, share) for share in choice.SHARES}
+        results = {share: choice.averaged(self.dev[first], self.dev[name], share) for share in choice.SHARES}
         share = min(results, key=lambda share: results[share].loss)
         self.dev[choice.ENSEMBLE], second = results[share], Second(first, name, self.tensors_of[name](), share)
         about: dict[str, Any] = {"first": first, "second": name, "share": share, "gains": {}}

@@ -57,13 +57,13 @@ def test_what_is_better_by_chance_only_is_not_taken(base: float, alone: float, b
 
 def test_an_ensembles_loss_is_of_the_mean_of_both_models_probabilities_of_each_token() -> None:
     first, second = [np.array([0.5, 2.0]), np.array([1.0])], [np.array([1.5, 0.1]), np.array([3.0])]
-    of = averaged(first, second, 0.3)
+    of = averaged(DevResult.of(first), DevResult.of(second), 0.3)
     by_hand = [-np.log(0.7 * np.exp(-one) + 0.3 * np.exp(-other)) for one, other in zip(first, second, strict=True)]
     assert of.nll.tolist() == pytest.approx([each.sum() for each in by_hand])
     assert of.tokens.tolist() == [2, 1]
     # Two models that are wrong at different tokens are better together than the better of them.
     assert of.loss < min(DevResult.of(first).loss, DevResult.of(second).loss)
-    assert averaged(first, first, 0.4).loss == pytest.approx(DevResult.of(first).loss)
+    assert averaged(DevResult.of(first), DevResult.of(first), 0.4).loss == pytest.approx(DevResult.of(first).loss)
 
 
 def test_without_a_model_of_its_own_the_base_is_what_has_to_be_beaten() -> None:
