@@ -212,7 +212,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 @app.query("keys")
 @_answered
 def keys(message: Message, node: Node) -> RecordDict:
-    """Return this site's public keys for an attempt's secure sums, one per round."""
+    """Return this site's public keys for an attempt's secure sums, one for each sum."""
     task = _hosted_task(message.content.config_records, node)
     return _reply(task, secure=_secure(task, node).keys(node.settings.rounds))
 

@@ -10,7 +10,7 @@ from clients.site_client import SiteClient
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
-from fedlingua.evaluation.bootstrap import Numbers, draws
+from fedlingua.evaluation.bootstrap import Numbers, draws, resampled_sums
 from fedlingua.evaluation.perplexity import MaskedScores, perplexity
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_scores import masked_sums_of
@@ -74,4 +74,4 @@ class MaskedLanguageClient(SiteClient):
 def _samples(nll: Numbers, tokens: Numbers) -> Numbers:
     """Return the negative perplexity of each bootstrap sample of sequences, (samples,)."""
     drawn = draws(len(nll))
-    return -np.exp((drawn @ nll) / (drawn @ tokens))
+    return -np.exp(resampled_sums(nll, drawn) / resampled_sums(tokens, drawn))

@@ -236,10 +236,8 @@ class SecureSite:
                 f"asked to open a sum over {', '.join(survivors) or 'nobody'}; wanted sites of the roster in its order, {self.site} "
                 "among them"
             )
-        if len(survivors) < roster.threshold:
-            raise ExchangeError(
-                f"asked to open a sum over {len(survivors)} of {len(roster.names)} sites; wanted {roster.threshold}"
-            )
+        if len(survivors) < (fewest := max(roster.threshold, self.least)):
+            raise ExchangeError(f"asked to open a sum over {len(survivors)} of {len(roster.names)} sites; wanted {fewest}")
         is_of_updates = number == training_sum(self.task.round)
         if not is_of_updates and number not in (SCORES, dev_loss_sum(self.task.round)):
             raise ExchangeError(f"asked in round {self.task.round} to open {sum_name(number)}")

@@ -23,7 +23,8 @@ class Progress:
     dev_losses: round -> site -> sums. pending: the round whose dev losses arrive with the next round's updates. traffic: (uplink,
     downlink) bytes by site and round. savings: shares of (tensors, numbers) left out by site and round, 0-1. stages: site -> rounds
     in which it trained, with the attempt that counts. bad_replies: site -> number of refused replies. digests: site -> digest of its
-    last accepted update. lengths: site -> `outliers.Distance` of its last update that was accepted unscaled.
+    last accepted update. aggregated: the rounds in which any update counted. lengths: site -> `outliers.Distance` of its last update
+    that was accepted unscaled.
     """
 
     random: Random
@@ -36,6 +37,7 @@ class Progress:
     stages: dict[str, dict[int, int]] = field(default_factory=dict)
     bad_replies: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    aggregated: list[int] = field(default_factory=list)
     outvoted: str = ""
     """The site whose report the last choice left out."""
     lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Progress:
         """Forget a round in which no site trained, so that it does not count."""
         for trained in self.stages.values():
             trained.pop(number, None)
+        self.aggregated = [past for past in self.aggregated if past != number]
 
     def own(self, site: str, number: int) -> Stage:
         """Return the stage of the site's own tensors in round `number`: its last good round up to there."""
@@ -88,7 +91,7 @@ class Progress:
         sentences is never left out.
         """
         if best_by == "last":
-            return max((self.own(site, last)[0] for site in self.stages), default=0)
+            return max((past for past in self.aggregated if past <= last), default=0)
         measured = {n: losses for n, losses in self.dev_losses.items() if 0 < n <= last}
         best = _best(_means(measured, best_by))
         costs: dict[str, tuple[float, int]] = {}
@@ -134,6 +137,8 @@ class Progress:
         version, words, gauss = values["random"]
         random.setstate((version, tuple(words), gauss))
         progress = cls(random, number, **deepcopy({name: values[name] for name in _STORED if name in values}))
+        if "aggregated" not in values:  # written by an earlier version
+            progress.aggregated = sorted({int(n) for rounds in progress.stages.values() for n in rounds})
         # JSON has neither integer keys nor tuples.
         progress.dev_losses = {int(n): losses for n, losses in progress.dev_losses.items()}
         progress.stages = {site: {int(n): attempt for n, attempt in rounds.items()} for site, rounds in progress.stages.items()}
@@ -142,7 +147,18 @@ class Progress:
         return progress
 
 
-_STORED = ("best_round", "dev_losses", "pending", "traffic", "savings", "stages", "bad_replies", "digests", "lengths")
+_STORED = (
+    "best_round",
+    "dev_losses",
+    "pending",
+    "traffic",
+    "savings",
+    "stages",
+    "bad_replies",
+    "digests",
+    "aggregated",
+    "lengths",
+)
 """Fields that a checkpoint holds as they are."""
 
 

@@ -179,6 +179,7 @@ class SiteStrategy(Rounds):
         state = self.sent if arrays is None else state_of(arrays, self.sent)
         if metrics is not None:
             self.result.train_metrics_clientapp[number] = metrics
+        self.progress.aggregated += [number] if accepted else []
         for reply in accepted:
             self.progress.stages.setdefault(reply.site, {})[self.asked_in(reply.site)] = self.attempt
             if self.travels:

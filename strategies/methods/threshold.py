@@ -183,15 +183,15 @@ class ThresholdModel(_Learned):
     def step(self, slope: float) -> bool:
         """Take one step of Adam with dL_val / dtheta = slope through the last theta; return whether it was taken.
 
-        A slope that is not finite, or makes a gradient overflow, is left out, and nothing changes.
+        A slope that is not finite, or makes a gradient or its square overflow, is left out, and nothing changes.
         """
         assert self._mu is not None, "theta() first, and one step for each"
         if not math.isfinite(slope):
             return False
         parameters = list(self.weights.values())
         gradients = torch.autograd.grad(self._mu, parameters, torch.full_like(self._mu, slope), retain_graph=True)
-        if not all(bool(gradient.isfinite().all()) for gradient in gradients):
-            return False
+        if not all(bool(gradient.square().isfinite().all()) for gradient in gradients):
+            return False  # Adam's mean of squares would be infinite ever after
         self._descend(gradients)
         self._mu = None
         return True
@@ -279,9 +279,12 @@ class SecondFilter(_Learned):
 
     def step(self, gradients: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> tuple[bool, list[str]]:
         """Take one step with the weighted mean of the sites' gradients, as L_val is that mean of their losses. Return (whether it was
-        taken, sites left out for gradients that are not finite). weights: site -> weight of its dev text in L_val.
+        taken, sites left out for gradients that are not finite, or whose squares are not in float32). weights: site -> weight of its
+        dev text in L_val.
         """
-        finite = {site: np.array(gradient, np.float64) for site, gradient in gradients.items() if np.isfinite(gradient).all()}
+        with np.errstate(over="ignore"):
+            squares = {site: np.square(np.array(gradient, np.float32)) for site, gradient in gradients.items()}
+        finite = {site: np.array(gradients[site], np.float64) for site, each in squares.items() if np.isfinite(each).all()}
         left_out = [site for site in gradients if site not in finite]
         if not finite:
             return False, left_out

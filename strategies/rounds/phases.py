@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from fedlingua.common.errors import ExchangeError, RunError
+from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
@@ -20,12 +20,12 @@ from strategies.rounds.flower_records import site_of
 from strategies.rounds.holdings import Holdings
 from strategies.rounds.record import RoundRecord
 from strategies.rounds.registration import Registry, sites_json
-from strategies.rounds.replies import Asked, Failure, Reply, bad_reply, in_order, pull_one, replies_to
+from strategies.rounds.replies import Asked, Failure, Reply, bad_reply, first_line, in_order, pull_one, replies_to
 from strategies.rounds.traffic import FILE as TRAFFIC
 from strategies.rounds.traffic import FP32, Counts, kind_of
 
 WAIT_PAUSE_S = 5.0
-"""Seconds between two attempts to reach missing sites under `below-quorum = "wait"`."""
+"""Seconds between two attempts to reach missing sites under `below-quorum = "wait"` or "go-on"."""
 _MAY_BE_ASKED_AGAIN = ("refused", "unreadable", "not held")
 T = TypeVar("T")
 Parser = Callable[[str, Message, int], T]
@@ -51,8 +51,9 @@ class Phases:
         self.begin_round(0, 0)
         self._refused: set[str] = set()
         """Sites whose last reply in this phase was bad."""
-        self._unanswered: dict[str, tuple[str, float]] = {}
-        """Site -> the message that it has not answered, and when to ask it again; the pause doubles each time."""
+        self._unanswered: dict[str, tuple[str, int, float]] = {}
+        """Site -> the message that it has not answered, the upper bound of its reply's size, and when to ask the site again; the pause
+        doubles each time."""
         self._pauses: dict[str, float] = {}
         self.training: dict[str, Asked] = {}
         self.asked: dict[str, tuple[Task, float]] = {}
@@ -104,7 +105,9 @@ class Phases:
         for site in self.wanted(phase):
             if self._is_aside(site):
                 count = self.progress.bad_replies[site]
-                self.record.fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase)
+                self.record.fail(
+                    Failure(site, f"set aside after {count} refused replies (robust.max-bad-replies)", "aside"), phase
+                )
             elif site not in connected:
                 self._unanswered.pop(site, None)  # its message was lost with its node
                 self.record.fail(Failure(site, "its node is not connected", "away"), phase)
@@ -117,14 +120,18 @@ class Phases:
     def _pull_late_replies(self, grid: Grid) -> None:
         """Drop late replies and let their sites be asked again; also sites whose pause is over, since a restarted node may have
         lost the request."""
-        for site, (number, retry_at) in list(self._unanswered.items()):
-            late = pull_one(grid, number, WITHOUT_TENSORS)  # it is dropped, so its tensors need no memory
-            answers = [reply for reply in late if isinstance(reply, ExchangeError) or not reply.has_error()]
-            if answers:
+        for site, (number, most_bytes, retry_at) in list(self._unanswered.items()):
+            for reply in pull_one(grid, number, most_bytes)[:1]:
                 self._pauses.pop(site, None)
-                self.note(f"site {site} is back; its late reply does not count")
-            if answers or time.monotonic() > retry_at:
+                error = f": {first_line(reply.error.reason)}" if isinstance(reply, Message) and reply.has_error() else ""
+                self.note(f"site {site} is back; its late reply does not count{error}")
+                retry_at = 0.0
+            if time.monotonic() > retry_at:
                 del self._unanswered[site]
+
+    def _may_come(self, quorum: int, phase: Phase, gives_up: float) -> bool:
+        """Whether there is time, and a quorum of sites that are not set aside. gives_up: By the monotonic clock."""
+        return time.monotonic() <= gives_up and sum(not self._is_aside(site) for site in self.wanted(phase)) >= quorum
 
     def _is_aside(self, site: str) -> bool:
         return 0 < self.settings.max_bad_replies <= self.progress.bad_replies.get(site, 0)
@@ -153,11 +160,16 @@ class Phases:
         sites: Collection[str] = wanted
         asks_again = True
         """Whether sites may still be asked once more after bad replies."""
-        # A run that waits for a quorum, or takes any replies in the last phase, gives up on none before the deadline.
-        waits_for_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
-        gives_up, waited = time.monotonic() + self.settings.wait_s, ""
+        # A run that continues without a quorum, or waits for one, gives up on no site before the deadline.
+        waits_for_all = self.settings.below_quorum != "fail"
+        waits_for_absent = self.settings.below_quorum == "go-on" and phase != "finish" and not self.settings.async_buffer
+        waits_s = self.settings.wait_s if self.settings.below_quorum == "wait" else self.settings.deadline_of(phase)
+        gives_up, waited = time.monotonic() + waits_s, ""
         while True:
             asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
+            if waits_for_absent and len(asked) + len(good) < quorum and self._may_come(quorum, phase, gives_up):
+                time.sleep(min(WAIT_PAUSE_S, waits_s))
+                continue
             needed = 0 if waits_for_all and not self._is_buffered(phase) else quorum - len(good)
             answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
             good |= answered
@@ -168,7 +180,7 @@ class Phases:
                 sites, asks_again = set(self._refused), False
                 self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(sites))}")
                 continue
-            if len(good) >= quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
+            if len(good) >= quorum or self.settings.below_quorum != "wait" or not self._may_come(quorum, phase, gives_up):
                 break
             sites, asks_again = wanted, False
             if (waiting := f"waiting for sites, {len(good)} of {quorum} are good") != waited:
@@ -254,7 +266,7 @@ class Phases:
                 continue
             if failure.unanswered:
                 self._pauses[failure.site] = 2 * self._pauses.get(failure.site, deadline_s / 2)
-                self._unanswered[failure.site] = failure.unanswered, time.monotonic() + self._pauses[failure.site]
+                self._unanswered[failure.site] = failure.unanswered, most_bytes, time.monotonic() + self._pauses[failure.site]
             if failure.kind in ("unreadable", "failed", "not held"):
                 self._refuse(failure, phase)
             elif failure.kind != "refused":  # refused replies were recorded above, as they arrived
@@ -264,9 +276,11 @@ class Phases:
     # --- Failures --------------------------------------------------------------------------------------------------------------
 
     def _refuse(self, failure: Failure, phase: Phase) -> None:
-        """Record a refused reply, and set the site aside once it has sent too many."""
+        """Record a refused reply, and set the site aside once it has sent too many; a run that waits for sites forgives errors."""
         self.record.fail(failure, phase)
         self._refused.add(failure.site)
+        if failure.kind == "failed" and self.settings.below_quorum == "wait":
+            return
         count = self.progress.bad_replies[failure.site] = self.progress.bad_replies.get(failure.site, 0) + 1
         if self._is_aside(failure.site):
             self.note(f"site {failure.site} is set aside: {count} of its replies were refused")

@@ -106,7 +106,10 @@ def replies_to(
         messages.clear()
         on_sent()
         ends = time.monotonic() + deadline_s
-        waiting |= {str(number): Asked(site, node, ends) for number, (site, node) in zip(ids, asked_now, strict=True)}
+        waiting |= {str(number): Asked(site, node, ends) for number, (site, node) in zip(ids, asked_now, strict=True) if number}
+        for number, (site, _) in zip(ids, asked_now, strict=True):
+            if not number:  # so Flower reports a message that it does not store
+                yield site, Failure(site, "its node has signed off", "dead")
     site_of = {number: each.site for number, each in waiting.items()}
     while waiting:
         for asked in sorted(waiting):

@@ -78,6 +78,8 @@ class CountedGrid(Grid):
         about = [(_who(message), kind_of(message), message_bytes(message)) for message in pushed]
         ids = [str(number) for number in self._grid.push_messages(pushed)]
         for number, (who, kind, size) in zip(ids, about, strict=True):
+            if not number:
+                continue  # Flower did not store it
             self._asked[number] = (who, kind)
             self._traffic.counts[who, kind, DOWNLINK] += size
         return ids

@@ -7,6 +7,7 @@ from flwr.app import Error, Message
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
+from fedlingua.exchange.records import message_bytes
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
 SITE = "court"
@@ -45,7 +46,9 @@ def test_a_silent_site_is_late_and_costs_the_deadline_once(config, tmp_path):
 
 
 class Slow(InProcessGrid):
-    """The court's reply to round 1 arrives while round 2 is at work."""
+    """The court's reply to round 1, or an error, arrives while round 2 is at work."""
+
+    error = False
 
     def pull_messages(self, message_ids):
         asked = set(message_ids)
@@ -61,15 +64,17 @@ class Slow(InProcessGrid):
         for number, message in zip(ids, messages, strict=True):
             task = message.content.config_records.get(protocol.TASK, {})
             if message.metadata.message_type == protocol.TRAIN and task["site"] == SITE and task["round"] == 1:
-                self.late[number] = self.replies.pop(number)
+                reply = self.replies.pop(number)
+                self.late[number] = Message(Error(100, "stopped after 1 minutes"), reply_to=message) if self.error else reply
         return ids
 
 
+@pytest.mark.parametrize("error", [False, True])
 @pytest.mark.fault("refused")
-def test_a_late_reply_does_not_count_and_its_site_is_back(config, tmp_path):
+def test_a_late_reply_does_not_count_and_its_site_is_back(config, tmp_path, error):
     config = {**config, "rounds": 3, "deadline.phase-s": 1.0, "run-dir": str(tmp_path / "slow")}
     grid = Slow(config, 2)
-    grid.late = {}
+    grid.late, grid.error = {}, error
     folder = run_on(grid, config)
     assert [sorted({f["phase"] for f in record["failures"]}) for record in rounds(folder)] == [
         [],
@@ -77,7 +82,12 @@ def test_a_late_reply_does_not_count_and_its_site_is_back(config, tmp_path):
         ["train"],
         [],
     ]
-    assert "site court is back; its late reply does not count" in (folder.directory / "progress.jsonl").read_text()
+    said = "site court is back; its late reply does not count" + (": stopped after 1 minutes" if error else "")
+    assert said in (folder.directory / "progress.jsonl").read_text()
+    # A late update's bytes have crossed, too.
+    updates = [reply for reply in grid.received if reply.metadata.message_type == protocol.TRAIN]
+    counted = sum(moved["train"]["uplink_bytes"] for moved in folder.read("traffic.json").values())
+    assert error or counted == sum(map(message_bytes, updates))
     # Round 2 is made without the court, although its reply to round 1 came meanwhile.
     assert set(rounds(folder)[2]["sites"]["court"]["seconds"]) == {"evaluate"}
     assert SITE not in rounds(folder)[1]["sites"]  # nor did it measure round 1
@@ -154,6 +164,46 @@ def test_go_on_skips_a_round_below_the_quorum(config, tmp_path, record_property)
     assert {file.name: file.read_bytes() for file in second.glob("*.safetensors")} == checkpoint_bytes(shorter)
 
 
+class Working(InProcessGrid):
+    """A training takes a second; the court's fails at once in round 2, and node 101 is away for the first half second of round 3."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.ready, self.fails, self.away_until = {}, True, None
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        ids = super().push_messages(messages)
+        for number, message in zip(ids, messages, strict=True):
+            task = message.content.config_records.get(protocol.TASK, {})
+            if message.metadata.message_type != protocol.TRAIN:
+                continue
+            if self.fails and (task["site"], task["round"]) == (SITE, 2):
+                self.replies[number] = Message(Error(100, "the disk is full"), reply_to=message)
+                self.away_until = time.monotonic() + 1.5
+            else:
+                self.ready[number] = time.monotonic() + 1.0
+        return ids
+
+    def pull_messages(self, message_ids):
+        return super().pull_messages([number for number in message_ids if self.ready.get(number, 0) <= time.monotonic()])
+
+    def get_node_ids(self):
+        is_away = self.away_until is not None and self.away_until - 0.5 < time.monotonic() < self.away_until
+        return [100] if is_away else [100, 101]
+
+
+@pytest.mark.fault("resumed")
+def test_a_skipped_round_does_not_cost_the_next_ones(config, tmp_path, monkeypatch):
+    """The sites that still train when one fails are waited for, and so is a node that is away for a moment."""
+    monkeypatch.setattr("strategies.rounds.phases.WAIT_PAUSE_S", 0.05)
+    config = {**config, "quorum": 1.0, "below-quorum": "go-on", "rounds": 4, "run-dir": str(tmp_path / "on")}
+    lines = rounds(run_on(Working(config, 2), config))
+    assert [line["dev_loss"] is None for line in lines] == [False, False, True, False, False]
+    assert {failure["kind"] for failure in lines[2]["failures"]} <= {"failed", "away"}
+    assert {failure["kind"] for failure in lines[3]["failures"]} <= {"away"}
+
+
 @pytest.mark.fault("resumed")
 def test_wait_asks_again_until_the_sites_are_back(config, tmp_path, monkeypatch):
     monkeypatch.setattr("strategies.rounds.phases.WAIT_PAUSE_S", 0.01)
@@ -161,18 +211,13 @@ def test_wait_asks_again_until_the_sites_are_back(config, tmp_path, monkeypatch)
 
     def twice(request, reply):
         task = request.content.config_records.get(protocol.TASK, {})
-        if (
-            request.metadata.message_type == protocol.TRAIN
-            and task["round"] == 1
-            and task["site"] != "bank"
-            and times["failed"] < 6
-        ):
+        if request.metadata.message_type == protocol.TRAIN and task["site"] != "bank" and times["failed"] < 15:
             times["failed"] += 1
             return Message(Error(1, "the disk is full"), reply_to=request)
         return reply
 
     folder, _ = run({**config, "quorum": 1.0, "below-quorum": "wait"}, tmp_path / "wait", tamper=twice)
-    assert times["failed"] == 6
+    assert times["failed"] == 15  # no site is set aside for an error
     assert checkpoint_bytes(folder) == checkpoint_bytes(run(config, tmp_path / "whole")[0])
 
 
@@ -182,6 +227,19 @@ def test_waiting_has_an_end(config, tmp_path, monkeypatch):
     config = {**config, "below-quorum": "wait", "wait-s": 0.05}
     with pytest.raises(RunError, match="court: the disk is full"):
         run(config, tmp_path / "wait", tamper=all_but("bank"))
+
+
+@pytest.mark.fault("stopped")
+def test_nobody_is_waited_for_once_too_many_are_set_aside(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("strategies.rounds.phases.WAIT_PAUSE_S", 0.01)
+
+    def lies(request, reply):
+        if request.metadata.message_type == protocol.TRAIN and request.content[protocol.TASK]["site"] == SITE:
+            reply.content[protocol.METRICS]["steps"] = -1
+        return reply
+
+    with pytest.raises(RunError, match=r"court: set aside after 3 refused replies \(robust\.max-bad-replies\)|court: bad reply"):
+        run({**config, "quorum": 1.0, "below-quorum": "wait"}, tmp_path / "aside", tamper=lies)
 
 
 class Trickling(InProcessGrid):

@@ -210,6 +210,11 @@ def _scores_over_others(federation: Federation) -> None:
     federation.site("a", 3).shares_of(federation.opening("a", SCORES, NAMES[:4]))
 
 
+def _of_fewer_than_allowed(folder: Path, number: int) -> None:
+    federation = Federation(folder, least=5).begin()
+    federation.site("a", 1).shares_of(federation.opening("a", number, NAMES[:4]))
+
+
 def _dev_loss_of_other_tensors(federation: Federation) -> None:
     """Another dev loss under the same masks."""
     federation.site("a", 1).dev_loss(DEV, START, CHOSEN, MODELS_OF_ALL)
@@ -302,6 +307,12 @@ def attacks() -> list[Attack]:
         lambda folder: _dev_loss_over_others(begun(folder)),
     )
     add("opening: the scores, one site fewer", "was opened for a, b, c, d, e", lambda folder: _scores_over_others(begun(folder)))
+    for name, number in (("the dev loss", dev_loss_sum(1)), ("the scores", SCORES)):
+        add(
+            f"opening: {name} of fewer sites than the site's file allows",
+            "asked to open a sum over 4 of 5 sites; wanted 5",
+            lambda folder, number=number: _of_fewer_than_allowed(folder, number),
+        )
     add("masks: of a round without keys", "asked about sum 9", lambda folder: begun(folder).train("a", 4))
     add("masks: of training in round 0", "sites train in rounds from 1 on", lambda folder: begun(folder).train("a", 0))
     add(

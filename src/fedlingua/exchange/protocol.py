@@ -23,12 +23,12 @@ PROBE = "train.probe"
 SEND = "train.send"
 """Request: the round's threshold. Reply: the tensors selected from the stored update, and all deviations."""
 KEYS = "query.keys"
-"""Once an attempt, under privacy.sum = "secure". Request: the task alone. Reply: the site's public keys, one for each round."""
+"""Once an attempt, under privacy.sum = "secure". Request: the task alone. Reply: the site's public keys, one for each sum."""
 SHARES = "query.shares"
-"""After KEYS. Request: the roster of sites, keys and clusters. Reply: shares of each round's secrets, sealed for their holders."""
+"""After KEYS. Request: the roster of sites, keys and clusters. Reply: shares of each sum's secrets, sealed for their holders."""
 UNMASK = "train.unmask"
-"""Once a round. Request: the sites that sent masked numbers, and the shares sealed for this site. Reply: its share of the
-self mask's seed for each of these sites, and of the round's private key for every other site."""
+"""Once for each sum. Request: the sites that sent masked numbers, and the shares sealed for this site. Reply: its share of the
+self mask's seed for each of these sites, and of the sum's private key for every other site."""
 EVALUATE = "evaluate"
 """Sent if no later TRAIN request asks for the dev loss. Request: the tensors of the site's clusters and, if it is learned,
 the threshold. Reply: sums of the dev loss, and of the threshold's slope."""

@@ -499,8 +499,8 @@ class Waiting:
     quorum: float = option(1.0, above=0, most=1, liu=1.0, chu=1.0, **SERVERS_OWN)
     """Share of the asked sites that must reply; in training, of those drawn for the round."""
     below_quorum: str = option("fail", choices=("fail", "wait", "go-on"), **SERVERS_OWN)
-    """What to do if too few sites reply in time: fail (the run can be resumed), wait (ask those sites again),
-    go-on (skip the round)."""
+    """What to do if too few sites reply in time: fail (the run can be resumed), wait (ask those sites again), go-on
+    (skip the round; sites that are away have the phase's deadline to come back)."""
     wait_s: float = option(86400.0, least=0, **SERVERS_OWN)
     """Seconds to wait under below-quorum = "wait"."""
     deadline_s: float = option(3600.0, key="deadline.phase-s", least=0.001, **SERVERS_OWN)

@@ -31,9 +31,10 @@ def test_a_step_is_adams_with_the_weighted_mean_of_the_gradients() -> None:
     np.testing.assert_allclose(model.network, parameter.detach().numpy(), rtol=0, atol=1e-7)
 
 
-def test_a_gradient_that_is_no_number_is_left_out_and_named() -> None:
+@pytest.mark.parametrize("number", [math.nan, 1e22, 1e300])
+def test_a_gradient_that_is_no_number_or_has_no_square_is_left_out_and_named(number: float) -> None:
     given = gradients()
-    bad = {**given, "b": [math.nan, *given["b"][1:]]}
+    bad = {**given, "b": [number, *given["b"][1:]]}
     model, without = SecondFilter(5, 0.01), SecondFilter(5, 0.01)
     assert model.step(bad, WEIGHTS) == (True, ["b"])
     assert without.step({site: given[site] for site in "ac"}, WEIGHTS) == (True, [])

@@ -164,7 +164,7 @@ def test_the_first_step_of_adam_moves_every_weight_that_counts_by_the_learning_r
     assert (model.theta(LOSSES).value < theta) == (slope > 0)
 
 
-@pytest.mark.parametrize("slope", [math.nan, math.inf, -math.inf, 1e308])
+@pytest.mark.parametrize("slope", [math.nan, math.inf, -math.inf, 1e308, 1e30])
 def test_a_slope_that_is_no_number_changes_nothing(slope: float) -> None:
     model = started(scale=1.0)
     model.step(0.3)

@@ -216,3 +216,24 @@ def test_a_late_change_keeps_its_age_where_another_site_is_asked_again_in_that_r
     folder = run_on(Unequal(dict(config), 4, tamper=tamper), dict(config))
     assert len(forgot) == 2
     assert rounds(folder)[3]["sites"][SLOW]["staleness"] == AGE
+
+
+class InTurn(InProcessGrid):
+    """In each round the update of one site comes in, whichever round it began in."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        tasks = {
+            str(message.metadata.message_id): dict(message.content.config_records[protocol.TASK])
+            for message in self.sent
+            if message.metadata.message_type == protocol.TRAIN
+        }
+        turn = SITES[(max((int(task["round"]) for task in tasks.values()), default=1) - 1) % 4]
+        return super().pull_messages(name for name in message_ids if name not in tasks or tasks[name]["site"] == turn)
+
+
+def test_the_last_round_is_the_last_in_which_a_change_counted(config, tmp_path):
+    """Every update began in round 1."""
+    config = {**config, "rounds": 4, "async.buffer": 1, "best-by": "last", "run-dir": str(tmp_path / "run")}
+    folder = run_on(InTurn(dict(config), 4), dict(config))
+    assert [max(about.get("staleness", 0) for about in line["sites"].values()) for line in rounds(folder)[1:]] == [0, 1, 2, 3]
+    assert folder.read("run.json")["best_round"] == 4
