@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.bootstrap import draws, paired
+from fedlingua.evaluation.ensemble import _Averaged
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.exchange import protocol
 from fedlingua.exchange.delivery import delivered, delivered_second
@@ -87,7 +89,7 @@ def test_scores_have_all_four_models_and_the_site_keeps_the_chosen_one(choosing:
 
 def test_the_interval_is_the_paired_bootstrap_of_kept_and_base(choosing: Config, tmp_path: Path, monkeypatch) -> None:
     """Against the comparison's own, on translations that the site stored, where no model could be trained alone."""
-    monkeypatch.setattr(phase._Phase, "add_trained", lambda self, name, start, most: None)
+    monkeypatch.setattr(phase._Phase, "add_trained", lambda self, name, start, *more: None)
     monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION))
     folder, _ = run(choosing, tmp_path / "run")
     bleu, texts = TEXT_METRICS["bleu"], read_site_translations(tmp_path / "run")
@@ -166,16 +168,38 @@ def test_a_site_that_dies_over_its_ensemble_ends_with_the_same_bytes(choosing: C
     assert scores(resumed)["sites"] == scores(whole)["sites"]
 
 
-def test_two_models_that_run_out_of_memory_are_no_ensemble(choosing: Config, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("where", [(Trainable, "second"), (_Averaged, "__call__")], ids=["loading", "translating"])
+def test_two_models_that_run_out_of_memory_are_no_ensemble(
+    choosing: Config, tmp_path: Path, monkeypatch, where: tuple[Any, str]
+) -> None:
     monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION))
     monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
 
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(Trainable, "second", full)
+    monkeypatch.setattr(*where, full)
     folder, _ = run({**choosing, "keep.by": "both", "keep.passes": 1}, tmp_path / "run")
     assert {entry["kept"] for entry in scores(folder)["sites"].values()} == {choice.FEDERATION}
+
+
+def test_the_time_is_shared_among_what_trains(choosing: Config, tmp_path: Path, monkeypatch) -> None:
+    """Four passes alone and two on from the federation, each of a minute, in three: two and one."""
+    train, clock = SiteClient._train_model, [0.0]
+
+    def minute(*args: Any, **more: Any) -> Any:
+        clock[0] += 60
+        return train(*args, **more)
+
+    monkeypatch.setattr(SiteClient, "_train_model", minute)
+    monkeypatch.setattr(phase, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    folder, _ = run({**choosing, "keep.minutes": 3, "keep.patience": 9}, tmp_path / "run")
+    for site in ("hospital", "court"):
+        candidates = described(folder, site)["candidates"]
+        assert [(len(candidates[name]["rates"]), candidates[name]["cut_short"]) for name in (choice.ALONE, choice.OWN)] == [
+            (2, True),
+            (1, True),
+        ]
 
 
 def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the_same_at_resume(

@@ -39,6 +39,14 @@ class RunError(FedlinguaError):
     """A run cannot continue; the message names the sites and the reason."""
 
 
+class StuckError(RunError):
+    """An epoch did not move tensors that have a gradient, as after training has diverged."""
+
+
+class MemoryRunsOutError(RunError):
+    """A device's memory does not hold what cannot be divided any further."""
+
+
 class DeploymentError(FedlinguaError):
     """A server or a site cannot be set up or reached."""
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 
+from fedlingua.common import units
 from fedlingua.common.files import json_hash
 from fedlingua.corpora.rules import TextRules
 from fedlingua.exchange import protocol
 from fedlingua.exchange.outline import Outline
+from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.meta_gradient import PROJECTED
 from fedlingua.selection.second_filter import SIZE
+from fedlingua.settings.codes import AUTO
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import CHANGES_WITHOUT_ASKING
@@ -136,8 +139,7 @@ def _update(settings: Settings, outline: Outline | None) -> str:
         return f"no tensors under {settings.method}"
     what = "the tensors that travel"
     if outline:
-        specs, number = outline.tensor_set.specs, outline.tensor_set.num_parameters
-        what += f" ({len(specs)} tensors, {number} numbers of 4 bytes, {4 * number / 1e6:.2f} MB)"
+        what += f" ({len(outline.tensor_set.specs)} tensors, {_size(settings, outline.tensor_set)})"
     if settings.sums_securely and settings.rule != "all":
         what = f"of {what} those that the server names, the same for all sites of a cluster"
     if settings.selected_by != "all":
@@ -145,3 +147,15 @@ def _update(settings: Settings, outline: Outline | None) -> str:
         if settings.by_deviation and not settings.learns_threshold:
             what += "; every tensor's relative change, and the threshold"
     return what
+
+
+def _size(settings: Settings, tensors: TensorSet) -> str:
+    """Describe how many numbers tensors have, and the bytes that these take as they travel."""
+    number, code = tensors.num_parameters, settings.code_up
+    if settings.sums_securely:
+        each = 3 if settings.shares_noise else 2  # fewer if the cluster has few sites, which only the server knows
+        return f"{number} numbers of {each} bytes at most, {units.data(each * number)}"
+    if code.method == "none":
+        return f"{number} numbers of 4 bytes, {units.data(4 * number)}"
+    name = AUTO if settings.send_code == "auto" else settings.send_code
+    return f"{number} numbers as {name}, about {units.data(code.most_bytes([spec.shape for spec in tensors.specs]))} at most"

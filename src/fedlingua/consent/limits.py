@@ -48,7 +48,7 @@ class SiteLimits:
     as a gradient, or an example a few tokens of a sentence. The tensors themselves come from the server, and no limit bounds them.
 
     keep-choose, keep-passes, keep-minutes: whether the site chooses the model that it keeps if the run has that choice, and the
-    most that it spends on it. A run that asks for more is not refused: the site does what its file allows.
+    most that it spends on it (0: it does not choose). A run that asks for more is not refused: the site does what its file allows.
     """
 
     settings: Literal["approved", "within-limits"] = "approved"
@@ -139,12 +139,11 @@ class SiteLimits:
         """Return the settings, with those of the last phase reduced to this site's limits."""
         if not settings.chooses:
             return settings
-        minutes = [minutes for minutes in (settings.keep_minutes, self.keep_minutes) if minutes]
         return dataclasses.replace(
             settings,
-            keep_choose=settings.keep_choose and self.keep_choose,
+            keep_choose=settings.keep_choose and self.keep_choose and self.keep_passes > 0 and self.keep_minutes > 0,
             keep_passes=min(settings.keep_passes or settings.passes_of_rounds, self.keep_passes),
-            keep_minutes=min(minutes, default=0.0),
+            keep_minutes=min(settings.keep_minutes or math.inf, self.keep_minutes),
         )
 
     def check_text(self, texts: Mapping[str, Mapping[Split, Sized]], settings: Settings) -> None:
@@ -163,9 +162,7 @@ class SiteLimits:
                 used["dev"].append(settings.meta_batches * settings.meta_batch_size)
             for split, numbers in used.items():
                 if min(numbers) < (least := getattr(self, f"min_{split}")):
-                    raise beyond(
-                        f"answers on fewer than {least} sentences of {name}'s {split}", f"min_{split}", f"{least} and more"
-                    )
+                    raise beyond(f"answers on {min(numbers)} sentences of {name}'s {split}", f"min_{split}", f"{least} and more")
         # Steps by tokens, over blocks of text or of a client class of one's own are known only when they are made.
         foreseen = settings.task == "translation" and not settings.client and not settings.tokens_per_batch
         if foreseen and settings.how.trains and settings.how.travels and not settings.trains_privately:

@@ -170,7 +170,7 @@ def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, 
     if empty:
         raise CorpusError(
             f"nothing would be left of what other sites train on ({'; '.join(empty)}): divide the text so that equal sentences stay in one "
-            "split ([split] mode = 'components' or 'shared-side'), or take overlap = 'report'"
+            "split ([split] mode = 'components'), or take overlap = 'report'"
         )
 
 

@@ -1,10 +1,11 @@
-"""Train, dev and test without leaks: equal sentences are never in two splits.
+"""Train, dev and test without leaks: equal sentences of a site are never in two splits.
 
 Four rules (`SplitRules.mode`):
 
 components: equal sentences, on either side, in any corpus, form one component; a keyed hash of the component decides its split.
 shared-side: the keyed hash of the sentence on the shared side (English in many-to-English) decides, so that sites which cannot
-    see each other's text agree without communicating. If no language is shared by all, the more common one is the shared side.
+    see each other's text agree without communicating. If no language is shared by all, the more common one is the shared side. Pairs
+    of a site's dev and test whose other side is in its train are then removed, as are those of dev with one in its test.
 paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
 given: the corpora come with a file for each split; nothing is moved.
 
@@ -101,16 +102,22 @@ def split_sites(
 ) -> dict[str, dict[Split, list[Pair]]]:
     """Split every site's pairs, in corpus order; components with text of the backbone go into the split "base".
 
+    Mode `shared-side` removes pairs; the others keep all.
+
     Only mode `components` uses `base` and compares sites; the other modes treat each site or pair by itself. directions: those of the
     whole federation, if `sites` is only a part of it.
     """
     if rules.mode == "paper":
         return {name: {"base": [], **_shuffle_and_cut(name, pairs, rules)} for name, (_, pairs) in sites.items()}
     if rules.mode == "shared-side":
-        everybody, result = list(directions) or [direction for direction, _ in sites.values()], {}
+        everybody, result = (
+            list(directions) or [direction for direction, _ in sites.values()],
+            dict[str, dict[Split, list[Pair]]](),
+        )
         for name, (direction, pairs) in sites.items():
             side = shared_side(direction, everybody)
-            result[name] = _group(pairs, [by_share(rules, pair[side]) for pair in pairs])
+            grouped = _group(pairs, [by_share(rules, pair[side]) for pair in pairs])
+            result |= _without_leaks({name: grouped}, {name: direction})
         return result
     components = Components(sites.values())
     tainted = {components.root(side) for side in base}

@@ -100,7 +100,7 @@ def _split_text(
         splits |= split_sites(cleaned, rules.split, base, rules.directions)
     if documents:
         splits |= split_documents(documents, rules.split, base)
-    for name in documents:
+    for name in (*cleaned, *documents):
         accounts[name].take_back("in-train", accounts[name].kept - sum(map(len, splits[name].values())))
     names = {
         name: {pair: document.text for document in of_site for pair in document.sentences}

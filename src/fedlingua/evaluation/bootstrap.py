@@ -47,6 +47,15 @@ def resampled(counts: Counts, score: Callable[[Counts], float], drawn: Numbers) 
     return np.array([score(total) for total in drawn @ counts])
 
 
+def resampled_sums(values: Numbers, drawn: Numbers) -> Numbers:
+    """Return the sum of values, (sentences,), in each sample, (samples,), the same to the last bit whatever the number of threads.
+
+    Counts are whole numbers, so that the order in which a matrix product adds them does not matter.
+    """
+    sums: Numbers = np.einsum("ij,j->i", drawn, values)
+    return sums
+
+
 def difference(first: float, second: float, of_first: Numbers, of_second: Numbers) -> Difference:
     """Compare two systems by their scores and by those of the same samples, (samples,)."""
     differences = of_second - of_first

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.common.errors import RunError
+from fedlingua.common.errors import MemoryRunsOutError
 from fedlingua.common.languages import Direction
 from fedlingua.training.pieces import tokens_at_once
 
@@ -37,14 +37,14 @@ def translate(
     guides: Sequence[Guide] = (),
     no_repeat_ngram: int = 0,
 ) -> list[str]:
-    """Return one translation for each sentence, in order; an empty sentence stays empty. Sources are cut at `max_tokens`.
+    """Return one translation for each sentence, each on one line, in order; an empty sentence stays empty. Sources are cut at `max_tokens`.
 
     most: largest number of sentences in a batch; 0: as many as fit. guides: change the scores of next tokens. no_repeat_ngram: no
     run of this many tokens occurs twice in a translation (of a decoder-only model, in source and translation); 0: no such rule.
 
     A sentence's length limit does not depend on the others in its batch. Their number and padding change the order in which floats
     are summed, and thus a logit's last bits; with most = 1 nothing depends on other sentences. A batch that a GPU's memory does not
-    hold is halved; RunError if it is a single sentence.
+    hold is halved; MemoryRunsOutError if it is a single sentence.
     """
     model.eval()
     texts = [sentence.strip() for sentence in sentences]
@@ -64,7 +64,7 @@ def translate(
             made = _generated(model, codec, sources, direction, beam, caps, guiding, no_repeat_ngram)
         if made is None:
             if len(chosen) == 1:
-                raise RunError(
+                raise MemoryRunsOutError(
                     f"translating one sentence of {len(sources[0])} tokens runs out of memory; give a smaller beam or max-tokens, "
                     "or a device with more memory"
                 )
@@ -73,7 +73,9 @@ def translate(
             continue
         start += len(chosen)
         for number, text in zip(chosen, codec.decode(made), strict=True):
-            translations[number] = text
+            translations[number] = " ".join(
+                text.replace("\t", " ").splitlines()
+            )  # a tokenizer can have pieces that are line breaks
     return translations
 
 
@@ -96,6 +98,7 @@ def _generated(
             input_ids=input_ids.to(model.device),
             attention_mask=mask.to(model.device),
             forced_bos_token_id=codec.first_id(direction),
+            forced_eos_token_id=None,  # it would replace the last token of the longest sentence of a batch only
             pad_token_id=codec.pad_id,
             num_beams=beam,
             do_sample=False,

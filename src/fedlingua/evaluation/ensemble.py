@@ -86,7 +86,7 @@ class _Averaged(LogitsProcessor):
         if self.is_causal:
             mask = torch.cat([mask, mask.new_ones(len(mask), input_ids.shape[1] - mask.shape[1])], dim=1)
             places = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -new.shape[1] :]
-            output = self.second(input_ids=new, attention_mask=mask, position_ids=places, **how)
+            output = self.second(input_ids=new, attention_mask=mask, position_ids=places, logits_to_keep=1, **how)
         else:
             if self.encoded is None:
                 encoder = self.second.get_encoder()

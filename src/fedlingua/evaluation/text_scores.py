@@ -20,7 +20,7 @@ from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score, score
 from fedlingua.settings.config import Settings
 from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
 from fedlingua.training.masked_language import MASKS_KEY, MaskedBatch, MaskedExample, TextExample, masks_hash
-from fedlingua.training.objective import evaluation_groups
+from fedlingua.training.objective import evaluation_groups, halved_to_fit
 from fedlingua.training.site_examples import sequences_of
 
 
@@ -34,8 +34,11 @@ def masked_scores(
     parts = [[masked for text in examples[part::PARTS] for masked in text.fixed(key, len(text.ids))] for part in range(PARTS)]
     sums = []
     for part in parts:
-        groups = evaluation_groups(model, part)
-        sums.append(masked_sums(model, (MaskedExample.stack(group, codec).to(model.device) for group in groups)))
+        measured = halved_to_fit(
+            evaluation_groups(model, part),
+            lambda group: masked_sums(model, [MaskedExample.stack(group, codec).to(model.device)]),
+        )
+        sums.append([sum(column) for column in zip(*(each for _, each in measured), strict=True)] or [0.0, 0, 0])
     nll, tokens, correct = zip(*sums, strict=True)
     return MaskedScores(sentences, nll, tokens, correct, masks_hash(masked for part in parts for masked in part))
 

@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from fedlingua.evaluation.bootstrap import Numbers, draws, resampled
+from fedlingua.evaluation.bootstrap import Numbers, draws, resampled, resampled_sums
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
 
 BASE, ALONE, FEDERATION, OWN = "base", "alone", "federation", "own"
@@ -76,7 +76,7 @@ class DevResult:
     @cached_property
     def _loss_samples(self) -> Numbers:
         drawn = _drawn(len(self.nll))
-        return -(drawn @ self.nll) / (drawn @ self.tokens)
+        return -resampled_sums(self.nll, drawn) / resampled_sums(self.tokens, drawn)
 
     @cached_property
     def _chrf_samples(self) -> Numbers:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedlingua.common.errors import RunError
+from fedlingua.common.errors import StuckError
 from fedlingua.exchange.tensors import Tensors
 
 DIVERGED = 100.0
@@ -20,6 +20,7 @@ class Trained:
         losses: The dev loss before the first pass and after each pass, in nats per token.
         rates: The rate of each pass.
         diverged: The rates at which training diverged.
+        cut_short: Whether the time was up before the passes were.
     """
 
     tensors: Tensors
@@ -27,13 +28,14 @@ class Trained:
     losses: tuple[float, ...]
     rates: tuple[float, ...]
     diverged: tuple[float, ...] = ()
+    cut_short: bool = False
 
     @property
     def useless(self) -> str:
         """Why these tensors cannot be a candidate; "" if they can."""
         if self.diverged and not self.best:
             return f"diverged at {', '.join(f'{rate:g}' for rate in self.diverged)} x the learning rate"
-        return ""
+        return "" if self.rates or not self.cut_short else "there was no time for a pass"
 
 
 def train_until_dev_stops(
@@ -55,22 +57,25 @@ def train_until_dev_stops(
         schedule: Multiples of the run's learning rate, in order.
         patience: The number of successive passes without a lower dev loss after which the next rate is used.
         most: The most passes at all rates together.
-        train: Trains the current model for one pass, given its number from 1 and its rate; RunError means that training diverged.
+        train: Trains the current model for one pass, given its number from 1 and its rate; StuckError means that training diverged.
         dev_loss: Measures the current model, in nats per token.
         write, read: Write tensors into the model; copy them out of it.
-        may_go_on: Called before each pass; False ends training.
+        may_go_on: Called before each pass; False, which means that the time is up, ends training.
     """
     write(start)
-    tensors, best, losses, rates, diverged = start, 0, [dev_loss()], list[float](), list[float]()
+    tensors, best, losses, rates, diverged, cut_short = start, 0, [dev_loss()], list[float](), list[float](), False
     for rate in schedule:
         write(tensors)
         stale = 0
-        while len(rates) < most and stale < patience and may_go_on():
+        while len(rates) < most and stale < patience:
+            if not may_go_on():
+                cut_short = True
+                break
             rates.append(rate)
             try:
                 train(len(rates), rate)
                 loss = dev_loss()
-            except RunError:
+            except StuckError:
                 loss = math.nan
             losses.append(loss)
             note(f"pass {len(rates)} of at most {most}, rate x {rate:g}: dev loss {loss:.4f}")
@@ -81,4 +86,4 @@ def train_until_dev_stops(
                 tensors, best, stale = read(), len(rates), 0
             else:
                 stale += 1
-    return Trained(tensors, best, tuple(losses), tuple(rates), tuple(diverged))
+    return Trained(tensors, best, tuple(losses), tuple(rates), tuple(diverged), cut_short)

@@ -19,6 +19,7 @@ import torch
 from safetensors.numpy import load_file
 
 from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.common.errors import MemoryRunsOutError
 from fedlingua.common.files import replace_text
 from fedlingua.evaluation.text_metrics import Counts
 from fedlingua.exchange.delivery import Second
@@ -104,12 +105,13 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     phase.add_base()
     settings, rounds = model.settings, model.settings.passes_of_rounds
     most = settings.keep_passes or rounds
-    phase.add_trained(choice.ALONE, model.trainable.initial, rounds + most)
+    all_passes = rounds + 2 * most
+    phase.add_trained(choice.ALONE, model.trainable.initial, rounds + most, (rounds + most) / all_passes)
     phase.add(choice.FEDERATION, lambda: federated)
     if last_rounds:
         phase.add(choice.LAST_ROUNDS, partial(mean_of, [federated, *last_rounds]))
     shared = phase.better_of(choice.FEDERATION, choice.LAST_ROUNDS)
-    phase.add_trained(choice.OWN, phase.tensors_of[shared]() if shared else federated, most)
+    phase.add_trained(choice.OWN, phase.tensors_of[shared]() if shared else federated, most, 1.0)
     for name, other in ((choice.OWN_FEDERATION, shared), (choice.OWN_ALONE, choice.ALONE)):
         phase.add_mixed(name, other)
     result = phase.choose()
@@ -185,14 +187,17 @@ class _Phase:
         """Return the candidate with the lowest dev loss; "" if none of these exists."""
         return min((name for name in names if name in self.dev), key=lambda name: self.dev[name].loss, default="")
 
-    def add_trained(self, name: str, start: Tensors, most: int) -> None:
-        """Train a candidate from `start` in at most `most` passes and add it; reuse it if it was trained before an interruption."""
+    def add_trained(self, name: str, start: Tensors, most: int, share_of_time: float) -> None:
+        """Train a candidate from `start` in at most `most` passes and add it; reuse it if it was trained before an interruption.
+
+        share_of_time: The share of keep.minutes, from the beginning of the phase, after which no further pass begins.
+        """
         files = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
         settings = self.model.settings
         key = settings.hash_of_alone() if name == choice.ALONE else digest_of(settings.hash(), start)
         about = self._stored(files, key)
         if about is None:
-            trained = self._train(name, start, most)
+            trained = self._train(name, start, most, share_of_time)
             about = {
                 "key": key,
                 "useless": trained.useless,
@@ -200,7 +205,10 @@ class _Phase:
                 "dev_losses": _finite(trained.losses),
                 "rates": [*trained.rates],
                 "diverged": [*trained.diverged],
+                "cut_short": trained.cut_short,
             }
+            if trained.cut_short:
+                self.model.note(f"{name}: keep.minutes = {settings.keep_minutes:g} leaves no time for further passes", True)
             save_tensors(trained.tensors, files[0])
             replace_text(files[1], json_text(about))
         self.trained[name] = {key: value for key, value in about.items() if key not in ("key", "useless")}
@@ -212,12 +220,12 @@ class _Phase:
         else:
             self.left_out[name] = "no pass lowered the dev loss"
 
-    def _train(self, name: str, start: Tensors, most: int) -> Trained:
+    def _train(self, name: str, start: Tensors, most: int, share_of_time: float) -> Trained:
         model, settings = self.model, self.model.settings
         model.note(f"trains {'alone' if name == choice.ALONE else 'on from the federation'}, at most {most} passes", True)
         rates = [float(rate) for rate in settings.keep_rates.split(",")]
         optimizers: dict[float, dict[str, Numbers]] = {rate: {} for rate in rates}
-        until = self.started + 60 * settings.keep_minutes if settings.keep_minutes else math.inf
+        until = self.started + 60 * settings.keep_minutes * share_of_time if settings.keep_minutes else math.inf
 
         def train(number: int, rate: float) -> None:
             how = of_a_pass(settings)
@@ -331,7 +339,7 @@ class _Phase:
                 translates = self.dev[before].chrf is not None or self.translate(before)
                 if not translates or not self.translate(first, second):
                     return None, about
-            except torch.OutOfMemoryError:
+            except (torch.OutOfMemoryError, MemoryRunsOutError):
                 model.note("two models at a time run out of memory, so there is no ensemble", True)
                 return None, about
         gains = choice.gains_over(self.dev[before], self.dev[choice.ENSEMBLE], model.by, confidence)

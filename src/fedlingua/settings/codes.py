@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import log2, prod
 
 from fedlingua.common.errors import ConfigError
 
@@ -45,6 +45,14 @@ class Code:
     def is_factored(self, shape: Sequence[int]) -> bool:
         """Whether a tensor travels as two factors: true of a matrix that has more numbers than they have."""
         return self.method == "rank" and len(shape) == 2 and self.rank * sum(shape) < prod(shape)
+
+    def most_bytes(self, shapes: Sequence[Sequence[int]]) -> int:
+        """Return about the most bytes that the change of tensors takes, scales not counted: entropy coding may save more."""
+        numbers = sum(self.rank * sum(shape) if self.is_factored(shape) else prod(shape) for shape in shapes)
+        if self.share == 1:
+            return round(numbers * (self.bits or 32) / 8)
+        entropy = -self.share * log2(self.share) - (1 - self.share) * log2(1 - self.share)
+        return round(numbers * (self.share * self.bits + max(self.share, entropy)) / 8)  # Huffman's shortest word has a bit
 
 
 def parse_code(text: str) -> Code:

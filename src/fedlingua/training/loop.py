@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.common.errors import RunError
+from fedlingua.common.errors import StuckError
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.privacy.clipping import Clipping, PrivateSteps
 from fedlingua.settings.config import Settings
@@ -103,7 +103,7 @@ def train_locally(
 
     Raises:
         ConfigError: Under `private` a tensor trains whose gradient cannot be clipped.
-        RunError: A single example does not fit into memory; or an epoch does not move a tensor that has a gradient.
+        RunError: A single example does not fit into memory. StuckError: An epoch does not move a tensor that has a gradient.
     """
     started = time.monotonic()
     rng = SystemRandom() if private else random.Random(seed)
@@ -228,7 +228,7 @@ class Movement:
         return torch.stack([each.detach().take(at).float() for each, at in zip(self.watched.values(), self.places, strict=True)])
 
     def check(self) -> None:
-        """Raise RunError, which names them, if tensors that should have moved did not. A GPU is waited for once, not for each tensor."""
+        """Raise StuckError, which names them, if tensors that should have moved did not. A GPU is waited for once, not for each tensor."""
         if not self.watched:
             return
         same = (self._now() == self.before).all(dim=1)
@@ -242,7 +242,7 @@ class Movement:
         stuck = [name for name, still, expected in watched if still and (expected or all_still)]
         if stuck:
             more = f" and {len(stuck) - 1} more" if stuck[1:] else ""
-            raise RunError(
+            raise StuckError(
                 f"tensor {stuck[0]!r}{more}: its gradient is not 0, and an epoch did not move it; wanted steps that do: give another "
                 f"optimizer, or a larger learning-rate than {self.rate:g}"
             )

@@ -11,6 +11,7 @@ from fedlingua.consent.approval import approval_hash, in_words, rules_hash, send
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
+from fedlingua.exchange.outline import outline_of
 from fedlingua.exchange.protocol import FINISH, TRAIN
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
@@ -74,6 +75,22 @@ def test_the_server_sees_an_update_or_a_sum_or_scores_alone() -> None:
     seen, hidden = server_sees(dataclasses.replace(SETTINGS, method="base"))
     assert "update" not in seen
     assert hidden.endswith("any tensor")
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({}, "86592 numbers as 4bit, about 43.30 kB at most"),
+        ({"send_code": "none"}, "86592 numbers of 4 bytes, 346.37 kB"),
+        ({"selection": "fixed-g"}, "86592 numbers of 4 bytes, 346.37 kB"),
+        ({"send_code": "sign top 0.03"}, "86592 numbers as sign top 0.03, about 2.43 kB at most"),
+        ({"privacy_sum": "secure"}, "86592 numbers of 2 bytes at most, 173.18 kB"),
+        ({"privacy_sum": "secure", "dp_epsilon": 8.0, "dp_noise": "shares"}, "86592 numbers of 3 bytes at most, 259.78 kB"),
+    ],
+)
+def test_an_updates_size_is_told_as_it_travels(changes: dict[str, Any], size: str) -> None:
+    settings = dataclasses.replace(SETTINGS, **changes)
+    assert f"(64 tensors, {size})" in sends(settings, outline_of(settings))[TRAIN]
 
 
 def test_private_training_is_told_with_its_guarantee_and_its_steps() -> None:

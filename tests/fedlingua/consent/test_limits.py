@@ -85,20 +85,20 @@ def splits(train: int, dev: int, test: int) -> dict[str, Any]:
 def test_each_text_and_each_split_has_to_have_its_least() -> None:
     SiteLimits().check_text(splits(50, 50, 50), SETTINGS)
     for sizes, split in (((49, 50, 50), "train"), ((50, 49, 50), "dev"), ((50, 50, 49), "test")):
-        with pytest.raises(ExchangeError, match=rf"fewer than 50 sentences of clinic's {split};.*50 and more.*min-{split}"):
+        with pytest.raises(ExchangeError, match=rf"answers on 49 sentences of clinic's {split};.*50 and more.*min-{split}"):
             SiteLimits().check_text(splits(*sizes), SETTINGS)
     second = {**splits(500, 500, 500), "court": splits(500, 3, 500)["clinic"]}
-    with pytest.raises(ExchangeError, match="on fewer than 50 sentences of court's dev"):
+    with pytest.raises(ExchangeError, match="on 3 sentences of court's dev"):
         SiteLimits().check_text(second, SETTINGS)
 
 
 def test_what_is_drawn_counts_and_not_what_it_is_drawn_from() -> None:
     drawn = dataclasses.replace(SETTINGS, sample_share=0.1)
     SiteLimits().check_text(splits(500, 50, 50), drawn)
-    with pytest.raises(ExchangeError, match="on fewer than 50 sentences of clinic's train"):
+    with pytest.raises(ExchangeError, match="on 49 sentences of clinic's train"):
         SiteLimits().check_text(splits(490, 50, 50), drawn)
     shared = dataclasses.replace(SETTINGS, evaluate_share=0.5)
-    with pytest.raises(ExchangeError, match="on fewer than 50 sentences of clinic's dev"):
+    with pytest.raises(ExchangeError, match="on 40 sentences of clinic's dev"):
         SiteLimits().check_text(splits(500, 80, 50), shared)
 
 
@@ -117,7 +117,9 @@ def test_what_a_run_spends_on_choosing_is_bounded_and_not_refused() -> None:
     bounded = SiteLimits(keep_passes=5, keep_minutes=10.0).bounded(wishes)
     assert (bounded.keep_choose, bounded.keep_passes, bounded.keep_minutes) == (True, 5, 10.0)
     assert SiteLimits(keep_minutes=10.0).bounded(dataclasses.replace(wishes, keep_minutes=3.0)).keep_minutes == 3.0
-    assert SiteLimits(keep_minutes=0.0).bounded(wishes).keep_minutes == 0.0
+    assert SiteLimits(keep_minutes=10.0).bounded(dataclasses.replace(wishes, keep_minutes=0.0)).keep_minutes == 10.0
+    assert not SiteLimits(keep_minutes=0.0).bounded(wishes).chooses
+    assert not SiteLimits(keep_passes=0).bounded(wishes).chooses
     assert not SiteLimits(keep_choose=False).bounded(wishes).chooses
     assert not SiteLimits().bounded(dataclasses.replace(wishes, keep_choose=False)).chooses
     assert SiteLimits().bounded(wishes).hash() != wishes.hash()  # of what it does at the site, not of what is approved

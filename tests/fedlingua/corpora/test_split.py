@@ -196,6 +196,18 @@ def test_in_shared_side_mode_every_translation_of_a_shared_sentence_goes_the_sam
         assert len({found[pair] for pair in pairs[4 * number : 4 * number + 4]}) == 1
 
 
+def test_in_shared_side_mode_a_site_leaves_out_what_it_trains_on_by_the_other_side() -> None:
+    pairs = [Pair(f"d{number % 150}", f"e{number}") for number in range(400)]
+    splits = split_sites({"a": (DE_EN, pairs), "b": (FR_EN, [])}, SplitRules(mode="shared-side"))["a"]
+    german = {split: {pair.source for pair in splits[split]} for split in SPLITS}
+    assert not german["train"] & (german["dev"] | german["test"])
+    assert not german["dev"] & german["test"]
+    by_english = {pair: position("fedlingua", "split", pair.target) for pair in pairs}
+    assert splits["train"] == [pair for pair, value in by_english.items() if value < 0.6]
+    assert splits["test"] == [pair for pair, value in by_english.items() if value >= 0.8 and pair.source not in german["train"]]
+    assert 0 < len(splits["dev"]) < sum(0.6 <= value < 0.8 for value in by_english.values())
+
+
 @pytest.mark.parametrize(
     ("everybody", "shared"),
     [

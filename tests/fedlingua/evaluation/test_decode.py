@@ -223,3 +223,17 @@ def test_no_tokens_come_twice_where_that_is_asked_for(backbone: Backbone, senten
     assert (bound != plain) == (
         size < 3
     )  # random embeddings only repeat the last token for ever, and end before they do so thrice
+
+
+def test_a_translation_is_one_line_without_tabs(talker: Backbone, sentences: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(talker.codec), "decode", lambda self, ids: ["one\ttwo\r\nthree\u2028 four\n"] * len(ids))
+    assert translated(talker, sentences[:2]) == ["one two three  four"] * 2
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_last_token_that_a_model_wants_forced_is_not(talker: Backbone, sentences: list[str], beam: int) -> None:
+    """It would come at the limit of the longest sentence of a batch, and the others have limits of their own."""
+    free = translated(talker, sentences, beam=beam)
+    talker.model.generation_config.forced_eos_token_id = talker.codec.language_ids["cs"]
+    assert translated(talker, sentences, beam=beam) == free
+    assert any(len(talker.codec.pieces([text])[0]) >= 7 for text in free)

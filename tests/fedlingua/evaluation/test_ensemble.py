@@ -114,3 +114,13 @@ def test_what_the_first_model_may_not_say_stays_forbidden_and_the_sum_stays_the_
     assert bool((mixed[:, ::2] == -math.inf).all())
     assert mixed.logsumexp(dim=1).tolist() == pytest.approx(scores.logsumexp(dim=1).tolist())
     assert not torch.equal(mixed[:, 1::2], scores[:, 1::2])
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gemma3"])
+def test_a_decoder_only_models_head_scores_the_latest_token_alone(
+    name: str, load: Callable[[str, int], Backbone], phrases: dict[str, list[str]]
+) -> None:
+    second, shapes = load(name, 2), list[int]()
+    second.model.get_output_embeddings().register_forward_hook(lambda module, given, made: shapes.append(made.shape[1]))
+    made(load(name, 1), phrases["de"][:5], 1, of(second, 0.5))
+    assert set(shapes) == {1}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fedlingua.common.errors import RunError
+from fedlingua.common.errors import RunError, StuckError
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.personalization.passes import Trained, train_until_dev_stops
 
@@ -47,8 +47,11 @@ def test_a_rate_ends_with_the_patience_and_the_next_goes_on_from_the_best() -> N
 
 def test_passes_are_bounded_over_all_rates_and_by_the_clock() -> None:
     assert Made(lambda at: -at).run((1.0, 0.5), 1, most=3).rates == (1.0, 1.0, 1.0)
+    assert not Made(lambda at: -at).run((1.0, 0.5), 1, most=3).cut_short
     clock = iter([True, False, False])
-    assert Made(lambda at: -at).run((1.0, 0.5), 1, 3, lambda: next(clock)).rates == (1.0,)
+    trained = Made(lambda at: -at).run((1.0, 0.5), 1, 3, lambda: next(clock))
+    assert (trained.rates, trained.cut_short, trained.useless) == ((1.0,), True, "")
+    assert Made(lambda at: -at).run((1.0,), 1, 3, lambda: False).useless == "there was no time for a pass"
 
 
 def test_where_no_pass_helps_the_start_stays() -> None:
@@ -70,14 +73,16 @@ def test_what_diverges_ends_its_rate_and_is_named(wrong: float) -> None:
     assert len(useless.rates) == 2
 
 
-def test_a_training_that_fails_counts_as_diverged() -> None:
-    def fails(rates: Sequence[float]) -> Trained:
+def test_a_training_that_moves_nothing_counts_as_diverged_and_one_that_fails_does_not() -> None:
+    def fails(error: RunError) -> Trained:
         def train(number: int, rate: float) -> None:
-            raise RunError("an epoch did not move it")
+            raise error
 
         start = {"w": np.zeros(1)}
         return train_until_dev_stops(
-            *(start, rates, 1, 5, train, lambda: 1.0, lambda _: None, lambda: start), note=lambda _: None
+            *(start, (1.0,), 1, 5, train, lambda: 1.0, lambda _: None, lambda: start), note=lambda _: None
         )
 
-    assert fails((1.0,)).useless
+    assert fails(StuckError("an epoch did not move it")).useless == "diverged at 1 x the learning rate"
+    with pytest.raises(RunError, match="ended by signal 9"):
+        fails(RunError("a process was ended by signal 9"))

@@ -1,8 +1,13 @@
 """Losses over batches, as sums."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+import torch
 
 from fedlingua.backbones.load import Backbone
+from fedlingua.common.errors import RunError
 from fedlingua.training.batches import pad
 from fedlingua.training.head import HeadUse
 from fedlingua.training.objective import corpus_nll, examples_nll, nll_of_each
@@ -52,3 +57,30 @@ def test_the_loss_of_each_example_is_that_of_the_example_alone(
     assert tokens.tolist() == [number for _, number in alone] == [example.num_targets for example in examples]
     assert nll.tolist() == pytest.approx([loss for loss, _ in alone], rel=1e-4)
     assert nll.sum() == pytest.approx(examples_nll(backbone.model, backbone.codec, examples, "fp32")[0], rel=1e-6)
+
+
+def of_small_batches(measure: Callable[..., Any], most: int) -> Callable[..., Any]:
+    def measured(batch: PairBatch, *how: Any) -> Any:
+        if len(batch.labels) > most:
+            raise torch.OutOfMemoryError
+        return measure(batch, *how)
+
+    return measured
+
+
+@pytest.mark.parametrize("most", [2, 0])
+def test_a_batch_that_does_not_fit_into_memory_is_halved(
+    backbone: Backbone, examples: list[PairExample], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, codec = backbone.model.train(), backbone.codec
+    at_once, of_each = examples_nll(model, codec, examples, "fp32"), nll_of_each(model, codec, examples, "fp32")
+    for name in ("nll", "token_nlls"):
+        monkeypatch.setattr(PairBatch, name, of_small_batches(getattr(PairBatch, name), most))
+    model.train()
+    for measure, wanted in ((examples_nll, at_once), (nll_of_each, of_each)):
+        if most:
+            for made, all_at_once in zip(measure(model, codec, examples, "fp32"), wanted, strict=True):
+                assert made == pytest.approx(all_at_once, rel=1e-5)
+        else:
+            with pytest.raises(RunError, match="out of memory with a single example; give smaller max-tokens"):
+                measure(model, codec, examples, "fp32")

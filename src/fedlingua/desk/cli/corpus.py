@@ -159,6 +159,7 @@ def corpus_split(
     pairs = list(clean(read, direction, cleaned, account, name))
     account.check(name)
     parts = split_sites({name: (direction, pairs)}, rules)[name]
+    account.take_back("in-train", account.kept - sum(map(len, parts.values())))
     splits, note = {split: parts[split] for split in SPLITS}, "in train: pairs with a sentence that train has too"
     if missing := [split for split in SPLITS if not parts[split]]:
         sizes = ", ".join(f"{split} {len(part)}" for split, part in splits.items())

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Option
 
@@ -24,6 +24,10 @@ class Search:
         int | None, Option("--max-decode-tokens", help="Longest translation in tokens; default: the run's.")
     ] = None
     threads: Annotated[int, Option(min=0, help="Torch threads; 0: one per core. Small models are faster with 1.")] = 0
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        Option(help="Device to translate on; default: the run's, or cpu on a machine without a GPU."),
+    ] = None
 
     def check(self) -> None:
         """Raise ConfigError for a number out of range."""

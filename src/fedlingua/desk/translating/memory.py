@@ -50,7 +50,7 @@ def remember(model: TrainedModel, text: SiteText, how: Search, most_keys: int = 
             raise RunError(
                 f"site {model.site}: there is no {split} text; a memory is built from the first and tuned on the second"
             )
-    translator = Translator(model, Decoding(how.beam, how.most, how.max_tokens, how.max_new_tokens, how.threads, memory=False))
+    translator = Translator(model, Decoding(**{**vars(how), "memory": False, "terms": None}))
     backbone, codec = translator.trainable.model, translator.trainable.backbone.codec
     if codec.first_id(model.direction) is None:
         raise RunError(

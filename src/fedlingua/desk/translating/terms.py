@@ -46,6 +46,7 @@ class Terms:
         terms: Folded source -> term.
         pieces: Folded source -> ids of its translation.
         continuing: Ids of pieces that continue a word; empty for a language without spaces.
+        before: The number of tokens before a translation: the start token and, if the model has one, the language.
         remarks: Which lines of the file are not used, and why.
         bonus: In nats, as the guide of `decode.translate` adds it.
     """
@@ -54,6 +55,7 @@ class Terms:
     terms: dict[str, Term]
     pieces: dict[str, list[int]]
     continuing: Tensor
+    before: int
     remarks: list[str]
     bonus: float = 0.0
     count: TermCount = field(default_factory=TermCount)
@@ -91,7 +93,8 @@ class Terms:
         every = [] if without_spaces(direction.target) else list(range(len(codec.tokenizer)))
         tokens = codec.tokenizer.convert_ids_to_tokens(every)
         continuing = torch.tensor([number for number, token in enumerate(tokens) if token[:1].isalnum()], dtype=torch.long)
-        return cls(direction, terms, pieces, continuing, remarks)
+        before_any = 1 if codec.first_id(direction) is None else 2
+        return cls(direction, terms, pieces, continuing, before_any, remarks)
 
     @cached_property
     def _sources(self) -> regex.Pattern[str]:
@@ -125,19 +128,20 @@ class Terms:
     def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> Iterator[LogitsProcessor]:
         """Give the processor that adds the bonus: a guide of `decode.translate`."""
         pieces = [[self.pieces[key] for key in self.of(sentence)] for sentence in sentences]
-        yield _Bonus(pieces, beam, self.bonus, self.continuing)
+        yield _Bonus(pieces, beam, self.bonus, self.continuing, self.before)
 
 
 class _Bonus(LogitsProcessor):
-    """Adds the bonus. pieces: the ids of each sentence's terms. continuing: ids that would make a longer word of a term."""
+    """Adds the bonus. pieces: the ids of each sentence's terms. continuing: ids that would make a longer word of a term. before: the
+    number of tokens before a translation."""
 
-    def __init__(self, pieces: Sequence[Sequence[list[int]]], beam: int, bonus: float, continuing: Tensor) -> None:
-        self.pieces, self.beam, self.bonus, self.continuing = pieces, beam, bonus, continuing
+    def __init__(self, pieces: Sequence[Sequence[list[int]]], beam: int, bonus: float, continuing: Tensor, before: int) -> None:
+        self.pieces, self.beam, self.bonus, self.continuing, self.before = pieces, beam, bonus, continuing, before
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the changed scores. input_ids: (rows, len). scores: (rows, vocabulary)."""
         scores, best = scores.clone(), scores.amax(dim=1)
-        for row, ids in enumerate(input_ids.tolist() if input_ids.shape[1] > 1 else ()):  # the first is the language
+        for row, ids in enumerate(input_ids.tolist() if input_ids.shape[1] >= self.before else ()):
             missing = [term for term in self.pieces[row // self.beam] if not _holds(ids, term)]
             begun = max((_begun(ids, term) for term in missing), default=0)
             if begun:

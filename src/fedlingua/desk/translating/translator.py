@@ -46,7 +46,9 @@ class Translator:
 
         if decoding.threads:
             torch.set_num_threads(decoding.threads)
-        self.settings, self.trainable = model.settings, model.trainable(backbone)
+        device = decoding.device or (model.settings.device if torch.cuda.is_available() else "cpu")
+        changes: dict[str, Any] = {"device": device, "frozen_bits": model.settings.frozen_bits if device == "cuda" else 0}
+        self.settings, self.trainable = replace(model.settings, **changes), model.trainable(backbone, **changes)
         self.beam = decoding.beam or self.settings.beam
         self.max_tokens = decoding.max_tokens or self.settings.max_tokens
         self.max_new_tokens = decoding.max_new_tokens or self.settings.max_decode_tokens
@@ -168,6 +170,4 @@ class Translator:
             return translate(model, codec, some, self.direction, *search, guides, self.settings.no_repeat_ngram)
 
         with self.as_used():
-            translations = self.terms.translate(sentences, translated) if self.terms else translated(sentences, [])
-        # A tokenizer can have pieces that are line breaks.
-        return [" ".join(text.split("\n")).replace("\r", " ") if "\n" in text or "\r" in text else text for text in translations]
+            return self.terms.translate(sentences, translated) if self.terms else translated(sentences, [])

@@ -55,7 +55,7 @@ def test_what_comes_out_by_itself_is_not_translated_again(terms: Terms) -> None:
 
 def test_a_bonus_is_given_back_by_what_breaks_a_term_off() -> None:
     """Terms 5 6 7 and 8 of one sentence, two beams; by hand."""
-    bonus = _Bonus([[[5, 6, 7], [8]]], beam=2, bonus=4.0, continuing=torch.tensor([4, 9]))
+    bonus = _Bonus([[[5, 6, 7], [8]]], beam=2, bonus=4.0, continuing=torch.tensor([4, 9]), before=2)
     scores = torch.full((2, 10), math.log(0.1))
     scores[:, 3] = -1.0
     begun, complete = bonus(torch.tensor([[2, 9, 1, 5, 6], [2, 9, 5, 6, 7]]), scores).tolist()
@@ -63,6 +63,18 @@ def test_a_bonus_is_given_back_by_what_breaks_a_term_off() -> None:
     assert begun == pytest.approx([low - 4] * 3 + [-5.0, low - 4, low, low - 4, -1.0, low, low - 4])
     assert complete == pytest.approx([low] * 3 + [-1.0, low - 4] + [low] * 3 + [low + 4, low - 4])
     assert bonus(torch.tensor([[2], [2]]), scores).tolist() == scores.tolist()
+
+
+@pytest.mark.parametrize(("name", "before"), [("nllb", 2), ("marian", 1), ("t5", 1)])
+def test_a_term_can_begin_a_translation(name: str, before: int, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """After the language where the model has one, else after the start token."""
+    (tmp_path / "terms.tsv").write_text("Arzt\tle médecin\n")
+    terms = Terms.read(tmp_path / "terms.tsv", DE_FR, load_backbone(family_folder(name), name).codec)
+    assert terms.before == before
+    bonus = _Bonus([[[5, 6]]], beam=1, bonus=4.0, continuing=torch.tensor([9]), before=before)
+    for tokens in (1, 2):
+        gained = bonus(torch.full((1, tokens), 3), torch.zeros(1, 10))[0, 5].item()
+        assert gained == (4.0 if tokens >= before else 0.0)
 
 
 def test_how_much_of_a_term_stands_at_the_end() -> None:

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from fedlingua.backbones.load import load_backbone
-from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.errors import BackboneError, ConfigError, RunError
 from fedlingua.common.languages import Direction
+from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
@@ -116,3 +117,17 @@ def test_a_translator_switches_between_ensembles_of_a_run(four_sites_run, tmp_pa
     (folder / "sites" / "school" / "second.safetensors").write_bytes(b"half")
     with pytest.raises(RunError, match=r"second.safetensors is damaged or missing"):
         Translator(models[1])
+
+
+def test_a_run_of_a_gpu_translates_on_a_machine_without_one(four_sites_run, tmp_path):
+    shutil.copytree(four_sites_run("adapter-fed"), tmp_path / "run")
+    own = translator_of_site(tmp_path / "run", "bank").translate(["Dobré ráno."])
+    folder = RunFolder(tmp_path / "run")
+    about = folder.read("run.json")
+    about["config"] |= {"device": "cuda", "frozen-bits": 8}
+    folder.write("run.json", about)
+    translator = translator_of_site(tmp_path / "run", "bank")
+    assert (translator.settings.device, translator.settings.frozen_bits) == ("cpu", 0)
+    assert translator.translate(["Dobré ráno."]) == own
+    with pytest.raises(BackboneError, match="torch sees no GPU here; give device = 'cpu'"):
+        translator_of_site(tmp_path / "run", "bank", Decoding(device="cuda"))
