@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: .venv/ready
 	$(BIN)/fedlingua run experiments/demo.toml
 
-# Writes pyproject.toml's defaults and docs/options.md from src/fedlingua/settings/table.py, docs/commands.md and docs/sent.md from the code.
+# Writes pyproject.toml's defaults and docs/options.md from src/fedlingua/settings/table.py, docs/commands.md from the commands.
 options: .venv/ready
 	$(BIN)/python docs/make/options.py
 	$(BIN)/python docs/make/reference.py

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,6 +17,7 @@ import pytest
 from docs.make import reference
 from docs.make.notebooks import NOTEBOOKS
 from fedlingua.desk.cli.app import app
+from fedlingua.settings.experiment import given_settings, read_experiment
 from tests.commands import leaf_commands
 from tests.pages import FENCED, PAGES, README, ROOT, block, blocks
 
@@ -135,6 +137,15 @@ def test_every_command_of_a_page_has_the_options_that_it_is_shown_with(page: Pat
         options = {option for parameter in command.params for option in parameter.opts} if command else set()
         wrong += [" ".join(words)] if {word for word in words if word.startswith("--")} - options else []
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_run_of_an_experiment_on_a_page_has_settings_that_go_together(page: Path) -> None:
+    """Settings alone: no text or module is looked at. experiments/X.toml is a reader's own."""
+    for words in commands(page):
+        files = [ROOT / word for word in words if word.startswith("experiments/") and (ROOT / word).exists()]
+        if words[0] == "run" and files:
+            read_experiment(files[0], given_settings([value for key, value in pairwise(words) if key == "--set"]))
 
 
 def test_every_command_is_on_a_page() -> None:

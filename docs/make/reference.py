@@ -1,4 +1,4 @@
-"""Write docs/commands.md and docs/sent.md from the code: `make options`."""
+"""Write docs/commands.md from the code: `make options`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,6 @@ from typer.main import get_command
 
 from fedlingua.common.files import replace_text
 from fedlingua.desk.cli.app import app, load_command
-from fedlingua.exchange.protocol import CHOICE_SENT, FINISH, SENT_BY_A_SITE
 
 DOCS = Path(__file__).resolve().parents[1]
 
@@ -56,20 +55,7 @@ def commands_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def sent_page() -> str:
-    lines = [f"| `{kind}` | {cell(text + (CHOICE_SENT if kind == FINISH else ''))} |" for kind, text in SENT_BY_A_SITE.items()]
-    parts = [
-        "# All that leaves a site",
-        "Written by `make options` from `SENT_BY_A_SITE` in `src/fedlingua/exchange/protocol.py`. A site answers no other request. "
-        "`fedlingua site check` lists what is sent under the settings of a run, with sizes; `fedlingua site log` shows what was sent. "
-        "What it protects and what it does not: [Privacy and trust](guides/privacy.md).",
-        "\n".join(["| request | what its reply holds |", "|---|---|", *lines]),
-        "An error that could quote text leaves the site as its type alone.",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-PAGES = {DOCS / "commands.md": commands_page, DOCS / "sent.md": sent_page}
+PAGES = {DOCS / "commands.md": commands_page}
 
 if __name__ == "__main__":
     for file, page in PAGES.items():

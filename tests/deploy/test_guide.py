@@ -270,7 +270,7 @@ def test_the_check_lists_what_will_be_sent(deployment):
         assert f"{name} ({SITES[name]}): read 180, kept 180" in told
         assert "wrong" not in told
         assert "lets this site join" in told
-        assert re.search(r"64 tensors, 86592 numbers of 4 bytes, 0\.35 MB", told)
+        assert re.search(r"64 tensors, 86592 numbers as 4bit, about 43\.30 kB at most", told)
 
 
 def test_every_message_stands_in_the_sites_log(deployment):

@@ -113,6 +113,19 @@ def test_what_is_no_code_is_refused_with_all_that_are(text: str) -> None:
         parse_code(text)
 
 
+@pytest.mark.parametrize("text", EVERY)
+def test_a_code_tells_the_most_bytes_that_it_takes(text: str) -> None:
+    code, shapes = parse_code(text), [(256, 64), (64,), (64, 256)]
+    spread = np.random.default_rng(0).uniform(-1, 1, sum(map(prod, shapes))).astype(np.float32)  # no entropy to save
+    taken = len(encode(spread, shapes, code, np.random.default_rng(1)))
+    assert taken <= 1.02 * code.most_bytes(shapes) + 100  # scales and lengths
+    assert parse_code("4bit").most_bytes([(8, 4)]) == 16
+    assert parse_code("4bit rank 1").most_bytes([(8, 4), (6,)]) == (8 + 4 + 6) / 2
+    assert (
+        parse_code("3bit top 0.5").most_bytes([(8, 4)]) == (0.5 * 3 + 1) * 32 / 8
+    )  # half of the numbers, and a bit of place for each
+
+
 # --- By hand -------------------------------------------------------------------------------------------------------------------------
 
 

@@ -52,6 +52,9 @@ def show(
 
 def described(backbone: Any) -> dict[str, Any]:
     """Return a backbone's family, languages and stacks."""
+    from fedlingua.backbones.knowledge import known_languages
+
+    reads, writes = known_languages(backbone)
     layout, sizes = backbone.layout, backbone.layout.sizes(backbone.config)
     return {
         "backbone": backbone.name,
@@ -59,8 +62,8 @@ def described(backbone: Any) -> dict[str, Any]:
         "task": layout.family.task,
         "shape": layout.family.shape,
         "parameters": backbone.num_parameters,
-        "reads": sorted(backbone.codec.reads),
-        "writes": sorted(backbone.codec.writes),
+        "reads": sorted(reads),
+        "writes": sorted(writes),
         "stacks": {
             part: {"path": stack.path, "layers": sizes[part], "places": dict(stack.places)}
             for part, stack in layout.stacks.items()

@@ -9,7 +9,7 @@ from fedlingua.desk.translating.models import TrainedModel
 commands = Commands()
 
 
-@commands.command(epilog=example("fedlingua export --run runs/demo-adapter-families-2022 --site hospital --to hospital-model"))
+@commands.command(epilog=example("fedlingua export --run runs/demo-adapter-families-2022 --site hospital-de --to hospital-model"))
 def export(run: RunOption, how: ExportOptions, whose: ModelChoice) -> Answer:
     """Export a model with its model card: an adapter, a LoRA for peft, or a whole model for transformers or CTranslate2."""
     how.check()

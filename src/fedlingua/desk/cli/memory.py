@@ -17,7 +17,7 @@ MostKeys = Annotated[
 ]
 
 
-@commands.command(epilog=example("fedlingua memory --run runs/demo-adapter-families-2022 --site hospital"))
+@commands.command(epilog=example("fedlingua memory --run runs/demo-adapter-families-2022 --site hospital-de"))
 def memory(run: RunOption, how: Search, data: Data = None, site: SitesOption = None, most_keys: MostKeys = 0) -> Answer:
     """Build a memory from a site's training text and its model after a run (kNN-MT, Khandelwal et al. 2021)."""
     how.check()

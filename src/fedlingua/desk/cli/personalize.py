@@ -15,7 +15,7 @@ commands = Commands()
 TABLE = "personalization"
 
 
-@commands.command(epilog=example("fedlingua personalize --run runs/demo-adapter-families-2022 --site hospital --epochs 2"))
+@commands.command(epilog=example("fedlingua personalize --run runs/demo-adapter-families-2022 --site hospital-de --epochs 2"))
 def personalize(
     run: options.RunOption,
     how: Personalizing,

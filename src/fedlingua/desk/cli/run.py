@@ -65,7 +65,9 @@ def run(
     data: options.Data = None,
     set_: Annotated[Overrides, Option("--set", help="Override a key: KEY=VALUE; repeatable.", shell_complete=settings)] = None,
     seed: Annotated[int | None, Option(help="Random seed.")] = None,
-    to: Annotated[Path | None, Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,
+    to: Annotated[
+        Path | None, Option(help="Run folder; default: <experiment>-<method>-<seed> in ./runs, or in the server's runs.")
+    ] = None,
     profile: options.Profile = "simulation",
     nodes: options.Nodes = None,
     ray_address: options.RayAddress = "",

@@ -30,7 +30,7 @@ QUIET_S = 10.0
 """Seconds between two lines of progress."""
 
 
-@commands.command(epilog=example("fedlingua translate --run runs/demo-adapter-families-2022 --site hospital letter.txt"))
+@commands.command(epilog=example("fedlingua translate --run runs/demo-adapter-families-2022 --site hospital-de letter.txt"))
 def translate(
     how: TranslateOptions,
     whose: ModelChoice,

@@ -34,6 +34,12 @@ def test_numbers_are_those_of_a_run(tiny_backbone: Path, capsys: pytest.CaptureF
         assert told[name]["bytes"] == 4 * trainable.tensor_set.num_parameters
 
 
+def test_the_demo_reads_and_writes_what_it_was_trained_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its tokenizer has the 100 languages of every M2M-100."""
+    about = json.loads(shown(capsys, "demo", "--format", "json")[0])
+    assert about["reads"] == about["writes"] == ["cs", "de", "es", "fr", "it", "nl", "pl", "sl", "sv"]
+
+
 def test_what_a_model_cannot_is_said_beside_what_it_can(tiny_encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = "".join(shown(capsys, str(tiny_encoder)))
     assert "xlm-roberta, encoder" in told

@@ -428,7 +428,7 @@ def test_the_list_of_what_is_sent_follows_the_method(settings: Settings, method:
     assert set(listed) == set(SENT_BY_A_SITE) - others
     assert told in listed[TRAIN]
     num = outline.tensor_set.num_parameters
-    assert (f"{num} numbers of 4 bytes, {4 * num / 1e6:.2f} MB" in listed[TRAIN]) is (method == "adapter-families")
+    assert (f"{num} numbers of 4 bytes, {units.data(4 * num)}" in listed[TRAIN]) is (method == "adapter-families")
     assert {kind: line for kind, line in listed.items() if kind != TRAIN} == {
         kind: line for kind, line in SENT_BY_A_SITE.items() if kind not in {TRAIN, *others}
     }
