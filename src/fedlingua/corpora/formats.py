@@ -99,8 +99,10 @@ def listed(formats: Mapping[str, Format]) -> str:
 
 def _columns(entry: Entry) -> tuple[int, int]:
     columns = entry.table.get("columns", [0, 1])
-    if not isinstance(columns, list) or [type(c) for c in columns] != [int, int] or min(columns) < 0:
-        raise ConfigError(f"{entry.where}: columns = {columns!r}; wanted two column numbers counted from 0, for example [0, 1]")
+    if not isinstance(columns, list) or [type(c) for c in columns] != [int, int] or min(columns) < 0 or columns[0] == columns[1]:
+        raise ConfigError(
+            f"{entry.where}: columns = {columns!r}; wanted two column numbers counted from 0 that differ, for example [0, 1]"
+        )
     return columns[0], columns[1]
 
 

@@ -76,9 +76,11 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     tables = {key: table(raw, key, path.name) for key in _TABLES}
     translates = task == "translation"
     formats = FILE_FORMATS if translates else TEXT_FORMATS
+    entries = raw.get("corpus", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ConfigError(f"{path.name}: corpus = {entries!r}; wanted tables, [[corpus]] with keys below each")
     corpora = [
-        _corpus(entry, formats, f"{path.name}, corpus {number}", data_dir)
-        for number, entry in enumerate(raw.get("corpus", []), start=1)
+        _corpus(entry, formats, f"{path.name}, corpus {number}", data_dir) for number, entry in enumerate(entries, start=1)
     ]
     for number, corpus in enumerate(corpora, start=1):
         if corpus in corpora[: number - 1]:
@@ -111,7 +113,7 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
         name=name,
         cleaning=read_cleaning(tables["cleaning"], f"{path.name} [cleaning]"),
         corpora=tuple(corpora),
-        sources=tuple(str(next(entry[name] for name in formats if name in entry)) for entry in raw["corpus"]),
+        sources=tuple(str(next(entry[name] for name in formats if name in entry)) for entry in entries),
         both_ways=both_ways,
         licences=licences,
         **filled,
@@ -133,15 +135,16 @@ def _overridden(raw: dict[str, Any], overrides: Mapping[str, Scalar]) -> dict[st
 _FROM_0 = ("training.warmup-steps", "watching.evaluate-every", "watching.dev-sentences", "watching.checkpoint-minutes")
 _FROM_1 = ("training.steps", "training.tokens-per-batch", "training.threads")
 _BELOW_1 = ("training.label-smoothing", "training.weight-average", "model.dropout")
+_SHARES = ("base.share", "training.mask-share")
 _BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {
     **dict.fromkeys(_FROM_0, ("0 or more", lambda value: value >= 0)),
     **dict.fromkeys(_FROM_1, ("1 or more", lambda value: value >= 1)),
     **dict.fromkeys(_BELOW_1, ("0 or more and below 1", lambda value: 0 <= value < 1)),
+    **dict.fromkeys(_SHARES, ("above 0, at most 1", lambda value: 0 < value <= 1)),
     "training.learning-rate": ("above 0", lambda value: 0 < value < math.inf),
     "training.minutes": ("0 (no limit) or more", lambda value: 0 <= value < math.inf),
     "training.max-tokens": ("4 or more", lambda value: value >= 4),
     "training.sampling-temperature": ("1 (by size) or more (more alike)", lambda value: value >= 1),
-    "base.share": ("above 0, at most 1", lambda value: 0 < value <= 1),
     "base.dev": ("0 to 1", lambda value: 0 <= value <= 1),
 }
 """Key -> the numbers that it accepts, in words and as a test. Every other number of [model] is 1 or more."""

@@ -17,8 +17,13 @@ from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.methods import AGREED, SMALL_SETS
 from fedlingua.settings.table import OPTIONS
 
-_KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str: "text", bool: "true or false"}
-"""Type of a value -> the type in words, with an example."""
+_KINDS = {
+    int: "a whole number, such as 3",
+    float: "a number, such as 0.5",
+    str: 'text in quotation marks, "{}"',
+    bool: "true or false",
+}
+"""Type of a value -> the type in words, with an example or, for text, with what was given."""
 MOST_PRIVATE_DIM = 64
 """Most numbers in a private signature; each adds noise."""
 _MEANS = ("fed-mean", "fed-avg", "by-loss")
@@ -65,7 +70,7 @@ def _read(key: str, value: Any) -> tuple[str, Scalar]:
     if type(value) is int and option.value_type is float:
         value = float(value)
     if (got := type(value)) is not option.value_type:
-        wanted = f"{option.value_type.__name__}, {_KINDS[option.value_type]}"
+        wanted = f"{option.value_type.__name__}, {_KINDS[option.value_type].format(_typed(value))}"
         raise ConfigError(f"{key} = {value!r} is of type {got.__name__}; wanted {wanted}")
     if option.check:
         option.check(value)

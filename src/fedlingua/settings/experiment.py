@@ -49,13 +49,16 @@ def _mistakes(config: Mapping[str, Any]) -> list[str]:
 
 
 def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:
-    """Parse the run-config keys given by --set; raise ConfigError for a key that is unknown."""
-    given = dict(parse_override(text) for text in texts)
-    for key, value in given.items():
+    """Parse the run-config keys given by --set, a text option's value as it is; raise ConfigError for a key that is unknown."""
+    given: dict[str, Scalar] = {}
+    for text in texts:
+        key, value = parse_override(text)
         try:
             refuse_unknown_key(key, value)
         except ConfigError as error:
             raise ConfigError(f"command line: {error}") from error
+        as_written = OPTIONS[key].value_type is str and type(value) is not str  # such as 0.3
+        given[key] = text.partition("=")[2].strip() if as_written else value
     return given
 
 

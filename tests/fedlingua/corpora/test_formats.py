@@ -116,6 +116,7 @@ def test_every_kind_is_looked_at() -> None:
     [
         ({}, "here: got no corpus; wanted one of tsv, moses, nway, opus, tmx, jsonl, parquet or dataset"),
         ({"tmx": "a", "jsonl": "b"}, "here: got jsonl and tmx; wanted one of"),
+        ({"tsv": "a", "columns": [1, 1]}, "columns = [1, 1]; wanted two column numbers counted from 0 that differ"),
         ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, but this is tmx; leave it out"),
         ({"parquet": "a", "split": "test"}, "split = 'test' goes with dataset, but this is parquet"),
         ({"tsv": "a", "fields": ["a", "b"]}, "fields = ['a', 'b'] goes with jsonl, parquet, dataset, but this is tsv"),

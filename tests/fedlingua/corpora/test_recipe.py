@@ -93,6 +93,12 @@ def test_every_table_of_the_recipe_is_read(tmp_path: Path) -> None:
         (CORPUS + CORPUS, "half.toml, corpus 2: is listed twice; remove one of the two"),
         ('name = "empty"\n', "half.toml has no [[corpus]]"),
         (
+            CORPUS.replace("[[corpus]]", "[corpus]"),
+            "half.toml: corpus = {'direction': 'de-en', 'tsv': 'de-en.tsv'}; wanted tables, [[",
+        ),
+        ('corpus = ["a.tsv"]\n', "half.toml: corpus = ['a.tsv']; wanted tables, [[corpus]] with keys below each"),
+        ("corpus = 3\n", "half.toml: corpus = 3; wanted tables, [[corpus]]"),
+        (
             CORPUS.replace("de-en", "deu-en", 1),
             "corpus 1: direction = 'deu-en': language = 'deu' is not known; did you mean 'de'?",
         ),
@@ -207,6 +213,8 @@ def test_a_language_may_stand_twice_and_its_accounts_are_one(tmp_path: Path) -> 
         (ENCODER + TEXT.replace("lines", "nway"), "has no place for the language"),
         (ENCODER + "[model]\nencoder-layers = 2\n" + TEXT, "[model]: encoder-layers = 2: there is no such key"),
         ("[training]\nmask-share = 0.2\n" + CORPUS, "[training]: mask-share = 0.2: there is no such key"),
+        (ENCODER + "[training]\nmask-share = 0.0\n" + TEXT, "mask-share = 0; wanted a number above 0, at most 1"),
+        (ENCODER + "[training]\nmask-share = 1.5\n" + TEXT, "mask-share = 1.5; wanted a number above 0, at most 1"),
         ('name = "demo-encoder"\n' + ENCODER + TEXT, "name = 'demo-encoder'; wanted letters"),
         ('name = "demo"\n' + CORPUS, "not what is built in (demo, demo-encoder)"),
     ],

@@ -53,6 +53,7 @@ def test_missing_keys_are_named(run_config: dict[str, Any]) -> None:
         ("whole_steps", 1, "int", "bool"),
         ("whole_steps", "true", "str", "bool"),
         ("method", 3, "int", "str"),
+        ("keep_rates", 0.3, "float", 'str, text in quotation marks, "0.3"'),
         ("run_dir", 2024, "int", "str"),
         ("data_dir", ["a"], "list", "str"),
     ],

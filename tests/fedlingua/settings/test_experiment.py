@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import config_of_run, default_run_config, parse_override, read_experiment
+from fedlingua.settings.experiment import config_of_run, default_run_config, given_settings, parse_override, read_experiment
 
 
 def test_overrides_go_before_the_experiment_file_and_that_before_the_defaults(tmp_path: Path) -> None:
@@ -42,6 +42,14 @@ def test_an_override_is_a_toml_scalar_or_else_a_string(text: str, key: str, valu
     read = parse_override(text)
     assert read == (key, value)
     assert type(read[1]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("send.fixed-threshold", "0.3"), ("keep.rates", "1"), ("backbone-revision", "1234567"), ("run-dir", "true")],
+)
+def test_a_text_that_reads_as_a_number_stays_as_it_is_written(key: str, value: str) -> None:
+    assert given_settings([f"{key} = {value} "]) == given_settings([f'{key}="{value}"']) == {key: value}
 
 
 def test_an_override_without_an_equals_sign_or_a_key_is_refused() -> None:

@@ -170,9 +170,9 @@ def _costs_table(comparison: "Comparison") -> Table:
         costs = run.costs
         gain = units.gain(None if fair.gain is None else comparison.metric.scale * fair.gain)
         behind = ", ".join(fair.left_behind) if fair.left_behind else ("none" if fair.gains else units.NOTHING)
-        cells = (units.data(run.total_bytes), units.count(costs["rounds"]), units.duration(costs["seconds"]), fair.worst_site)
-        spread = units.score(comparison.metric.scale * fair.spread)
-        rows.append((name, *cells, _score(comparison, fair.worst), spread, gain, behind))
+        cells = (units.data(run.total_bytes), units.count(costs["rounds"]), units.duration(costs["seconds"]))
+        worst = (fair.worst_site or units.NOTHING, _score(comparison, fair.worst), _score(comparison, fair.spread))
+        rows.append((name, *cells, *worst, gain, behind))
     filled = [place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) != {units.NOTHING}]
     shown, *lines = [[row[place] for place in filled] for row in (headers, *rows)]
     return plain_table(*shown, rows=lines, title="cost and fairness", left=("worst site", "left behind"))
@@ -190,5 +190,5 @@ def _seeds_table(comparison: "Comparison") -> Table:
     return plain_table(*headers, rows=rows, title="over seeds, mean ± sample standard deviation")
 
 
-def _score(comparison: "Comparison", value: float) -> str:
-    return units.score(comparison.metric.scale * value)
+def _score(comparison: "Comparison", value: float | None) -> str:
+    return units.score(None if value is None else comparison.metric.scale * value)

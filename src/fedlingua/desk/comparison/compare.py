@@ -15,6 +15,7 @@ from fedlingua.evaluation.bootstrap import SEED, Difference, difference, draws, 
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.settings.metrics import METRICS, OF_TEXT, Metric
 
+MeanAndSd = tuple[float, float] | None
 LOCAL_METHODS = ("adapter-local",)
 """Methods under which each site trains alone: the baseline for the gain from joining."""
 
@@ -47,16 +48,16 @@ class DifferingSentence:
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """A method's runs that differ only in their seed; figures are (mean, sample standard deviation).
+    """A method's runs that differ only in their seed; figures are (mean, sample standard deviation), None if a run has none.
 
     method: Its name, with the settings that distinguish these runs from the method's other runs."""
 
     method: str
     seeds: tuple[int, ...]
-    macro: tuple[float, float]
-    worst: tuple[float, float]
-    spread: tuple[float, float]
-    gain: tuple[float, float] | None
+    macro: MeanAndSd
+    worst: MeanAndSd
+    spread: MeanAndSd
+    gain: MeanAndSd
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,7 @@ def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentenc
     sites = common_sites(runs)
     for run in runs:
         if missing := [site for site in sites if metric.key not in run.scores["sites"][site]]:
-            raise RunError(
-                f"{run.name} has no {metric.name} of {', '.join(missing)}; measure it: fedlingua score --run FOLDER --metric {metric.key}"
-            )
+            raise RunError(f"{run.name} has no {metric.name} of {', '.join(missing)}; {_advice(run, metric_name)}")
     scores = {site: [float(run.scores["sites"][site][metric.key]) for run in runs] for site in sites}
     alone = {run.seed: run for run in runs if run.method in LOCAL_METHODS}
     fair = [fairness(run, None if run.method in LOCAL_METHODS else alone.get(run.seed), metric) for run in runs]
@@ -108,6 +107,14 @@ def _metric(runs: Sequence[ComparedRun], name: str) -> Metric:
     if name not in known:
         raise ConfigError(f"there is no metric {name!r}{nearest(name, known)}; there are {', '.join(known)}")
     return known[name]
+
+
+def _advice(run: ComparedRun, name: str) -> str:
+    """Say how to measure a metric that a run lacks, or which metrics its task has."""
+    translates = run.metrics == METRICS["translation"]
+    if translates and name in OF_TEXT:
+        return f"measure it: fedlingua score --run FOLDER --metric {name}"
+    return f"its task is scored by {', '.join(OF_TEXT if translates else (each.key for each in run.metrics))}"
 
 
 def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequence[str], samples: int) -> Beside:
@@ -141,17 +148,16 @@ def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: M
     for variant, run, fairness_of_it in zip(variants(runs), runs, fair, strict=True):
         of_method[variant].append((run, fairness_of_it))
 
-    def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-        return fmean(values), stdev(values)
+    def mean_and_sd(values: Sequence[float | None]) -> MeanAndSd:
+        known = [value for value in values if value is not None]
+        return (fmean(known), stdev(known)) if len(known) == len(values) else None
 
     rows = []
     for method, pairs in of_method.items():
         if len(pairs) > 1:
             macro = mean_and_sd([run.macro(metric.key, run.values(metric.key)) for run, _ in pairs])
-            worst, spread = (mean_and_sd([getattr(fares, name) for _, fares in pairs]) for name in ("worst", "spread"))
-            gains = [fares.gain for _, fares in pairs if fares.gain is not None]
-            gain = mean_and_sd(gains) if len(gains) == len(pairs) else None
-            rows.append(OverSeeds(method, tuple(run.seed for run, _ in pairs), macro, worst, spread, gain))
+            others = (mean_and_sd([getattr(fares, name) for _, fares in pairs]) for name in ("worst", "spread", "gain"))
+            rows.append(OverSeeds(method, tuple(run.seed for run, _ in pairs), macro, *others))
     return rows
 
 

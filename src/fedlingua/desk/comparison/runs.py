@@ -174,12 +174,14 @@ def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
 
 @dataclass(frozen=True)
 class Fairness:
-    """How a run's scores vary over sites. gains: Site -> gain of the federation over the site's own model, if known."""
+    """How a run's scores vary over sites. gains: Site -> gain of the federation over the site's own model, if known.
+
+    The other fields are "" and None if the run knows only the sums of all sites' scores."""
 
     worst_site: str
-    worst: float
-    best: float
-    spread: float
+    worst: float | None
+    best: float | None
+    spread: float | None
     gains: dict[str, float]
 
     @property
@@ -197,7 +199,9 @@ def fairness(run: ComparedRun, alone: ComparedRun | None, metric: Metric) -> Fai
     """Measure how a run's scores vary over sites; the spread is the distance between best and worst, a positive number.
 
     alone: A run in which each site trains alone (adapter-local). None: Use the models that this run's sites trained alone, if any."""
-    values = run.values(metric.key)
+    values = {site: value for site, value in run.values(metric.key).items() if site != ALL_SITES}
+    if not values:
+        return Fairness("", None, None, None, {})
     best = metric.best(values.values())
     worst_site = min(values, key=lambda site: values[site] if metric.more_is_better else -values[site])
     own = alone.values(metric.key) if alone else run.values(f"alone_{metric.key}")

@@ -19,6 +19,7 @@ from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.pareto import Point, pareto_plot
 from fedlingua.desk.report.publish import heading, put_page, render_page, sites_by_signature
 from fedlingua.evaluation.bootstrap import Difference
+from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
 LONGEST_RUN = 40
@@ -55,6 +56,7 @@ def render_comparison(comparison: Comparison) -> str:
         comparison=comparison,
         metric=metric,
         scale=metric.scale,
+        summed=ALL_SITES in comparison.scores,
         first=first,
         split=first.scores.get("split", "test"),
         sampled=any(beside.macro.p is not None for beside in comparison.beside),

@@ -20,10 +20,19 @@ NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
 
 
 def keep_run(run_dir: Path, to: Path) -> None:
-    """Write a run's line to `runs.jsonl` and its table to `report.md`; entries of other runs are kept."""
-    line = run_line(run_dir)
-    run = line["run"]
-    write_kept_runs(to, (read_kept_runs(to) | {run_name(line): line}).values())
+    """Write a run's line to `runs.jsonl` and its table to `report.md`; entries of other runs are kept.
+
+    Raises:
+        RunError: the run has no config, or the folder holds a run with the same method and seed and other settings.
+    """
+    line, stored = run_line(run_dir), read_kept_runs(to)
+    run, name = line["run"], run_name(line)
+    if name in stored and (other := stored[name]["run"].get("config_hash")) != run["config_hash"]:
+        raise RunError(
+            f"{to / RUNS_FILE} holds another run as {name}: its settings are {other}, those of {run_dir} {run['config_hash']}; wanted one "
+            "run for each method and seed: give --keep another folder, or remove that line"
+        )
+    write_kept_runs(to, {**stored, name: line}.values())
     versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
     about = (
         f"# {run['method']}, seed {run['seed']}: {run['status']}\n\n{score_markdown(run_dir)}\n\n"
@@ -69,6 +78,8 @@ def write_kept_runs(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 def kept_run(run_dir: Path) -> dict[str, Any]:
     """Return the content of a run's run.json in a form to be committed, without paths of one machine."""
     run = run_about(run_dir)
+    if "config" not in run:
+        raise RunError(f"{run_dir}: its run.json has no config: the run ended before it began; start it again")
     run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
     run["backbone"] = without_places(run.get("backbone") or {})
     return run

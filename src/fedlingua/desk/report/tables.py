@@ -12,6 +12,7 @@ from fedlingua.desk.cli.output import plain_table
 from fedlingua.desk.json_values import integers
 from fedlingua.desk.report.read import Change, Choice, RunFolder, Score, change, choice, read_run
 from fedlingua.desk.templates import markdown_table
+from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
@@ -81,8 +82,9 @@ def verdict(folder: RunFolder) -> str:
         return ""
     counts = integers(folder.summary.get("choices")) if chosen else {}
     better, of = counts.get("gained_over_alone", sum(each > 0 for each in gains)), counts.get("of", len(gains))
-    count = f"{better} of {of} sites gain, {metric.gained(gain / metric.scale)}"
-    return f"Joined: {count} alone" if chosen else f"{count} the base"
+    counted = counts or ALL_SITES not in {line.site for line in folder.scores}
+    said = (f"{better} of {of} sites gain, " if counted else "") + metric.gained(gain / metric.scale)
+    return f"Joined: {said} alone" if chosen else f"{said} the base"
 
 
 def averages(folder: RunFolder) -> list[Score]:

@@ -27,7 +27,7 @@ from fedlingua.settings.trackers import check_trackers, tracker_names
 from fedlingua_demo import phrasebook
 
 Standing = Literal["completed", "broken off", "new"]
-RUN_NAME = re.compile(r"[a-z-]+-\d+-[0-9a-f]{12}")
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*-\d+-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)

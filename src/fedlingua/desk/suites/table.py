@@ -19,6 +19,7 @@ from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, Seconds, seconds_rows
 from fedlingua.desk.suites.paper import FED_MNMT
 from fedlingua.desk.templates import markdown
+from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.methods import SILO
 from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metric, metrics_of
@@ -189,9 +190,8 @@ class SuiteTable:
         columns |= _known(self._masked_columns() if self.metric is PERPLEXITY else {})
         for metric in self.more_metrics:  # the mean over sites and its standard deviation over seeds
             name = f"macro_{metric.key}"
-            measured = [[value for value in line.values(name) if value is not None] for line in lines]
-            columns[name] = [fmean(values) if values else None for values in measured]
-            columns[f"{name}_sd"] = [stdev(values) if len(values) > 1 else None for values in measured]
+            columns[name] = [_mean(line.values(name)) for line in lines]
+            columns[f"{name}_sd"] = [_sd(line.values(name)) for line in lines]
         return columns
 
     def value(self, line: Line, column: str) -> float | None:
@@ -295,9 +295,8 @@ class SuiteTable:
         rows = [["method", *self.sites, "macro"]]
         for line in self.lines:
             columns = [*(line.values(metric.key, site) for site in self.sites), line.values(f"macro_{metric.key}")]
-            rows.append([line.name])
-            for values in ([metric.scale * value for value in column if value is not None] for column in columns):
-                rows[-1].append(units.mean_and_sd(known_mean(values), stdev(values) if len(values) > 1 else None))
+            figures = ((_mean(values, metric.scale), _sd(values, metric.scale)) for values in columns)
+            rows.append([line.name, *(units.mean_and_sd(*figure) for figure in figures)])
         return rows
 
     def signatures(self, metric: Metric) -> list[str]:
@@ -372,6 +371,13 @@ class SuiteTable:
         known = {score: line for line in reversed(self.lines) if line.name != BASE and (score := line.mean("macro")) is not None}
         return known[self.metric.best(known)] if known else None
 
+    @property
+    def best_gains(self) -> list[float]:
+        """The best row's gain over the base at each site where both have a score."""
+        top, sites = self.best_line, [site for site in self.sites if site != ALL_SITES]
+        gains = [self.metric.gain(top.mean(site), self.base.get(site)) for site in sites if top]
+        return [gain for gain in gains if gain is not None]
+
     def line(self, name: str) -> Line | None:
         return next((line for line in self.lines if line.name == name), None)
 
@@ -416,3 +422,9 @@ def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
     """Return the mean over seeds if every seed has a value, else None."""
     known = [value for value in values if value is not None]
     return scale * fmean(known) if known and len(known) == len(values) else None
+
+
+def _sd(values: Sequence[float | None], scale: float = 1.0) -> float | None:
+    """Return the sample standard deviation over several seeds if every seed has a value, else None."""
+    known = [value for value in values if value is not None]
+    return scale * stdev(known) if len(known) == len(values) > 1 else None

@@ -5,10 +5,13 @@ from pathlib import Path
 from statistics import stdev
 
 import pytest
+from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.desk.cli.app import app
 from fedlingua.desk.comparison.compare import compare
-from fedlingua.desk.comparison.runs import read_runs
+from fedlingua.desk.comparison.runs import Fairness, read_runs
+from fedlingua.desk.report.comparison_page import render_comparison
 from fedlingua.desk.report.keep import read_kept_runs, run_line, write_kept_runs
 from fedlingua.evaluation.bootstrap import draws, paired
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
@@ -128,6 +131,13 @@ def test_what_is_no_finished_run_is_refused(tmp_path, runs):
         compare(read_runs(runs), "ter", 40, 0)
 
 
+def test_what_runs_lack_is_measured_by_a_command_that_measures_it(runs: list[Path]) -> None:
+    with pytest.raises(RunError, match=r"no length ratio of a, b; measure it: .* --metric length-ratio$"):
+        compare(read_runs(runs), "length-ratio", 40, 0)
+    with pytest.raises(RunError, match=r"no perplexity of a, b; its task is scored by bleu, chrf, .*, comet$"):
+        compare(read_runs(runs), "perplexity", 40, 0)
+
+
 def test_a_kept_run_is_compared_as_its_folder_is(runs: list[Path], tmp_path: Path) -> None:
     """RESULT/METHOD-SEED names a line of the result's runs.jsonl; only the sentences stay with the folder."""
     (tmp_path / "result").mkdir()
@@ -151,3 +161,9 @@ def test_of_summed_scores_the_mean_is_the_one_that_sites_made(tmp_path: Path) ->
     found = compare(read_runs(folders), "", 40, 0)
     assert found.beside[0].macro.value == pytest.approx(-5.0)
     assert [run.macro("bleu", found.scores) for run in found.runs] == [30.0, 25.0]
+    assert found.fairness == [Fairness("", None, None, None, {})] * 2, "what all sites have together is no worst site"
+    page = " ".join(render_comparison(found).split())
+    assert "adapter-families: 5.0 BLEU below adapter-fed" in page
+    assert '<td class="name">–</td>' in page
+    shown = CliRunner().invoke(app, ["compare", *map(str, folders)])
+    assert (shown.exit_code, "worst site" in shown.stdout) == (0, False), shown.output

@@ -154,6 +154,7 @@ def test_the_page_tells_all_of_it(found: Comparison, tmp_path: Path) -> None:
             "Sentences that differ most",
             "Signature of the metric",
         ),
+        "and method adapter-local or, if there is none, from the run itself. Left behind",
         "None: all settings are the same.",
         found.sentences[0].source,
     ):

@@ -214,6 +214,20 @@ def test_a_heading_sorts_by_click_and_by_keyboard_and_totals_stay_below(browser:
     assert browser.run("return document.querySelector('#scores table').lastElementChild.tagName") == "TFOOT"
 
 
+def test_a_column_sorts_by_the_numbers_with_which_its_cells_begin(browser: Browser, pages: dict[str, Path]) -> None:
+    opened(browser, pages["run"])
+    fill = """
+    [...document.querySelector("#scores table").tBodies[0].rows].forEach((row, place) => {
+      delete row.cells[4].dataset.v;
+      row.cells[4].textContent = arguments[0][place];
+    });
+    document.querySelectorAll("#scores th button")[4].click();
+    """
+    browser.run(fill, ["–", "9.5 %", "+10.5 [-0.1, 12.2]", "1,200", "-3.0 [-4.0, -1.0]", "", "10.4"])
+    wanted = ["1,200", "+10.5 [-0.1, 12.2]", "10.4", "9.5 %", "-3.0 [-4.0, -1.0]", "–", ""]
+    assert browser.run(COLUMN, "#scores table", 4) == wanted
+
+
 def test_a_table_of_many_sites_scrolls_and_rows_are_found_by_a_word(
     browser: Browser, pages: dict[str, Path], tmp_path: Path
 ) -> None:

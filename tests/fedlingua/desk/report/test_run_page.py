@@ -20,7 +20,7 @@ from fedlingua.desk.report.keep import keep_run, read_kept_runs
 from fedlingua.desk.report.publish import LIBRARY
 from fedlingua.desk.report.read import read_run
 from fedlingua.desk.report.run_page import write_report
-from fedlingua.desk.report.tables import score_markdown, score_table
+from fedlingua.desk.report.tables import score_markdown, score_table, verdict
 
 EVIL = "<script>alert(1)</script>"
 SITES = ("alpha", "beta", EVIL)
@@ -189,6 +189,17 @@ def test_the_heading_names_federation_backbone_and_what_came_of_it(make: Maker) 
     assert page.startswith(
         "Federation courts, backbone demo 2 of 3 sites gain, +4.2 BLEU over the base ✓ completed fedavg, seed 7"
     )
+
+
+def test_sums_over_all_sites_are_no_site_that_gains(make: Maker) -> None:
+    folder = make()
+    summed = {**SCORES, "sites": {"all sites": score_entry("mul-fr", 20.0, 24.0)}}
+    (folder / "scores.json").write_text(json.dumps(summed), encoding="utf-8")
+    assert verdict(read_run(folder)) == "+4.2 BLEU over the base"
+    own = {"macro_alone_bleu": 22.0, "macro_federated_bleu": 23.0, "choices": {"gained_over_alone": 2, "of": 3}}
+    summed["sites"]["all sites"] |= {"alone_bleu": 22.0, "federated_bleu": 23.0, "gain_over_alone": {"bleu": 2.0}}
+    (folder / "scores.json").write_text(json.dumps(summed | own), encoding="utf-8")
+    assert verdict(read_run(folder)) == "Joined: 2 of 3 sites gain, +2.2 BLEU over alone"
 
 
 def test_example_sentences_are_those_that_lie_in_the_run_folder(make: Maker) -> None:
@@ -434,6 +445,24 @@ def test_what_is_kept_of_a_run_names_no_place(make: Maker, tmp_path: Path) -> No
     kept = read_kept_runs(tmp_path / "kept")[name]["run"]["config"]
     assert (kept["data-dir"], kept["run-dir"], kept["resume"]) == ("", "", False)
     assert kept.keys() == run["config"].keys()
+
+
+def test_another_run_of_the_same_method_and_seed_is_not_kept_over_the_first(make: Maker, tmp_path: Path) -> None:
+    run_dir, kept = make(), tmp_path / "kept"
+    keep_run(run_dir, kept)
+    before = (kept / "runs.jsonl").read_bytes()
+    (run_dir / "run.json").write_text(json.dumps(RUN | {"config_hash": "other"}))
+    with pytest.raises(
+        RunError, match=r"runs\.jsonl holds another run as .*demo other; wanted one run .*give --keep another folder"
+    ):
+        keep_run(run_dir, kept)
+    assert (kept / "runs.jsonl").read_bytes() == before
+
+
+def test_a_run_that_ended_before_it_began_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"name": "demo", "status": "failed", "reason": "no such file"}))
+    with pytest.raises(RunError, match=r"its run\.json has no config: the run ended before it began; start it again"):
+        keep_run(tmp_path, tmp_path / "kept")
 
 
 # --- Of a run that pre-trains ----------------------------------------------------------------------------------------------------

@@ -117,6 +117,17 @@ def test_the_page_tells_the_suite(tmp_path: Path) -> None:
     assert "paper" not in seen
 
 
+def summed(macro: float) -> dict[str, Any]:
+    """A scores.json under secure sums."""
+    return {**scored(macro), "sites": {"all sites": {"bleu": macro, "base_bleu": 15.0, "direction": "mul"}}}
+
+
+@pytest.mark.parametrize(("base", "fed"), [(scored(20.0), summed(23.0)), (summed(20.0), summed(23.0))])
+def test_sums_over_all_sites_are_no_site_that_gains(tmp_path: Path, base: dict[str, Any], fed: dict[str, Any]) -> None:
+    seen = words(write_suite_report(write(tmp_path, {"base": [base], "adapter-fed": [fed]}), tmp_path / "runs"))
+    assert "Best: adapter-fed, +3.0 BLEU over the base Backbone demo rows 2 2 sites" in seen
+
+
 def test_the_page_stands_alone_and_escapes_names(tmp_path: Path) -> None:
     text = markup(write_suite_report(write(tmp_path, paper=PAPER), tmp_path / "runs"))
     assert EVIL not in text

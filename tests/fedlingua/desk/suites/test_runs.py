@@ -130,6 +130,13 @@ def test_what_cannot_be_gone_on_with_begins_anew_in_a_cleared_folder(run: Run) -
     assert other.is_dir()
 
 
+def test_the_folder_of_a_row_of_one_site_is_cleared_whatever_the_site_is_called(run: Run) -> None:
+    silo = replace(run, folder=run.folder.with_name("silo-Klinik_2.Nord-1-0123456789ab"))
+    silo.folder.mkdir(parents=True)
+    make_ready(silo)
+    assert not silo.folder.exists()
+
+
 def test_what_sites_trained_alone_is_copied_from_a_run_that_trains_it_the_same_way(file: Path) -> None:
     _, fed, other_seed, *_ = planned(file, **{"keep.choose": True})
     row = '[[row]]\nname = "groups"\nmethod = "adapter-families"\n[[row]]\nname = "slow"\nmethod = "adapter-families"\n'

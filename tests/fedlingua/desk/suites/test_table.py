@@ -325,6 +325,14 @@ def test_another_metric_has_means_and_deviations_over_seeds(suite: dict[str, Any
     assert "over seeds (Comet2.2.7|fp16|x|r1):\n\n| method | hospital |" in table.markdown()
 
 
+def test_of_another_metric_too_what_not_every_seed_tells_is_no_mean(suite: dict[str, Any]) -> None:
+    older = measured(0.9)
+    del older["sites"]["hospital"]["comet"], older["macro_comet"]
+    table = with_scores(suite, fed=[measured(0.7), measured(0.8), older])
+    assert table.metric_rows(OF_TEXT["comet"])[1] == ["fed", "–", "50.00 ± 0.00", "–"]
+    assert (table.columns["macro_comet"], table.columns["macro_comet_sd"]) == ([None], [None])
+
+
 def test_where_sites_chose_the_table_has_alone_and_federated_and_elsewhere_no_such_column(
     suite: dict[str, Any], found: dict[str, Any]
 ) -> None:

@@ -82,7 +82,7 @@ for (const table of document.querySelectorAll("table:has(th button)")) {
       cell.setAttribute("aria-sort", down ? "descending" : "ascending");
       const key = (row) => {
         const text = row.cells[place].dataset.v ?? row.cells[place].textContent.trim();
-        return numeric ? Number(text.replaceAll(",", "") || NaN) : text;
+        return numeric ? parseFloat(text.replaceAll(",", "")) : text;
       };
       const order = (a, b) => {
         const x = key(a), y = key(b);
