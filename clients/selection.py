@@ -83,7 +83,7 @@ class SiteSelection:
         if rule == "apf":
             return self._unfrozen(update, received, task)
         assert rule in ("dp-g", "dp-l"), rule
-        return rules.dp(differences(update, previous, chosen), chosen, self.settings.keep)
+        return rules.dp(differences(update, previous, chosen), chosen, self.settings.side)
 
     def _threshold(self, measured: Numbers, number: int) -> float:
         how, draws = self.settings, self._random(number)
@@ -143,7 +143,7 @@ class SiteSelection:
 
     def by_threshold(self, measured: Numbers, theta: float) -> Selection:
         """Select by eq. 3 of Chu et al. 2024, without the second filter. measured: The deviations, (tensors,)."""
-        return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, self.settings.zero_norm)
+        return rules.by_threshold(measured, self.chosen, theta, self.settings.side, self.settings.zero_norm)
 
     def passing(self, update: NamedTensors, network: Numbers | None) -> Numbers:
         """Return which tensors pass the second filter, whatever theta is: (tensors,) bool; all if there is no filter."""

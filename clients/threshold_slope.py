@@ -79,7 +79,7 @@ def own_terms(
     for part, weight in weights.items():
         names = [spec.name for spec in chosen.of_part(part) if spec.name in of_tensors and spec.name in passing]
         of_part = {name: of_tensors[name] for name in names}
-        answer["slope"] += own_slope(of_part, weight, deviations, threshold.theta, threshold.tau, settings.keep)
+        answer["slope"] += own_slope(of_part, weight, deviations, threshold.theta, threshold.tau, settings.side)
     if network is not None:
         remaining = selection.by_threshold(measured, threshold.theta).tensors
         reached = remaining & np.array([name in of_tensors for name in chosen.names])

@@ -27,7 +27,7 @@ from fedlingua.exchange.joined import Joined, Numbers, flat_parts
 from fedlingua.exchange.records import Packed, pack
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.selection.masks import Selection
-from strategies.aggregation.coded import given, stretch
+from strategies.aggregation.coded import encode_downlink, stretch
 from strategies.aggregation.mean import State, start_everywhere
 from strategies.aggregation.robust import norm_clip
 from strategies.aggregation.updates import Update, scaled
@@ -191,7 +191,7 @@ class SiteStrategy(Rounds):
         if self.settings.code_down.method == "none":
             return state
         with timed(self.phases.record.server_s, "code"):
-            state, self.phases.holdings.payloads = given(self.sent, state, self.tensor_set, self.settings, number)
+            state, self.phases.holdings.payloads = encode_downlink(self.sent, state, self.tensor_set, self.settings, number)
         return state
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:

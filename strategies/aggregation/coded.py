@@ -20,7 +20,9 @@ Payloads = Mapping[tuple[str, str], bytes]
 """(hash of a part's old numbers, hash of its new numbers) -> the coded change from old to new"""
 
 
-def given(before: State, after: State, tensor_set: TensorSet, settings: Settings, number: int) -> tuple[State, Payloads]:
+def encode_downlink(
+    before: State, after: State, tensor_set: TensorSet, settings: Settings, number: int
+) -> tuple[State, Payloads]:
     """Code the change that a round makes to the state; return the state that the sites will have after it, and the coded changes.
 
     What the code leaves out is stored in the state and added to a later change (Karimireddy et al. 2019, algorithm 2).

@@ -43,11 +43,11 @@ def left_out_next(
     if settings.rule == "rand-send":
         sent = rules.rand_send(chosen, draws, settings.send_share)
     elif settings.rule in ("dp-g", "dp-l"):
-        sent = rules.dp(differences(after, before, chosen), chosen, settings.keep)
+        sent = rules.dp(differences(after, before, chosen), chosen, settings.side)
     else:
         measured = deviations(after, before, chosen)
         theta = rules.unlearned_threshold(settings.rule, measured, draws, settings.fixed_threshold, settings.random_threshold)
-        sent = rules.by_threshold(measured, chosen, theta, settings.keep, settings.zero_norm)
+        sent = rules.by_threshold(measured, chosen, theta, settings.side, settings.zero_norm)
     assert sent.tensors is not None, settings.rule
     next_out = set(compress(chosen.names, ~sent.tensors))
     return [name in next_out for name in whole.names]

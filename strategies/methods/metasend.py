@@ -200,7 +200,7 @@ class MetaSend(FedMean):
         else:
             if price and meta.deviations:
                 sizes = np.array([spec.size for spec in self.tensor_set.specs])
-                total += price * bytes_slope(meta.deviations, sizes, meta.theta.value, model.tau, self.settings.keep)
+                total += price * bytes_slope(meta.deviations, sizes, meta.theta.value, model.tau, self.settings.side)
             figures["stepped"] = model.step(total)
             figures["slope"] = total if math.isfinite(total) else None
         if meta.filter:
@@ -217,7 +217,7 @@ class MetaSend(FedMean):
                 together = {part for part in PARTS if other in self.clusters[part][cluster_of(self.clusters, part, site)]}
                 weights = np.array([shares[spec.part] if spec.part in together else 0.0 for spec in specs])
                 moved = meta.projections[other], weights, meta.deviations[other]
-                slope += cross_slope(sums["gradient"], *moved, meta.theta.value, meta.model.tau, self.settings.keep)
+                slope += cross_slope(sums["gradient"], *moved, meta.theta.value, meta.model.tau, self.settings.side)
         return slope
 
     def _add_filter(self, message: Message) -> None:

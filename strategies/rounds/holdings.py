@@ -30,7 +30,7 @@ class Holdings:
         self._rounds: dict[str, dict[int, Digests]] = {}
         self._sent: dict[str, NamedState] = {}
 
-    def name(self, messages: Mapping[str, Message]) -> dict[str, int]:
+    def replace_held(self, messages: Mapping[str, Message]) -> dict[str, int]:
         """Name the tensors of requests by hash. Parts that a site holds are removed; a part with a known coded change is replaced by it.
 
         Args:

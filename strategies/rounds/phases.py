@@ -211,7 +211,7 @@ class Phases:
         self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=awaited)
         for site, message in messages.items():
             self.asked[site] = Task.of(message.content.config_records[protocol.TASK]), time.monotonic()
-        whole = self.holdings.name(messages)
+        whole = self.holdings.replace_held(messages)
         for site, message in messages.items():
             self.record.of(site)["downlink_bytes"] += message_bytes(message)
             self.registry.traffic.counts[site, kind_of(message), FP32] += whole[site]

@@ -82,7 +82,7 @@ class Settings(Sections):
         return self.selected_by in ("top-k", "apf")
 
     @property
-    def keep(self) -> Literal["g", "l"]:
+    def side(self) -> Literal["g", "l"]:
         """Which side of a threshold the rule sends: "g", what deviates more, or "l", what deviates less."""
         return "l" if self.rule.endswith("-l") else "g"
 

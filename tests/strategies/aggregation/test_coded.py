@@ -17,7 +17,7 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection, pack_selected, unpack_selected
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.codes import parse_code
-from strategies.aggregation.coded import decoded_selection, decoded_update, given, stretch
+from strategies.aggregation.coded import decoded_selection, decoded_update, encode_downlink, stretch
 from strategies.aggregation.mean import State
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.in_process import InProcessGrid, rounds, run, run_on
@@ -59,7 +59,7 @@ def _defaults():
 @pytest.mark.parametrize("code", ["8bit", "4bit", "sign", "4bit top 0.5"])
 def test_what_sites_are_given_and_what_is_left_are_the_new_state(code):
     before, after, how = state(0), state(1, number=7), settings(**{"send.code": code})
-    result = given(before, after, SET, how, 1)
+    result = encode_downlink(before, after, SET, how, 1)
     for part, clusters in after.tensors.items():
         name = SET.of_part(part)[0].name
         for cluster, tensors in clusters.items():
@@ -86,7 +86,7 @@ def test_what_was_left_goes_out_later():
             }
             for part, clusters in step.tensors.items()
         }
-        now = given(now, State(moved, residuals=now.residuals), SET, how, number)[0]
+        now = encode_downlink(now, State(moved, residuals=now.residuals), SET, how, number)[0]
     for part, clusters in wanted.tensors.items():
         for cluster, tensors in clusters.items():
             for name, tensor in tensors.items():
@@ -99,7 +99,7 @@ def wanted_change(part, cluster, name, wanted):
 
 def test_an_exact_code_carries_the_numbers_themselves():
     before, after = state(0), state(1, number=7)
-    result = given(before, after, SET, settings(**{"send.code": "lossless"}), 1)
+    result = encode_downlink(before, after, SET, settings(**{"send.code": "lossless"}), 1)
     assert not result[0].residuals
     for part, clusters in after.tensors.items():
         for cluster, tensors in clusters.items():
@@ -132,7 +132,7 @@ def test_a_code_that_is_not_used_leaves_a_runs_hash_alone():
 
 def test_a_cluster_that_stays_is_not_coded():
     before = state(0)
-    assert not given(before, before, SET, settings(**FOUR), 1)[1]
+    assert not encode_downlink(before, before, SET, settings(**FOUR), 1)[1]
 
 
 @pytest.mark.parametrize("name", ["none", "lossless", "4bit", "2bit", "4bit top 0.1", "4bit rank 4"])
@@ -400,7 +400,7 @@ def test_a_change_of_what_the_site_does_not_have_is_asked_for_whole(families, tm
     from fedlingua.exchange.held import NotHeldError
 
     files = ReceivedFiles(tmp_path, SET, {"e": np.zeros(3, np.float32), "d": np.zeros((2, 2), np.float32)}, parse_code("4bit"))
-    result = given(state(0), state(1, number=7), SET, settings(**FOUR), 1)
+    result = encode_downlink(state(0), state(1, number=7), SET, settings(**FOUR), 1)
     (old, new), payload = next(iter(result[1].items()))
     from flwr.app import ArrayRecord, RecordDict
 

@@ -39,7 +39,7 @@ def request(kind, number, **values):
 def sent(holdings, kind, number, **values):
     """The parts that go out whole, with the state that is named; the site answers."""
     message = request(kind, number, **values)
-    holdings.name({"court": message})
+    holdings.replace_held({"court": message})
     holdings.confirm("court")
     return list(message.content[protocol.ARRAYS]), NamedState.of(message.content)
 
@@ -56,7 +56,7 @@ def test_a_part_goes_out_once():
 
 def test_what_was_not_answered_is_sent_again():
     holdings = Holdings()
-    holdings.name({"court": request(protocol.EVALUATE, 1, e=1, d=2)})
+    holdings.replace_held({"court": request(protocol.EVALUATE, 1, e=1, d=2)})
     assert sent(holdings, protocol.TRAIN, 2, e=1, d=2)[0] == ["encoder", "decoder"]
 
 
@@ -84,7 +84,7 @@ def test_bytes_as_float32_count_named_parts_too():
     empty = Message(
         RecordDict({protocol.ARRAYS: ArrayRecord()}), dst_node_id=1, message_type=protocol.FINISH, group_id="0", ttl=1.0
     )
-    assert holdings.name({"court": again, "farm": empty}) == {"court": 4 * 5, "farm": 0}
+    assert holdings.replace_held({"court": again, "farm": empty}) == {"court": 4 * 5, "farm": 0}
 
 
 # --- Whole runs ------------------------------------------------------------------------------------------------------------------
