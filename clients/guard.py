@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.common.files import written_once
+from fedlingua.common.files import held, to_disk, written_once
 from fedlingua.consent import audit
 from fedlingua.consent.approval import approval_hash, rules_hash, sends
 from fedlingua.consent.bundle import BUNDLE, approved
@@ -98,25 +98,26 @@ class Guard:
             site, stage = task.site, self.asked.rounds + 1 if at_end else task.round
             bound |= {"run": task.run, "attempt": str(task.attempt)}
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
-        before = replies.admit(site, bound, kind, stage, identity(message.content), measure)
-        if kind != protocol.DESCRIBE:
-            self._check_attempt(task, str(flower_run))
-        if before and kind != protocol.DESCRIBE:
-            return before[0], {**before[1], "repeated": True}
-        with stopped_after(limits.max_minutes):
-            content = handle()
-            split = {protocol.EVALUATE: "dev", protocol.FINISH: self.settings.score_split}.get(kind, "train")
-            on = self._used if kind in (protocol.DESCRIBE, protocol.DIGESTS, protocol.LEAKS) else {split: self._used[split]}
-            on = on if measure is None else {**on, "dev": self._used["dev"]}
-            note = {"sentences": on, "tensors": num_tensors(content)}
-            if site != NODE and (spent := self.file.ledger(site).spent):
-                note["epsilon"] = spent
-        if before and before[0].object_id != content.object_id:  # a node that rejoins must describe itself as before
-            raise ExchangeError(
-                "this site's text or backbone has changed since the run began; resume the run, or start a new one"
-            )
-        replies.store(site, kind, stage, (content, note))
-        return content, note
+        with held(self.file.state / "answering" / site):  # a SuperNode starts a process for each message as it comes
+            before = replies.admit(site, bound, kind, stage, identity(message.content), measure)
+            if kind != protocol.DESCRIBE:
+                self._check_attempt(task, str(flower_run))
+            if before and kind != protocol.DESCRIBE:
+                return before[0], {**before[1], "repeated": True}
+            with stopped_after(limits.max_minutes):
+                content = handle()
+                split = {protocol.EVALUATE: "dev", protocol.FINISH: self.settings.score_split}.get(kind, "train")
+                on = self._used if kind in (protocol.DESCRIBE, protocol.DIGESTS, protocol.LEAKS) else {split: self._used[split]}
+                on = on if measure is None else {**on, "dev": self._used["dev"]}
+                note = {"sentences": on, "tensors": num_tensors(content)}
+                if site != NODE and (spent := self.file.ledger(site).spent):
+                    note["epsilon"] = spent
+            if before and before[0].object_id != content.object_id:  # a node that rejoins must describe itself as before
+                raise ExchangeError(
+                    "this site's text or backbone has changed since the run began; resume the run, or start a new one"
+                )
+            replies.store(site, kind, stage, (content, note))
+            return content, note
 
     def _check_task(self, task: Task, kind: str) -> None:
         """Raise ExchangeError if the site is not hosted here or a run with these settings has no such task."""
@@ -237,11 +238,13 @@ class StoredReplies:
         return cast(RecordDict, inflate_object_from_contents(about["root"], objects)), json.loads(about["note"])
 
     def store(self, site: str, kind: str, stage: int, answer: Answer) -> None:
-        """Store a reply before it is sent, as its Flower objects by id. The file is written completely or not at all."""
+        """Store a reply on disk before it is sent, as its Flower objects by id. The file is written completely or not at all."""
         objects = {name: np.frombuffer(each.deflate(), np.uint8) for name, each in get_all_nested_objects(answer[0]).items()}
         aside = self._file(site, stage, f"{kind}.aside")
         save_file(objects, aside, {"root": answer[0].object_id, "note": json.dumps(answer[1])})
+        to_disk(aside)
         aside.replace(self._file(site, stage, f"{kind}.reply"))
+        to_disk(aside.parent)
 
     def _begin(self) -> None:
         runs = sorted(self.folder.parent.glob("*/"), key=lambda run: run.stat().st_mtime_ns)

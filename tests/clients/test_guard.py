@@ -1,7 +1,9 @@
 """The clock of a message, and the log that every answer passes."""
 
+import fcntl
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord
 
-from clients.guard import stopped_after
+from clients.guard import StoredReplies, stopped_after
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.audit import HEAD, verify
 from fedlingua.exchange import protocol
@@ -136,3 +138,27 @@ def test_the_pull_that_a_run_has_is_answered(tmp_path: Path) -> None:
     site.approve(config)
     pull = {protocol.CONFIG: ConfigRecord({protocol.PROXIMAL_MU: 0.1})}
     assert not site.ask(protocol.TRAIN, config, 1, arrays=site.tensors(config), more=pull).has_error()
+
+
+def test_a_site_answers_one_message_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From before a request is looked up until its reply is stored: of two equal ones at once, the second finds the first one's reply."""
+    site, config, locked = Site(tmp_path), settings(), list[bool]()
+    site.approve(config)
+    monkeypatch.setattr(StoredReplies, "admit", noting(StoredReplies.admit, tmp_path, locked))
+    monkeypatch.setattr(StoredReplies, "store", noting(StoredReplies.store, tmp_path, locked))
+    assert not site.ask(protocol.TRAIN, config, 1, arrays=site.tensors(config)).has_error()
+    assert locked == [True, True]
+
+
+def noting(made: Callable[..., Any], folder: Path, locked: list[bool]) -> Callable[..., Any]:
+    """What notes whether another process would have to wait for the hospital."""
+
+    def noted(*given: Any) -> Any:
+        with (folder / "state/answering/hospital").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                locked.append(True)
+        return made(*given)
+
+    return noted

@@ -135,6 +135,11 @@ class TextCodec(Codec):
         self.special_ids = frozenset(int(number) for number in tokenizer.all_special_ids)
         self._size = len(tokenizer)
 
+    def _cut(self, sentences: list[str], written: bool) -> list[list[int]]:
+        """Return the ids of each sentence. Text that spells a special token, such as "[MASK]" in a note, is text, if need be unknown."""
+        cut: list[list[int]] = self.tokenizer(sentences, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return [[self.tokenizer.unk_token_id if piece in self.special_ids else piece for piece in ids] for ids in cut]
+
     def any_piece(self, rng: Random) -> int:
         """Draw any id except those of special tokens."""
         while (drawn := rng.randrange(self._size)) in self.special_ids:

@@ -1,10 +1,10 @@
 """The user's cache directory, and a lock that lets only one process at a time make an entry."""
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from fedlingua.common.files import held
 
 
 def cache_dir() -> Path:
@@ -17,10 +17,7 @@ def base_results_dir() -> Path:
     return cache_dir() / "base-results"
 
 
-@contextmanager
-def making(directory: Path) -> Iterator[None]:
+def making(directory: Path) -> AbstractContextManager[None]:
     """Hold the lock of a directory that is being made: one process makes it while others wait."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with (directory.parent / f".{directory.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return held(directory.parent / f".{directory.name}.lock")

@@ -1,10 +1,12 @@
 """Files that a user names: resolve paths, read TOML, write atomically, and check that a place can be written to."""
 
+import fcntl
 import hashlib
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -83,6 +85,24 @@ def _write_to_disk(file: Path, text: str, mode: int = 0o666) -> None:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def to_disk(path: Path) -> None:
+    """Sync a file or folder to disk, so that its content survives a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def held(file: Path) -> Iterator[None]:
+    """Hold a lock on a file, which is made if it is not there; other processes wait for it."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def check_new_folder(folder: Path, option: str) -> None:

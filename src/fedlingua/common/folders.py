@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedlingua.common.errors import RunError
-from fedlingua.common.files import sha256
+from fedlingua.common.files import sha256, to_disk
 
 CHECKSUMS = "checksums"
 
@@ -32,8 +32,8 @@ def replace_folder(final: Path, write: Callable[[Path], None]) -> None:
     try:
         write(aside)
         for file in aside.iterdir():
-            _to_disk(file)
-        _to_disk(aside)
+            to_disk(file)
+        to_disk(aside)
         if final.exists():
             shutil.rmtree(old, ignore_errors=True)
             os.replace(final, old)
@@ -45,7 +45,7 @@ def replace_folder(final: Path, write: Callable[[Path], None]) -> None:
             raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    _to_disk(final.parent)
+    to_disk(final.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -69,12 +69,3 @@ def check_folder(folder: Path, must_have: str, instead: str) -> None:
     for name, checksum in listed.items():
         if sha256(folder / name) != checksum:
             raise RunError(f"{folder / name} has been changed (checksum differs); {instead}")
-
-
-def _to_disk(path: Path) -> None:
-    """Sync a file or folder to disk, so that its content survives a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -122,10 +122,10 @@ def written_sides(direction: str) -> tuple[str, str]:
 
 
 def _readings(text: str) -> list[list[str]]:
-    """Return all ways to split a text into two valid codes; none if it is one code in normal form, such as zh-Hant (de-fr is
-    not: the country is FR). Of several ways, only those in normal form, if any: pt-BR-de is not pt into br-DE.
+    """Return all ways to split a text into two valid codes; none if it is too long for two, or one code in normal form, such as zh-Hant
+    (de-fr is not: the country is FR). Of several ways, only those in normal form, if any: pt-BR-de is not pt into br-DE.
     """
-    if normal_code(text) == text:
+    if len(text) > 2 * _LONGEST or normal_code(text) == text:
         return []
     subtags = text.split("-")
     ways = [["-".join(subtags[:place]), "-".join(subtags[place:])] for place in range(1, len(subtags))]
@@ -133,9 +133,13 @@ def _readings(text: str) -> list[list[str]]:
     return [way for way in valid if [*map(normal_code, way)] == way] or valid
 
 
-@lru_cache(maxsize=4096)
 def normal_code(text: str) -> str | None:
     """Return a valid BCP-47 code in its normal form, None for any other text. M2M-100's own `ns` becomes nso."""
+    return _normal_code(text) if len(text) < _LONGEST else None  # nothing long is remembered
+
+
+@lru_cache(maxsize=4096)
+def _normal_code(text: str) -> str | None:
     tag = _parsed("nso" if text == "ns" else text, normalize=False)
     if tag is None or not tag.is_valid() or not re.fullmatch("[A-Za-z0-9-]+", text):
         return None

@@ -45,7 +45,10 @@ def append(state: Path, entry: Mapping[str, Any]) -> None:
 
 
 def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
-    """Check the chain of hashes up to the head; return the lines before the first broken one, and the fault or ""."""
+    """Check the chain of hashes up to the head; return the lines before the first changed one, and the fault or "".
+
+    A line that was broken off, as by a power cut, belongs to the chain; it is returned as {"line": its number, "broken_off": true}.
+    """
     try:  # before the log itself, which may grow meanwhile
         head = read_head(state)
     except (ValueError, KeyError, TypeError) as error:
@@ -56,7 +59,7 @@ def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
         try:
             line = dict(json.loads(raw))
         except (ValueError, TypeError):
-            line = {}
+            line = {"line": number, "broken_off": True, "before": hashes[-1]}
         if line.get("line") != number:
             return lines, f"line {number} is missing or incomplete"
         if line.get("before") != hashes[-1]:

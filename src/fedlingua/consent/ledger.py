@@ -3,16 +3,14 @@
 Each site has one file. An entry is on disk before the reply that it pays for leaves the site. Sending the same reply again adds none.
 """
 
-import fcntl
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.common.files import json_text, replace_text
+from fedlingua.common.files import held, json_text, replace_text
 from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
 from fedlingua.settings.config import Settings
 
@@ -88,7 +86,7 @@ class Ledger:
 
     def enter(self, entry: Entry, check: Callable[[Entry], None] | None = None) -> None:
         """Add an entry unless it exists, and write it to disk before returning. `check` may refuse it; default: this class's `check`."""
-        with self._held():
+        with held(self.file.with_suffix(".lock")):
             entries = self.entries()
             if entry.key in {each.key for each in entries}:
                 return
@@ -102,11 +100,3 @@ class Ledger:
         """Return the training rounds of an entry's run, without this entry."""
         alike = (each for each in self.entries() if each.run == entry.run and each.key != entry.key)
         return [each for each in alike if (each.share, each.steps) == (entry.share, entry.steps)]
-
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Keep other processes, such as one that answers another run's message, from writing meanwhile."""
-        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self.file.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield

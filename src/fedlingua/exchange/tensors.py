@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.files import to_disk
 
 Tensors = dict[str, np.ndarray[Any, Any]]
 """Named float32 arrays, in the order of their tensor set."""
@@ -21,12 +22,16 @@ NamedTensors = Mapping[str, np.ndarray[Any, Any]]
 """Named float32 arrays for reading only, in memory or in a file."""
 
 
-def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file atomically: under another name, then renamed. about: the file's metadata."""
+def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | None = None, synced: bool = False) -> None:
+    """Write a safetensors file atomically: under another name, then renamed. about: the file's metadata. synced: survives a power cut."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     save_file(dict(tensors), aside, dict(about) if about else None)
+    if synced:
+        to_disk(aside)
     os.replace(aside, file)
+    if synced:
+        to_disk(file.parent)
 
 
 @dataclass(frozen=True)

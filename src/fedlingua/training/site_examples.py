@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedlingua.backbones.codec import Codec, TextCodec
+from fedlingua.common.errors import BackboneError
+from fedlingua.common.languages import language_name
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.settings.config import Settings
@@ -26,9 +28,19 @@ def pairs_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> 
 
 
 def sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[TextExample]:
-    """Pack the source sentences into sequences that are not masked yet."""
+    """Pack the source sentences into sequences that are not masked yet.
+
+    Raises:
+        BackboneError: The tokenizer knows no piece of the text.
+    """
     assert isinstance(codec, TextCodec), type(codec)  # check_backbone refuses others
-    return encode_text([pair.source for pair in text.splits[split]], codec, settings.max_tokens, settings.mask_share)
+    sequences = encode_text([pair.source for pair in text.splits[split]], codec, settings.max_tokens, settings.mask_share)
+    if text.splits[split] and not sequences:
+        raise BackboneError(
+            f"the backbone's tokenizer knows nothing of {len(text.splits[split])} {split} sentences in "
+            f"{language_name(text.direction.source)}; give a backbone that reads this language"
+        )
+    return sequences
 
 
 def masked_sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[MaskedExample]:

@@ -99,6 +99,14 @@ def test_any_piece_is_every_piece_but_a_special_one(encoder: Backbone) -> None:
     assert drawn == set(range(size)) - {0, 1, 2, 3, codec.mask_id}
 
 
+def test_text_that_spells_a_special_token_is_still_text(encoder: Backbone) -> None:
+    codec = encoder.codec
+    assert isinstance(codec, TextCodec)
+    spelt = [f"die {token} Angst" for token in codec.tokenizer.all_special_tokens]
+    special = codec.special_ids - {codec.tokenizer.unk_token_id}
+    assert not any(special.intersection(ids) for ids in codec.pieces(spelt))
+
+
 def test_text_may_be_of_any_language(encoder: Backbone) -> None:
     encoder.codec.check([Direction("yo", "yo")])
 

@@ -9,6 +9,7 @@ from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CO
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART_50
 
 from fedlingua.clustering.clusters import CLUSTER_NAME
+from fedlingua.common import languages
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import (
     Direction,
@@ -313,3 +314,12 @@ def test_who_asks_for_no_language_loads_no_table() -> None:
         program = [sys.executable, "-c", f"import sys; {command}; {heavy}"]
         run = subprocess.run(program, capture_output=True, text=True, env=env)
         assert run.stdout.strip() == "[]", run.stderr
+
+
+def test_a_long_text_is_no_code_at_once_and_is_not_remembered() -> None:
+    languages._normal_code.cache_clear()
+    for text in ("-" * 200_000, "a-" * 100_000, "de--" + "f" * 200_000):
+        assert normal_code(text) is None
+        with pytest.raises(ConfigError):
+            parse_written(text)
+    assert languages._normal_code.cache_info().currsize <= 1  # de

@@ -51,7 +51,7 @@ def edited(state: Path, change: Callable[[list[str]], list[str]]) -> str:
         (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1 is missing"),
         (lambda lines: lines[:3], "line 4 and all after it are missing"),
         (lambda lines: [], "line 1 and all after it are missing"),
-        (lambda lines: [*lines[:3], lines[3][:20], lines[4]], "line 4 is missing or incomplete"),
+        (lambda lines: [*lines[:3], lines[3][:20], lines[4]], "line 4 has been changed"),
         (lambda lines: [*lines, "[]"], "line 6 is missing or incomplete"),
     ],
 )
@@ -79,12 +79,15 @@ def test_a_line_whose_process_died_before_the_head_is_in_the_chain(state: Path) 
     assert (len(verify(state)[0]), verify(state)[1]) == (7, "")
 
 
-def test_a_line_that_was_broken_off_is_named_and_the_next_begins_on_its_own(state: Path) -> None:
+def test_a_line_that_was_broken_off_is_in_the_chain_and_what_comes_after_is_checked(state: Path) -> None:
     with (state / LOG).open("a") as log:
         log.write('{"line": 6, "ti')
     append(state, {"asked": "evaluate"})
     assert json.loads((state / LOG).read_text().splitlines()[-1])["line"] == 7
-    assert verify(state)[1].startswith("line 6 is missing or incomplete")
+    lines, broken = verify(state)
+    assert ([line.get("broken_off", False) for line in lines], broken) == ([False] * 5 + [True, False], "")
+    assert edited(state, lambda lines: [*lines[:5], lines[5][:9], lines[6]]).startswith("line 6 has been changed")
+    assert edited(state, lambda lines: [*lines[:6], lines[6].replace("evaluate", "train")]).startswith("line")
 
 
 def test_processes_that_write_at_once_leave_one_chain(tmp_path: Path) -> None:

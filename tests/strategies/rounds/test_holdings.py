@@ -92,7 +92,7 @@ def test_bytes_as_float32_count_named_parts_too():
 
 def test_named_or_sent_the_tensors_are_the_same(config, tmp_path, monkeypatch):
     named, _ = run(config, tmp_path / "named")
-    monkeypatch.setattr(Holdings, "name", lambda self, messages: dict.fromkeys(messages, 0))
+    monkeypatch.setattr(Holdings, "replace_held", lambda self, messages: dict.fromkeys(messages, 0))
     whole, _ = run(config, tmp_path / "whole")
     assert checkpoint_bytes(named) == checkpoint_bytes(whole)
     assert named.read("scores.json")["sites"] == whole.read("scores.json")["sites"]

@@ -224,6 +224,8 @@ def site_log(
 
 def _in_words(line: Mapping[str, Any]) -> str:
     """Describe a line of the audit log: which site was asked, for what, and what left the site."""
+    if line.get("broken_off"):
+        return "was broken off, as by a power cut; the chain of hashes goes on over it"
     asked = [str(line.get("site", "")), f"round {line['round']}" if line.get("round") else "", str(line.get("asked", ""))]
     request = ", ".join(filter(None, asked))
     if line.get("refused"):

@@ -42,5 +42,5 @@ def make_private_folder(folder: Path, option: str) -> None:
         where = f"outside {', '.join(CARRIED)}, which runs carry to all nodes"
         raise ConfigError(f"{option} {folder}: belongs to the app, but this folder will hold keys; give a new one {where}")
     if not folder.exists():
-        folder.mkdir(parents=True)
+        folder.mkdir(mode=0o700, parents=True)
         (folder / ".gitignore").write_text("*\n", encoding="utf-8")

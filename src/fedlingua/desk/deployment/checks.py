@@ -211,6 +211,9 @@ def _key(site: SiteFile) -> str:
     if not same_key(public.read_text(encoding="ascii", errors="replace"), public_line(site.key).encode()):
         raise DeploymentError(f"{public} does not belong to {site.key}; send the server's operator the right one")
     _check_mode(site.key)
+    for place in (site.path.parent, site.path, site.approvals, site.key.parent):
+        if place.exists() and place.stat().st_mode & 0o022:
+            raise DeploymentError(f"{place} can be changed by others, who could approve code and settings; chmod go-w it")
     return f"{key_fingerprint(public.read_text(encoding='ascii'))}, readable for its owner alone"
 
 

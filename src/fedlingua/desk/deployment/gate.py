@@ -12,11 +12,13 @@ import shutil
 import sys
 from collections.abc import Callable
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import ZipFile
 
 from fedlingua.common.errors import DeploymentError
-from fedlingua.common.files import replace_text
+from fedlingua.common.files import held, replace_text
 from fedlingua.consent import audit
 from fedlingua.consent.bundle import BUNDLE, bundle_hash, check_approved
 
@@ -59,7 +61,8 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
     codes = importlib.import_module("flwr.common.constant").ErrorCode
     its_own = (codes.CLIENT_APP_RAISED_EXCEPTION, codes.LOAD_CLIENT_APP_EXCEPTION)
     # An AttributeError ends the process here, before anything is pulled.
-    install: Callable[..., Any] = cache(flower.install_from_fab)
+    unpack: Callable[..., Path] = flower.install_from_fab
+    loaded_from: Callable[..., Path] = flower.get_project_dir
     pull: Callable[..., Any] = flower.pull_task_input
     approvals, refused = Path(os.environ[APPROVALS]), Path(os.environ[REFUSED])
     push: Callable[..., Any] = flower.push_message
@@ -69,13 +72,25 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
         pulled[:] = taken = take(pull, *arguments) if take else pull(*arguments)
         return taken
 
-    def install_approved(content: bytes, *arguments: Any, **options: Any) -> Any:
+    @cache
+    def install(content: bytes, *arguments: Any, **options: Any) -> Path:
+        with held(refused.parent / "installing"):
+            path = unpack(content, *arguments, **options)
+            if not _is_whole(path, content):  # Flower leaves a folder as it is once it exists, also if a kill has left half of it
+                shutil.rmtree(path)
+                path = unpack(content, *arguments, **options)
+        return path
+
+    def install_approved(content: bytes, *arguments: Any, **options: Any) -> Path:
         name, announced = bundle_hash(content), pulled[3].hash_str
         check_approved(content, approvals, refused)
         if announced != name:  # Flower would load a bundle by the announced name, not the one that it unpacks
             raise DeploymentError(f"the bundle {name} came under the hash {announced}; it is not run")
+        path, run = install(content, *arguments, **options), pulled[2]
+        if loaded_from(run.fab_id, run.fab_version, announced) != path:  # of these two, only the SuperLink's word is known
+            raise DeploymentError(f"the bundle {name} came as {run.fab_id} {run.fab_version}, which it is not; it is not run")
         os.environ[BUNDLE] = name
-        return install(content, *arguments, **options)
+        return path
 
     def push_logged(client: Any, reply: Any, context: Any) -> Any:
         """Push a reply; write errors that are Flower's own to the log first, since the app has not seen their messages."""
@@ -96,6 +111,13 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
     for name in [name for name in sys.modules if name.partition(".")[0] == "fedlingua"]:
         del sys.modules[name]
     return flwr_clientapp
+
+
+def _is_whole(path: Path, content: bytes) -> bool:
+    """Whether every file of a bundle lies in the folder as the bundle has it."""
+    with ZipFile(BytesIO(content)) as bundle:
+        files = [name for name in bundle.namelist() if not name.endswith("/") and not name.startswith(".info/")]
+        return all((path / name).is_file() and (path / name).read_bytes() == bundle.read(name) for name in files)
 
 
 def store(pulled: tuple[Any, ...], file: BinaryIO) -> None:

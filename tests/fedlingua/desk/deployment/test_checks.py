@@ -134,6 +134,15 @@ def test_an_insecure_site_is_told_what_that_means_and_needs_no_key(site: SiteFil
     assert "anybody between may read and change" in found["certificate"].text
 
 
+@pytest.mark.parametrize("place", ["", "site.toml"])
+def test_what_others_can_change_at_a_site_is_told(site: SiteFile, settings: Settings, place: str) -> None:
+    changed = site.path.parent / place if place else site.path.parent
+    changed.chmod(changed.stat().st_mode | 0o020)
+    key = findings(site, settings)["key"]
+    assert not key.good
+    assert key.text == f"{changed} can be changed by others, who could approve code and settings; chmod go-w it"
+
+
 def test_the_corpus_is_counted_under_the_federations_rules(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
     told = findings(site, settings, federation(tmp_path))["corpora"].text
     assert told.startswith("clinic (de-fr): read 60, kept ")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 import pytest
@@ -27,7 +28,18 @@ from fedlingua.desk.deployment import gate
 # By import_module, since their packages carry functions of the same names.
 flower_program: Any = importlib.import_module("flwr.supernode.cli.flwr_clientapp")
 flower_runtime: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
-GOOD, BAD = b"an approved bundle", b"another bundle"
+
+
+def bundle(**files: str) -> bytes:
+    content = io.BytesIO()
+    with ZipFile(content, "w") as archive:
+        for name, text in {**files, ".info/CONTENT": "hashes"}.items():
+            archive.writestr(ZipInfo(name), text)
+    return content.getvalue()
+
+
+GOOD, BAD = bundle(app="an approved bundle", more="of it"), bundle(app="another bundle")
+RUN = SimpleNamespace(fab_id="fedlingua/fedlingua", fab_version="0.1.0")
 
 
 def ours() -> dict[str, ModuleType]:
@@ -50,20 +62,27 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any
     approve(tmp_path / "approved.txt", bundle_hash(GOOD))
     monkeypatch.setenv(gate.APPROVALS, str(tmp_path / "approved.txt"))
     monkeypatch.setenv(gate.REFUSED, str(tmp_path / "bundles"))
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
     calls: list[tuple[Any, ...]] = []
 
-    def install(content: bytes, *arguments: Any, **options: Any) -> str:
+    def install(content: bytes, *arguments: Any, **options: Any) -> Path:
+        """As Flower's, which leaves a folder as it is once it exists."""
         calls.append((content, arguments, options))
-        return "where it lies"
+        place = flower_runtime.get_project_dir(RUN.fab_id, RUN.fab_version, bundle_hash(content))
+        if not place.exists():
+            ZipFile(io.BytesIO(content)).extractall(place)
+        return place
 
     monkeypatch.setattr(flower_runtime, "install_from_fab", install)
     return calls
 
 
-def taken_over(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], told: str = bundle_hash(GOOD)) -> None:
+def taken_over(
+    monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], told: str = bundle_hash(GOOD), run: SimpleNamespace = RUN
+) -> None:
     """Go through the gate; `then` runs in the place of Flower's program, which has pulled a bundle under the hash `told`."""
     fab = SimpleNamespace(hash_str=told, content=GOOD)
-    monkeypatch.setattr(flower_runtime, "pull_task_input", lambda client: ("message", "context", "run", fab))
+    monkeypatch.setattr(flower_runtime, "pull_task_input", lambda client: ("message", "context", run, fab))
 
     def flower() -> None:
         assert flower_runtime.pull_task_input("client")[0] == "message"
@@ -75,7 +94,7 @@ def taken_over(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], told: 
 
 def test_flower_calls_what_the_gate_replaces() -> None:
     """As `run_clientapp` does, by the name in its own module, before it loads the app."""
-    replaced = {"install_from_fab", "pull_task_input", "flwr_exit", "start_parent_process_monitor"}
+    replaced = {"install_from_fab", "pull_task_input", "get_project_dir", "flwr_exit", "start_parent_process_monitor"}
     assert replaced <= set(flower_runtime.run_clientapp.__code__.co_names)
     assert flower_runtime.run_clientapp.__globals__ is vars(flower_runtime)
 
@@ -84,7 +103,8 @@ def test_an_approved_bundle_is_passed_on_with_all_that_flower_says(
     monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], tmp_path: Path
 ) -> None:
     def flower() -> None:
-        assert flower_runtime.install_from_fab(GOOD, None, skip_prompt=True) == "where it lies"
+        place = flower_runtime.install_from_fab(GOOD, None, skip_prompt=True)
+        assert (place / "app").read_text() == "an approved bundle"
 
     taken_over(monkeypatch, flower)
     assert installed == [(GOOD, (None,), {"skip_prompt": True})]
@@ -123,6 +143,40 @@ def test_a_bundle_under_another_ones_hash_is_not_run(monkeypatch: pytest.MonkeyP
 
     taken_over(monkeypatch, flower, told=bundle_hash(BAD))
     assert installed == []
+
+
+@pytest.mark.parametrize(
+    "run", [{"fab_version": "0.1.0.{}/../../../../models/x"}, {"fab_version": "0.2.0"}, {"fab_id": "fedlingua/other"}]
+)
+def test_a_bundle_that_would_be_loaded_from_elsewhere_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], run: dict[str, str]
+) -> None:
+    """Flower loads from a folder that the run's id and version name, which the SuperLink says."""
+
+    def flower() -> None:
+        with pytest.raises(DeploymentError, match="which it is not; it is not run"):
+            flower_runtime.install_from_fab(GOOD)
+
+    changed = {name: text.format(bundle_hash(GOOD)[:8]) for name, text in run.items()}
+    taken_over(monkeypatch, flower, run=SimpleNamespace(**{**vars(RUN), **changed}))
+
+
+@pytest.mark.parametrize("left", [{}, {"app": "an appr"}, {"app": "an approved bundle"}])
+def test_a_bundle_of_which_a_kill_left_a_part_is_unpacked_again(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], tmp_path: Path, left: dict[str, str]
+) -> None:
+    place = tmp_path / "flower" / "apps" / f"fedlingua.fedlingua.0.1.0.{bundle_hash(GOOD)[:8]}"
+    place.mkdir(parents=True)
+    for name, text in left.items():
+        (place / name).write_text(text)
+
+    def flower() -> None:
+        assert flower_runtime.install_from_fab(GOOD) == place
+        assert [(place / name).read_text() for name in ("app", "more")] == ["an approved bundle", "of it"]
+        flower_runtime.install_from_fab(GOOD)
+
+    taken_over(monkeypatch, flower)
+    assert len(installed) == 2
 
 
 def test_a_list_that_cannot_be_read_lets_nothing_through_and_names_no_place(
