@@ -107,11 +107,15 @@ def _tokenizer(directory: Path, name: str) -> PreTrainedTokenizerBase:
             f"backbone = {name!r} cannot be loaded: {directory} has no tokenizer that its model's family reads ({error}); put its "
             "files there"
         ) from error
-    # Without these files transformers makes an empty tokenizer, which knows no word.
+    check_tokenizer_files(tokenizer, directory, f"backbone = {name!r}")
+    return tokenizer
+
+
+def check_tokenizer_files(tokenizer: PreTrainedTokenizerBase, directory: Path, where: str) -> None:
+    """Raise BackboneError if a tokenizer was loaded from none of its files: transformers makes an empty one, which knows no word."""
     files = {"tokenizer.json", *tokenizer.vocab_files_names.values()} - {"tokenizer_config.json"}
     if not any((directory / file).is_file() for file in files):
-        raise BackboneError(f"backbone = {name!r}: {directory} has no tokenizer; put one of {', '.join(sorted(files))} there")
-    return tokenizer
+        raise BackboneError(f"{where}: {directory} has no tokenizer; put one of {', '.join(sorted(files))} there")
 
 
 def _codec(tokenizer: PreTrainedTokenizerBase, config: Any, name: str) -> Codec:

@@ -177,7 +177,7 @@ def _check_numbers(tables: Mapping[str, Any], where: str) -> None:
 
 
 TEXT_FORMATS = {"lines": Format(lambda entry: LineFiles(entry.path, entry.path)), "nway": FILE_FORMATS["nway"]}
-"""Formats of text in one language: each line is a sentence, used as both sides of a pair."""
+"""Formats of text in one language: each line is a sentence, used as both sides of a pair. At a site, a line of `lines` is a document."""
 
 
 def _corpus(entry: Mapping[str, Any], formats: Mapping[str, Format], here: str, data_dir: Path) -> tuple[Direction, Corpus[Pair]]:

@@ -23,6 +23,7 @@ _QUOTES = "\"'”’»›)\\]}」』】）》〉"
 _CLOSING = rf"(?:[{_QUOTES}“‘«‹]|[ \u00a0\u202f]»(?=\s|$))*"  # every quote closes in some language, and French has a space before
 _OPENING = "\"'“‘”„‚«»‹›([{¿¡–—-•*·「『【（《〈"
 _END = rf"[{_SOFT}]*[{_HARD}][{_SOFT}{_HARD}]*[{_QUOTES}]*|[{_SOFT}]+{_CLOSING}(?=\s|$)"
+_FIRST = re.compile(rf"\s*[{re.escape(_OPENING)} ]*(.?)", re.DOTALL)
 _MARK = re.compile(_END)
 _MARK_WITHOUT_SPACES = re.compile(rf"{_END}|[!?]+[{_QUOTES}]*(?=[^\x00-\x7f])")
 _GREEK_MARK = re.compile(rf"{_END}|[;\u037e](?=\s|$)")
@@ -68,27 +69,34 @@ def _of_line(line: str, language: str) -> Iterator[str]:
     start = 0
     for mark in marks.finditer(line):
         stands_alone = not set(mark[0]).isdisjoint(_HARD) or not line[mark.end() : mark.end() + 1].isspace()
-        if stands_alone or _is_end(line[start : mark.start()], mark[0], line[mark.end() :], language):
+        if stands_alone or _is_end(line, start, mark, language):
             yield line[start : mark.end()]
             start = mark.end()
     yield line[start:]
 
 
-def _is_end(before: str, mark: str, after: str, language: str) -> bool:
-    """Whether a mark that can also occur inside a sentence ends this one."""
-    first = after.lstrip().lstrip(_OPENING + " ")[:1]
+def _is_end(line: str, start: int, mark: re.Match[str], language: str) -> bool:
+    """Whether a mark that can also occur inside a sentence, which begins at `start`, ends it."""
+    # Positions, not slices: copies of the rest of a line at each mark take time that grows with the square of its length.
+    after = _FIRST.match(line, mark.end())
+    assert after is not None
+    first = after[1]
     if first and (not first.isalnum() or (first.islower() and plain_code(language) not in _LOWER_CASE_ALONE)):
         return False
-    return mark != "." or not first or not _goes_on(before, first, language)
+    return mark[0] != "." or not first or not _goes_on(line, start, mark.start(), first, language)
 
 
-def _goes_on(before: str, first: str, language: str) -> bool:
-    """Whether the full stop after `before` belongs to its last word; first: the first letter or digit after it."""
-    words = re.split(r"[\s/]+", before)
-    word = words[-1].lstrip(_OPENING).casefold()
+def _goes_on(line: str, start: int, stop: int, first: str, language: str) -> bool:
+    """Whether the full stop at `stop` belongs to the word before it; first: the first letter or digit after it."""
+    begin = stop
+    while begin > start and line[begin - 1] != "/" and not line[begin - 1].isspace():
+        begin -= 1
+    word = line[begin:stop].lstrip(_OPENING).casefold()
     if word.isdigit():
         # "1. Aspirin" at the beginning is a number of a list, in every language.
-        return before.strip() == word or (plain_code(language) in _ORDINAL_DOT.split() and len(word) <= 2 and first.isalpha())
+        return line[start:stop].strip() == word or (
+            plain_code(language) in _ORDINAL_DOT.split() and len(word) <= 2 and first.isalpha()
+        )
     is_initial = len(word) == 1 and word.isalpha() and word.lower() != word.upper()
     if is_initial or re.fullmatch(r"(?:[^\W\d_]\.)+[^\W\d_]", word):  # J. Smith; e.g., z.B., U.S.
         return True

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Shape of a small M2M-100; the defaults are the demo's."""
+    """Shape of a small M2M-100: [model] of a recipe. The demo's is `desk.pretraining.demo.SIZE`."""
 
     d_model: int = 128
     encoder_layers: int = 2
@@ -20,7 +20,7 @@ class ModelSize:
 
 @dataclass(frozen=True)
 class EncoderSize:
-    """Shape of a small encoder; the defaults are the demo's."""
+    """Shape of a small encoder: [model] of a recipe. The demo encoder's is `desk.pretraining.demo.ENCODER_SIZE`."""
 
     d_model: int = 128
     layers: int = 2

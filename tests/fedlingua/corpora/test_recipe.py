@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.errors import BackboneError, ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile
@@ -164,6 +164,12 @@ def test_a_corpus_of_which_nothing_is_kept_is_named(tmp_path: Path) -> None:
         base_text(recipe(tmp_path, CORPUS))
 
 
+def test_a_share_that_leaves_no_dev_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "de-en.tsv").write_text("ein kurzer Satz\ta short sentence\n")
+    with pytest.raises(BackboneError, match=r"\[base\] dev = 0.01 leaves no dev text; give a larger dev, more text, or dev = 0"):
+        base_text(recipe(tmp_path, CORPUS + "[base]\nshare = 1.0\ndev = 0.01\n"))
+
+
 # --- Of an encoder ---------------------------------------------------------------------------------------------------------------
 
 TEXT = '[[corpus]]\nlanguage = "de"\nlines = "de.txt"\n'
@@ -225,7 +231,7 @@ def test_a_mistake_in_an_encoders_recipe_is_named_with_its_place(tmp_path: Path,
 
 def test_a_corpus_may_come_in_any_form(tmp_path: Path) -> None:
     file = tmp_path / "r.toml"
-    file.write_text('[[corpus]]\ndirection = "de-en"\ntmx = "memory.tmx"\n[cleaning]\nmin-words = 1\n')
+    file.write_text('[[corpus]]\ndirection = "de-en"\ntmx = "memory.tmx"\n[cleaning]\nmin-words = 1\n[base]\ndev = 0.0\n')
     (tmp_path / "memory.tmx").write_text(
         '<tmx><body><tu><tuv xml:lang="en-GB"><seg>dog</seg></tuv><tuv xml:lang="de"><seg>Hund</seg></tuv></tu></body></tmx>'
     )

@@ -98,3 +98,7 @@ def test_of_a_wrapped_sentence_nothing_is_lost() -> None:
         assert all(pieces)
         if language == "en":
             assert all(len(piece.split()) <= most for piece in pieces)
+
+
+def test_a_line_may_be_of_any_length() -> None:
+    assert split_sentences("Llegó al hospital por dolor. " * 60_000, "es") == ["Llegó al hospital por dolor."] * 60_000

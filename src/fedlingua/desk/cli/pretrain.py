@@ -93,10 +93,11 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
 
     def report(progress: Progress) -> None:
         left = progress.seconds / progress.done - progress.seconds if progress.done else 0.0
-        bleu = f"dev BLEU {fmean(progress.bleu.values()):.2f}  " if progress.bleu else ""
+        on_dev = f"dev loss {progress.dev_loss:.3f}  " if text.dev else ""
+        on_dev += f"dev BLEU {fmean(progress.bleu.values()):.2f}  " if progress.bleu else ""
         console().print(
-            f"step {progress.step}  {progress.done:.0%}  train loss {progress.train_loss:.3f}  dev loss {progress.dev_loss:.3f}  "
-            f"{bleu}{duration(round(progress.seconds))}, {duration(round(left))} left"
+            f"step {progress.step}  {progress.done:.0%}  train loss {progress.train_loss:.3f}  {on_dev}"
+            f"{duration(round(progress.seconds))}, {duration(round(left))} left"
         )
 
     def describe(folder: Path, outcome: "Outcome") -> None:
@@ -126,7 +127,7 @@ def about(recipe: Recipe, text: BaseText, dev: "Corpora", outcome: "Outcome") ->
     import torch
 
     last, chosen = outcome.looks[-1], outcome.chosen
-    measured: dict[str, Any] = {"dev_perplexity": exp(chosen.dev_loss)}
+    measured: dict[str, Any] = {"dev_perplexity": exp(chosen.dev_loss) if text.dev else None}
     if isinstance(recipe.model, ModelSize):
         measured = {
             "dev_bleu": chosen.bleu,
@@ -140,7 +141,7 @@ def about(recipe: Recipe, text: BaseText, dev: "Corpora", outcome: "Outcome") ->
         "kept_step": chosen.step,
         "seconds": round(last.seconds, 1),
         "device": torch.cuda.get_device_name() if recipe.training.device == "cuda" else None,
-        "dev_loss": chosen.dev_loss,
+        "dev_loss": chosen.dev_loss if text.dev else None,
         **measured,
         "looks": [dataclasses.asdict(look) for look in outcome.looks],
         "accounts": {str(direction): dataclasses.asdict(account) for direction, account in text.accounts.items()},

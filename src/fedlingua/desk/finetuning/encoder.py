@@ -1,6 +1,6 @@
 """An encoder with a head for tags or labels: a directory in transformers' layout with a BERT, RoBERTa, XLM-R or similar model."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ from transformers import (
 from transformers.utils import logging
 
 from fedlingua.backbones.convert import as_safetensors, files_hash
+from fedlingua.backbones.load import check_tokenizer_files
 from fedlingua.backbones.published import KEPT
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.desk.finetuning.encoder_of_run import attached
@@ -27,6 +28,8 @@ from fedlingua.settings.config import Settings
 HEADS = {"ner": AutoModelForTokenClassification, "pairs": AutoModelForSequenceClassification}
 OF_THE_HEAD = ("classifier", "pooler", "score")
 """Prefixes of parameters that may be drawn at random with the head; a masked-language encoder has no pooler."""
+HEAD = ("classifier.", "score.")
+"""Prefixes of the head's own parameters, which are always drawn."""
 LONGEST = 256
 """Default length of a window in subwords."""
 
@@ -68,7 +71,7 @@ class Encoder:
 
 
 def load_encoder(directory: Path, task: str, labels: Sequence[str], seed: int, max_tokens: int | None, device: str) -> Encoder:
-    """Load an encoder and put a head for `labels` on it, drawn by `seed`.
+    """Load an encoder and put a head for `labels` on it, drawn by `seed` even if the directory already has a head.
 
     max_tokens: subwords of a sequence, special tokens included; None: the encoder's limit, up to 256.
 
@@ -99,16 +102,21 @@ def load_encoder(directory: Path, task: str, labels: Sequence[str], seed: int, m
             output_loading_info=True,
             use_safetensors=True,
             trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # of another number of labels
         )
+        model = _with_drawn_head(model, info["missing_keys"], seed)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BackboneError(f"encoder {directory} cannot be loaded for {task}: {error}") from error
     finally:
         logging.set_verbosity(before)
+    check_tokenizer_files(tokenizer, directory, f"encoder {directory}")
     # Other missing weights would be drawn at random, too: the checkpoint is one of another kind of model.
-    if lacking := sorted(key for key in info["missing_keys"] if not any(part in key for part in OF_THE_HEAD)):
+    lacking = [key for key in info["missing_keys"] if not any(part in key for part in OF_THE_HEAD)]
+    lacking += [key for key, *_ in info["mismatched_keys"] if not key.startswith(HEAD)]
+    if lacking:
         raise BackboneError(
-            f"encoder {directory}: {len(lacking)} of its parameters are not in its weights, the first {lacking[0]}; wanted a whole "
-            "encoder, as save_pretrained writes it"
+            f"encoder {directory}: {len(lacking)} of its parameters are not in its weights, or with another shape, the first "
+            f"{min(lacking)}; wanted a whole encoder, as save_pretrained writes it"
         )
     if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
         raise BackboneError(
@@ -124,6 +132,15 @@ def load_encoder(directory: Path, task: str, labels: Sequence[str], seed: int, m
             f"encoder {directory}: its tokenizer has {len(tokenizer)} pieces, its model {encoder.rows}; wanted those of one model"
         )
     return encoder
+
+
+def _with_drawn_head(model: PreTrainedModel, missing: Container[str], seed: int) -> Any:
+    """Return the model with the head that an encoder without one gets, if its head was among the weights. missing: what was not."""
+    if all(name in missing for name in model.state_dict() if name.startswith(HEAD)):
+        return model
+    stored = {name: tensor for name, tensor in model.state_dict().items() if name not in missing and not name.startswith(HEAD)}
+    torch.manual_seed(seed)
+    return type(model).from_pretrained(None, config=model.config, state_dict=stored, dtype=torch.float32)
 
 
 def _length(model: PreTrainedModel, asked: int | None) -> int:

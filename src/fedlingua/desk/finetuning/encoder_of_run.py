@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.lora import merge_peft
 from fedlingua.backbones.parts import is_adapter
 from fedlingua.backbones.published import KEPT
+from fedlingua.common.cache import making
 from fedlingua.common.folders import replace_folder
 from fedlingua.desk.completed import same_backbone, settings_of
 from fedlingua.desk.finetuning.settings import encoder_run
@@ -32,13 +33,16 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     folder, settings = completed.folder, completed.settings
     left = folder.directory / "sites" / name
     directory = folder.directory / "encoder" / name
-    if (directory / "config.json").is_file():
+    made = directory / "config.json"
+    if made.is_file():
         return directory
-    tensors, about = delivered(left)
-    # In fp32, whatever the run's device and precision.
-    in_full = replace(settings, device="cpu", precision="fp32", frozen_bits=0)
-    trainable = same_backbone(in_full, about["backbone_fingerprint"])
-    replace_folder(directory, lambda aside: _write(aside, trainable, tensors, settings))
+    with making(directory):
+        if not made.is_file():  # another process may have made it meanwhile
+            tensors, about = delivered(left)
+            # In fp32, whatever the run's device and precision.
+            in_full = replace(settings, device="cpu", precision="fp32", frozen_bits=0)
+            trainable = same_backbone(in_full, about["backbone_fingerprint"])
+            replace_folder(directory, lambda aside: _write(aside, trainable, tensors, settings))
     return directory
 
 

@@ -66,7 +66,7 @@ def pretrain(
         note: takes messages and progress for the user.
 
     Raises:
-        BackboneError: no such device, or nothing to train on.
+        BackboneError: no such device, nothing to train on, or no dev text to choose the best weights by.
         ConfigError: the interrupted training had another recipe, text or library.
         RunError: another process trains this backbone.
     """
@@ -80,6 +80,11 @@ def pretrain(
         material = make(checkpoints.model)
         if not any(material.train):
             raise BackboneError("there is nothing to train on: all text that was kept watches; give [base] a smaller dev")
+        if watching.keep == "best" and not material.dev:
+            raise BackboneError(
+                "[watching] keep = 'best' chooses by the dev loss, and the dev text has no sentence of at most "
+                f"max-tokens = {settings.max_tokens}; give [base] a larger dev, more text, or keep = 'last'"
+            )
         training = _Training(material, settings, watching, score)
         if state is not None:
             training.restore(state)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import Pair
@@ -36,6 +37,8 @@ def base_text(recipe: Recipe) -> BaseText:
                 part.setdefault(direction, []).append(pair)
                 if recipe.both_ways:
                     part.setdefault(direction.reverse, []).append(Pair(pair.target, pair.source))
+    if base.dev and train and not dev:
+        raise BackboneError(f"[base] dev = {base.dev:g} leaves no dev text; give a larger dev, more text, or dev = 0")
     return BaseText(train, dev, accounts)
 
 

@@ -63,6 +63,36 @@ def test_weights_that_are_not_all_there_are_refused_instead_of_drawn(tmp_path: P
         load(tmp_path)
 
 
+@pytest.mark.parametrize("task", ["ner", "pairs"])
+@pytest.mark.parametrize("labels", [2, 3])
+def test_an_encoder_that_was_fine_tuned_before_gets_the_head_of_one_that_was_not(tmp_path: Path, task: str, labels: int) -> None:
+    plain = load(build_xlmr(tmp_path / "plain"), task=task).model.state_dict()
+    tuned = load_encoder(tmp_path / "plain", task, ["O", "B-y", "I-y"][:labels], 5, None, "cpu")
+    for parameter in tuned.model.parameters():
+        parameter.data += 0.5
+    tuned.model.save_pretrained(tmp_path / "tuned")
+    tuned.tokenizer.save_pretrained(tmp_path / "tuned")
+    body = tuned.model.state_dict()
+    for name, tensor in load(tmp_path / "tuned", task=task).model.state_dict().items():
+        assert torch.equal(tensor, plain[name] if name.startswith("classifier.") else body[name]), name
+
+
+def test_weights_of_another_shape_are_refused_outside_of_the_head(tmp_path: Path) -> None:
+    file = build_xlmr(tmp_path) / "model.safetensors"
+    tensors = load_file(file)
+    name = "roberta.encoder.layer.1.output.dense.weight"
+    save_file(tensors | {name: tensors[name][:, :8].contiguous()}, file, {"format": "pt"})
+    with pytest.raises(BackboneError, match=f"1 of its parameters are not in .* another shape, the first {name}"):
+        load(tmp_path)
+
+
+def test_an_encoder_without_tokenizer_files_is_refused(tmp_path: Path) -> None:
+    for file in build_bert(tmp_path).glob("*token*"):
+        file.unlink()
+    with pytest.raises(BackboneError, match=r"encoder .* has no tokenizer; put one of tokenizer.json, vocab.txt there"):
+        load(tmp_path)
+
+
 def test_a_translation_model_and_an_empty_directory_are_refused(tmp_path: Path, tiny_backbone: Path) -> None:
     for directory in (tiny_backbone, tmp_path):
         with pytest.raises(BackboneError, match="cannot be loaded for ner"):

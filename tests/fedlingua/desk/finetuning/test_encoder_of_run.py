@@ -1,7 +1,9 @@
 """The encoder that a run has pre-trained: what its sites ended with, and after fine-tuning a model that loads as what was scored."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -10,9 +12,9 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, 
 
 from fedlingua.common.errors import RunError
 from fedlingua.desk.completed import CompletedRun
-from fedlingua.desk.finetuning import tasks
+from fedlingua.desk.finetuning import encoder_of_run, tasks
 from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
-from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
+from fedlingua.desk.finetuning.encoder_of_run import _write, attached, encoder_directory
 from fedlingua.desk.finetuning.settings import FineTuning
 from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.tensor_sets import write_tensors
@@ -82,7 +84,9 @@ def test_the_encoder_is_what_the_site_ended_with_and_a_fine_tuned_one_loads_as_w
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["finetuning.json", about["model"], "predictions.tsv"]
     saved = tmp_path / "out" / about["model"]
     if with_adapters:
-        again: PreTrainedModel = load_encoder(saved, "ner", TAGS, 7, None, "cpu").model
+        again: PreTrainedModel = AutoModelForTokenClassification.from_pretrained(saved, use_safetensors=True)
+        attached(again, saved)
+        torch.testing.assert_close(hidden(load_encoder(saved, "ner", TAGS, 7, None, "cpu").model), hidden(again))
         assert str(tmp_path) not in (saved / "adapter" / "settings.json").read_text().replace(config["backbone"], "")
     else:
         again, info = AutoModelForTokenClassification.from_pretrained(saved, output_loading_info=True, use_safetensors=True)
@@ -96,7 +100,25 @@ def test_the_directory_is_made_once(config: dict[str, Any], tmp_path: Path) -> N
     before = {file: file.stat().st_mtime_ns for file in first.rglob("*")}
     assert encoder_directory(folder.directory) == first
     assert {file: file.stat().st_mtime_ns for file in first.rglob("*")} == before
-    assert [path.name for path in first.parent.iterdir()] == [first.name]
+    assert sorted(path.name for path in first.parent.iterdir()) == [f".{first.name}.lock", first.name]
+
+
+def test_two_processes_make_the_directory_one_after_the_other(
+    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = run({**config, "method": "adapter-fed"}, tmp_path / "run", num_nodes=4)
+    written: list[Path] = []
+
+    def slowly(directory: Path, *how: Any) -> None:
+        written.append(directory)
+        sleep(0.2)
+        _write(directory, *how)
+
+    monkeypatch.setattr(encoder_of_run, "_write", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(encoder_directory, [folder.directory] * 2)
+    assert one == other
+    assert len(written) == 1
 
 
 def test_what_has_no_encoder_to_give_is_refused(config: dict[str, Any], tmp_path: Path) -> None:

@@ -80,3 +80,10 @@ def test_an_encoder_has_a_perplexity_and_no_translations() -> None:
     assert "perplexity 83.7." in card
     assert "AutoModelForMaskedLM" in card
     assert "BLEU" not in card
+    assert "Dev loss" in card
+    assert "are those of step 4,000.\n\n## What it was trained on" in model_card({**about, "watches": {}})
+
+
+def test_without_a_dev_text_there_is_no_dev_loss() -> None:
+    card = model_card({**NEW, "dev_bleu": {}, "bleu_signatures": {}, "watches": {}})
+    assert "are those of step 4,000.\n\n## What it was trained on" in card

@@ -264,3 +264,9 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_trains(toy_corpora: Toy
     with pytest.raises(BackboneError, match="torch sees no GPU here; give device = 'cpu'"):
         trained(toy_corpora, tmp_path / "toy", replace(TRAINING, device="cuda"))
     assert not list(tmp_path.iterdir())
+
+
+def test_the_best_weights_need_a_dev_text(toy_corpora: Toy, tmp_path: Path) -> None:
+    make = partial(translation_material, toy_corpora[0], {}, SIZE, TRAINING)
+    with pytest.raises(BackboneError, match=r"keep = 'best' chooses by the dev loss, .*; give \[base\] a larger dev"):
+        pretrain(make, TRAINING, tmp_path / "toy", watching=Watching(keep="best", checkpoint_minutes=0.0))
