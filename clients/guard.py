@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -98,7 +98,11 @@ class Guard:
             site, stage = task.site, self.asked.rounds + 1 if at_end else task.round
             bound |= {"run": task.run, "attempt": str(task.attempt)}
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
-        with held(self.file.state / "answering" / site):  # a SuperNode starts a process for each message as it comes
+        with ExitStack() as alone:  # a SuperNode starts a process for each message as it comes
+            try:
+                alone.enter_context(held(self.file.state / "answering" / site, 60 * limits.max_minutes))
+            except TimeoutError:
+                raise ExchangeError("this site is still at work on an earlier message; ask it again later") from None
             before = replies.admit(site, bound, kind, stage, identity(message.content), measure)
             if kind != protocol.DESCRIBE:
                 self._check_attempt(task, str(flower_run))

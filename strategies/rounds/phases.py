@@ -20,7 +20,7 @@ from strategies.rounds.flower_records import site_of
 from strategies.rounds.holdings import Holdings
 from strategies.rounds.record import RoundRecord
 from strategies.rounds.registration import Registry, sites_json
-from strategies.rounds.replies import Asked, Failure, Reply, bad_reply, first_line, in_order, pull_one, replies_to
+from strategies.rounds.replies import LOST, Asked, Failure, Reply, bad_reply, first_line, in_order, pull_one, replies_to
 from strategies.rounds.traffic import FILE as TRAFFIC
 from strategies.rounds.traffic import FP32, Counts, kind_of
 
@@ -59,6 +59,7 @@ class Phases:
         self.asked: dict[str, tuple[Task, float]] = {}
         self.good: dict[str, Reply[Any]] = {}
         self._last_reply: float | None = None
+        self._said = ""
 
     def begin_round(self, number: int, num_rounds: int, drawn: Collection[str] | None = None) -> None:
         """Begin a round's record. drawn: the sites that train in it; None: all."""
@@ -82,6 +83,12 @@ class Phases:
 
     def note(self, text: str) -> None:
         self.folder.event("note", text=text)
+
+    def _say_once(self, text: str) -> None:
+        """Note a text unless it was the last such one."""
+        if text != self._said:
+            self.note(text)
+        self._said = text
 
     # --- Sites to ask ----------------------------------------------------------------------------------------------------------
 
@@ -122,9 +129,12 @@ class Phases:
         lost the request."""
         for site, (number, most_bytes, retry_at) in list(self._unanswered.items()):
             for reply in pull_one(grid, number, most_bytes)[:1]:
+                error = reply.error if isinstance(reply, Message) and reply.has_error() else None
+                if error and error.code in LOST:  # Flower's own, of a message that is gone; the site may still be at work on it
+                    continue
                 self._pauses.pop(site, None)
-                error = f": {first_line(reply.error.reason)}" if isinstance(reply, Message) and reply.has_error() else ""
-                self.note(f"site {site} is back; its late reply does not count{error}")
+                said = f": {first_line(error.reason)}" if error else ""
+                self.note(f"site {site} is back; its late reply does not count{said}")
                 retry_at = 0.0
             if time.monotonic() > retry_at:
                 del self._unanswered[site]
@@ -164,10 +174,16 @@ class Phases:
         waits_for_all = self.settings.below_quorum != "fail"
         waits_for_absent = self.settings.below_quorum == "go-on" and phase != "finish" and not self.settings.async_buffer
         waits_s = self.settings.wait_s if self.settings.below_quorum == "wait" else self.settings.deadline_of(phase)
-        gives_up, waited = time.monotonic() + waits_s, ""
+        gives_up = time.monotonic() + waits_s
         while True:
             asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
-            if waits_for_absent and len(asked) + len(good) < quorum and self._may_come(quorum, phase, gives_up):
+            if (
+                waits_for_absent
+                and sites is wanted
+                and len(asked) + len(good) < quorum
+                and self._may_come(quorum, phase, gives_up)
+            ):
+                self._say_once(f"round {self.record.number}, {phase}: waiting for sites that are away")
                 time.sleep(min(WAIT_PAUSE_S, waits_s))
                 continue
             needed = 0 if waits_for_all and not self._is_buffered(phase) else quorum - len(good)
@@ -183,9 +199,7 @@ class Phases:
             if len(good) >= quorum or self.settings.below_quorum != "wait" or not self._may_come(quorum, phase, gives_up):
                 break
             sites, asks_again = wanted, False
-            if (waiting := f"waiting for sites, {len(good)} of {quorum} are good") != waited:
-                self.note(f"round {self.record.number}, {phase}: {waiting}")
-            waited = waiting
+            self._say_once(f"round {self.record.number}, {phase}: waiting for sites, {len(good)} of {quorum} are good")
             time.sleep(min(WAIT_PAUSE_S, self.settings.wait_s))
         self.need_quorum(list(good), phase)
         return [good[site] for site in wanted if site in good]

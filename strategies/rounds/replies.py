@@ -41,7 +41,7 @@ of reach without it. aside: refused too often, so no longer asked. foreign: a no
 reply to the same message. scaled: an update that was scaled down."""
 
 T = TypeVar("T")
-_LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE}
+LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE}
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _fault(site: str, reply: Message | ExchangeError, asked: str, most_bytes: in
         over = f"bad reply: the reply has {size} bytes; wanted at most {most_bytes}"
         return Failure(site, over, "unreadable") if size > most_bytes else None
     reason = first_line(reply.error.reason)
-    if reply.error.code in _LOST:
+    if reply.error.code in LOST:
         return Failure(site, f"its node was lost with the task ({reason})", "dead")
     return Failure(site, reason, "not held" if reply.error.code == protocol.NOT_HELD else "failed")
 

@@ -3,7 +3,9 @@
 import fcntl
 import hashlib
 import json
+import math
 import os
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -97,11 +99,19 @@ def to_disk(path: Path) -> None:
 
 
 @contextmanager
-def held(file: Path) -> Iterator[None]:
-    """Hold a lock on a file, which is made if it is not there; other processes wait for it."""
+def held(file: Path, seconds: float = math.inf) -> Iterator[None]:
+    """Hold a lock on a file, which is made if it is not there; other processes wait for it, and get a TimeoutError after `seconds`."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ends = time.monotonic() + seconds
     with file.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > ends:
+                    raise TimeoutError from error
+                time.sleep(0.05)
         yield
 
 

@@ -52,7 +52,7 @@ def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
     head = "# What this site runs, by sha256: bundles, and runs under them.\n"
     before = file.read_text(encoding="utf-8-sig") if file.is_file() else head
     before += "" if before.endswith("\n") else "\n"  # an editor may leave the last line without its end
-    replace_text(file, f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d} {note}\n")
+    replace_text(file, f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d} {note}\n", 0o644)
     return True
 
 

@@ -29,6 +29,7 @@ def make_key(file: Path) -> str:
             raise ConfigError(f"{path} already exists and may be in use; give another folder, or move it away")
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_text(file, private.decode(), 0o600)
     line = public_line(file)
     public_file.write_text(line + "\n", encoding="ascii")

@@ -145,7 +145,11 @@ def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:
     for split in SPLITS:
         if not text.splits[split]:
             counts = ", ".join(f"{part} {len(pairs)}" for part, pairs in text.splits.items())
-            raise CorpusError(f"site {name}: no {split} sentence is left ({counts}); give more text, or other shares in [split]")
+            shared = text.account.dropped.get("in-train", 0)
+            why = f"; {shared} of dev and test have a sentence that train has, too, and are left out" if shared else ""
+            raise CorpusError(
+                f"site {name}: no {split} sentence is left ({counts}{why}); give more text, or other shares in [split]"
+            )
     parts = {
         split: take(pairs, split, sizes.of(split), rules.split)[: rules.limits.of(split) or len(pairs)]
         for split, pairs in text.splits.items()

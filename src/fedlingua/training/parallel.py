@@ -22,7 +22,7 @@ import psutil
 import torch
 from torch import nn
 
-from fedlingua.common.errors import ConfigError, FedlinguaError, RunError, without_words
+from fedlingua.common.errors import ConfigError, FedlinguaError, RunError, StuckError, without_words
 from fedlingua.common.processes import HOST, end_with_the_parent
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
@@ -60,10 +60,12 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """A failed process. reason: our own error message, if any; else where: the exception's type and place in the code."""
+    """A failed process. reason: our own error message, if any; else where: the exception's type and place in the code. is_stuck: whether
+    it is a StuckError."""
 
     reason: str = ""
     where: str = ""
+    is_stuck: bool = False
 
 
 def check_processes(settings: Settings) -> None:
@@ -90,7 +92,8 @@ def train_in_processes(trainable: Trainable, job: Job, log: Path) -> LocalResult
         answers = _answers(job, Path(folder) / "meeting", log)
     failures = {rank: answer for rank, answer in answers.items() if isinstance(answer, Failed)}
     if failures:
-        raise RunError(first_failure(failures, job.settings.processes, log))
+        kind = StuckError if any(failure.is_stuck for failure in failures.values()) else RunError
+        raise kind(first_failure(failures, job.settings.processes, log))
     done = answers[0]
     assert isinstance(done, Done)
     write_tensors(trainable.model, done.tensors)
@@ -180,7 +183,7 @@ def _trained(rank: int, job: Job, meeting: Path) -> Done | Failed:
         group.check_alike(_digest(done.tensors))
         return done if rank == 0 else Done(done.result, {}, None)
     except FedlinguaError as error:
-        return Failed(reason=str(error))
+        return Failed(reason=str(error), is_stuck=isinstance(error, StuckError))
     except Exception as error:
         return Failed(where=without_words(error))
 

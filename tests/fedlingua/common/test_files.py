@@ -11,6 +11,7 @@ from fedlingua.common.files import (
     check_file_to_write,
     check_folder_to_write,
     check_new_folder,
+    held,
     read_toml,
     replace_text,
     resolve,
@@ -93,3 +94,10 @@ def test_a_private_file_is_never_readable_by_others_whatever_lay_there_before(tm
         assert reader.read() == "old"
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("secret", 0o600)
     assert not aside.exists()
+
+
+def test_who_waits_too_long_for_a_lock_is_told(tmp_path: Path) -> None:
+    with held(tmp_path / "new" / "lock"), pytest.raises(TimeoutError), held(tmp_path / "new" / "lock", seconds=0.1):
+        pytest.fail("two hold it")
+    with held(tmp_path / "new" / "lock", seconds=0.1):
+        pass

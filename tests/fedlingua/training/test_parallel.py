@@ -17,7 +17,7 @@ import psutil
 import pytest
 import torch
 
-from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.errors import ConfigError, RunError, StuckError
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
@@ -170,6 +170,22 @@ def test_what_a_process_raises_is_told_without_its_words(
     ours = parallel._trained(0, job_of(build_trainable(settings), dataclasses.replace(settings, backbone="x"), []), tmp_path)
     assert isinstance(ours, Failed)
     assert "backbone" in ours.reason
+
+
+@pytest.mark.parametrize("error", [StuckError("an epoch did not move it"), RunError("no memory")])
+def test_a_training_that_is_stuck_is_told_from_one_that_fails(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RunError
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise error
+
+    trainable = build_trainable(settings)
+    monkeypatch.setattr(parallel, "DistributedGroup", fails)
+    failed = parallel._trained(0, job_of(trainable, settings, []), tmp_path / "meeting")
+    monkeypatch.setattr(parallel, "_answers", lambda *_: {0: failed, 1: Failed(where="E at x")})
+    with pytest.raises(RunError, match=str(error)) as raised:
+        parallel.train_in_processes(trainable, job_of(trainable, settings, []), tmp_path / "log")
+    assert type(raised.value) is type(error)
 
 
 def test_the_failure_that_others_come_from_is_told() -> None:

@@ -57,5 +57,5 @@ def init_site(
     join_file = directory / f"{name}.join.toml"
     join_head = "# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n"
     join_file.write_text(f"{join_head}{site_table(who)}", encoding="utf-8")
-    replace_text(file, text)
+    replace_text(file, text, 0o644)  # whatever the umask says
     return read_site_file(file), join_file

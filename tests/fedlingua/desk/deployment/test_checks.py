@@ -1,6 +1,7 @@
 """What a site proves before it joins: each check against a site that is right and one that is wrong in just that."""
 
 import dataclasses
+import os
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.consent.approval import sends
+from fedlingua.consent.bundle import approve
 from fedlingua.consent.keys import make_key
 from fedlingua.consent.ledger import Entry
 from fedlingua.consent.limits import SiteLimits
@@ -132,6 +134,20 @@ def test_an_insecure_site_is_told_what_that_means_and_needs_no_key(site: SiteFil
     assert "key" not in found
     assert all(finding.good for finding in found.values())
     assert "anybody between may read and change" in found["certificate"].text
+
+
+def test_what_fedlingua_writes_at_a_site_no_other_can_change_whatever_the_umask(
+    site: SiteFile, settings: Settings, tmp_path: Path
+) -> None:
+    before = os.umask(0o002)
+    try:
+        another = init_site(tmp_path / "another", "clinic", "de-fr", {"phrasebook": "hospital"}, "127.0.0.1:1", tmp_path / "ca")[
+            0
+        ]
+        approve(another.approvals, "0" * 64)
+    finally:
+        os.umask(before)
+    assert findings(another, settings)["key"].good
 
 
 @pytest.mark.parametrize("place", ["", "site.toml"])
