@@ -135,6 +135,7 @@ def test_the_loss_before_training_and_a_round_without_one_are_no_gain() -> None:
 def test_the_last_round_is_the_last_that_trained_whatever_its_loss() -> None:
     progress = of_losses(r0={"a": 1.0}, r1={"a": 1.0, "b": 1.0}, r2={"a": 9.0, "b": 9.0}, r4={"a": 9.0})
     progress.stages = {"a": {1: 1, 2: 1, 3: 2}, "b": {1: 1, 2: 1}}  # round 4 was skipped
+    progress.aggregated = [1, 2, 3]
     assert [progress.best_up_to(last, "last") for last in (0, 1, 2, 3, 4)] == [0, 1, 2, 3, 3]
     assert [progress.own_best("b", last, "last") for last in (0, 1, 4)] == [0, 1, 2]
     progress.choose_best("last", range(5))

@@ -1,5 +1,6 @@
 """Translate any number of sentences by beam search, in batches of similar length."""
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
@@ -93,19 +94,20 @@ def _generated(
     input_ids, mask = padded_sources(sources, codec)
     longest = len(sources[0])
     given = longest if codec.is_causal else 1  # number of tokens before the translation: the source, or the start token
+    last = getattr(model.generation_config, "forced_eos_token_id", None)
+    processors = [*guiding, _LastAtItsOwnCap(caps, given, last)] if isinstance(last, int) else guiding
     try:
         output = model.generate(  # type: ignore[operator]
             input_ids=input_ids.to(model.device),
             attention_mask=mask.to(model.device),
             forced_bos_token_id=codec.first_id(direction),
-            forced_eos_token_id=None,  # it would replace the last token of the longest sentence of a batch only
             pad_token_id=codec.pad_id,
             num_beams=beam,
             do_sample=False,
             early_stopping=beam > 1,
             max_length=None,
             max_new_tokens=caps[0],
-            logits_processor=LogitsProcessorList(guiding),
+            logits_processor=LogitsProcessorList(processors),
             no_repeat_ngram_size=no_repeat_ngram or None,
             stopping_criteria=StoppingCriteriaList([_AtItsOwnCap(caps, given)] if len(set(caps)) > 1 else []),
         )
@@ -127,6 +129,22 @@ def padded_sources(sources: Sequence[Sequence[int]], codec: Codec) -> tuple[Tens
         input_ids[row, first : first + len(source)] = torch.tensor(source)
         mask[row, first : first + len(source)] = 1
     return input_ids, mask
+
+
+class _LastAtItsOwnCap(LogitsProcessor):
+    """Forces the token that a model wants as the last one, such as mBART-50's end, at the cap of every sentence of a batch; `generate` does
+    so at the largest only. caps, given: as in _AtItsOwnCap; last: the token."""
+
+    def __init__(self, caps: Sequence[int], given: int, last: int) -> None:
+        self.caps, self.given, self.last = torch.tensor(caps), given, last
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the changed scores, (rows, vocabulary). input_ids: (rows, len)."""
+        candidates = len(input_ids) // len(self.caps)
+        at_cap = self.caps.repeat_interleave(candidates).to(scores.device) == input_ids.shape[1] - self.given + 1
+        only = torch.full_like(scores[:1], -math.inf)
+        only[:, self.last] = 0.0
+        return torch.where(at_cap[:, None], only, scores)
 
 
 class _AtItsOwnCap(StoppingCriteria):

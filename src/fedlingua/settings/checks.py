@@ -24,6 +24,8 @@ _KINDS = {
     bool: "true or false",
 }
 """Type of a value -> the type in words, with an example or, for text, with what was given."""
+MOST_PRIVATE_DIM = 64
+"""Most numbers in a private signature; each adds noise."""
 _MEANS = ("fed-mean", "fed-avg", "by-loss")
 WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
     "aggregation": _MEANS,
@@ -178,6 +180,11 @@ def _of_clusters(settings: Settings) -> Iterator[str]:
         )
     if number == -1 and clustering != "gradients":
         yield "cluster.number = -1 leaves the number to the silhouette of gradients; give adapter-random a number, or 0"
+    if settings.signature_form == "private" and settings.signature_dim > MOST_PRIVATE_DIM:
+        yield (
+            f"signature.dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers; lower it, or give "
+            "signature.form = 'raw'"
+        )
     if settings.cluster_parts != "both" and clustering in ("none", "alone"):
         yield f"cluster.parts = {settings.cluster_parts!r}, but method {settings.method} has no clusters; leave it 'both'"
     places = [re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", name.strip()) for name in settings.signature_adapter.split(",")]

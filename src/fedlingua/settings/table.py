@@ -299,8 +299,8 @@ class Clusters:
     """How signatures are clustered; agglomerative (average linkage) leaves more sites alone."""
     signature_form: str = option("raw", choices=("raw", "private"), when=GRADIENTS)
     """raw: the gradient itself, which can leak text; private: projected, clipped and noised."""
-    signature_dim: int = option(64, least=1, most=64, when=PRIVATE)
-    """Dimensions of a private signature; noise grows with each."""
+    signature_dim: int = option(64, least=1, when=PRIVATE)
+    """Dimensions of a private signature, at most 64: noise grows with each."""
     signature_clip: float = option(0.2, above=0, when=PRIVATE)
     """L2 norm that a sentence's projected gradient is clipped to; the default is about the median on the
     phrasebook."""

@@ -231,9 +231,16 @@ def test_a_translation_is_one_line_without_tabs(talker: Backbone, sentences: lis
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_last_token_that_a_model_wants_forced_is_not(talker: Backbone, sentences: list[str], beam: int) -> None:
-    """It would come at the limit of the longest sentence of a batch, and the others have limits of their own."""
-    free = translated(talker, sentences, beam=beam)
-    talker.model.generation_config.forced_eos_token_id = talker.codec.language_ids["cs"]
-    assert translated(talker, sentences, beam=beam) == free
-    assert any(len(talker.codec.pieces([text])[0]) >= 7 for text in free)
+def test_a_last_token_that_a_model_forces_comes_at_the_limit_of_each_sentence(
+    talker: Backbone, phrases: dict[str, list[str]], beam: int
+) -> None:
+    """Limits that follow from the sources, which the model would pass."""
+    codec, sentences = talker.codec, ["Ja.", "Nein, ja.", phrases["de"][0]]
+    with torch.no_grad():
+        talker.model.lm_head.weight[codec.end_id] = 0
+    how = (DE_FR, beam, 32, 60)
+    free = translate(talker.model, codec, sentences, *how)
+    talker.model.generation_config.forced_eos_token_id = codec.end_id
+    alone = [translate(talker.model, codec, [sentence], *how)[0] for sentence in sentences]
+    assert translate(talker.model, codec, sentences, *how) == alone
+    assert all(len(codec.pieces([a])[0]) < len(codec.pieces([b])[0]) for a, b in zip(alone, free, strict=True))

@@ -211,7 +211,7 @@ def test_a_federation_file_of_another_machine_is_no_fault_of_the_settings(run_co
         ({"signature.adapter": "encoder.fc2"}, "wanted part.layer.place, as in 'encoder.-1.fc2'"),
         ({"signature.adapter": "encoder.0.fc2,encoder.-1.fc2"}, "of the encoder and of the decoder with a comma between them"),
         ({"signature.adapter": "encoder.0.fc2, decoder.0.fc2, decoder.1.fc2"}, "or one for both"),
-        ({"signature.form": "private", "signature.dim": 65}, "signature.dim = 65 is too large; wanted at least 1 and at most 64"),
+        ({"signature.form": "private", "signature.dim": 65}, "a private signature has at most 64 numbers"),
         ({"signature.noise": 0.0}, "signature.noise = 0.0 is too small; wanted more than 0"),
         ({"signature.clip": 0.0}, "signature.clip = 0.0 is too small; wanted more than 0"),
         ({"signature.delta": 1.0}, "signature.delta = 1.0 is too large; wanted more than 0 and below 1"),

@@ -47,7 +47,10 @@ class Translator:
         if decoding.threads:
             torch.set_num_threads(decoding.threads)
         device = decoding.device or (model.settings.device if torch.cuda.is_available() else "cpu")
-        changes: dict[str, Any] = {"device": device, "frozen_bits": model.settings.frozen_bits if device == "cuda" else 0}
+        changes: dict[str, Any] = {
+            "device": device,
+            "frozen_bits": model.settings.frozen_bits if device == model.settings.device else 0,
+        }
         self.settings, self.trainable = replace(model.settings, **changes), model.trainable(backbone, **changes)
         self.beam = decoding.beam or self.settings.beam
         self.max_tokens = decoding.max_tokens or self.settings.max_tokens

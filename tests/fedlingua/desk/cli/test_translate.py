@@ -79,14 +79,6 @@ def test_a_site_that_ended_below_the_backbone_is_told(finished_run: Path) -> Non
     file.write_text(before)
 
 
-def test_a_line_break_that_a_model_writes_makes_no_line(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "fedlingua.evaluation.decode.translate", lambda model, codec, sentences, *more: [f"a\nb\r\n{s}" for s in sentences]
-    )
-    done = asked(finished_run, "--site", "hospital", text="x\ny\n")
-    assert done.stdout == "a b  x\na b  y\n"
-
-
 def test_a_file_is_written_whole_with_a_summary(finished_run: Path, wanted: list[str], tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(AWKWARD.encode())
     to = tmp_path / "new" / "out.txt.gz"
