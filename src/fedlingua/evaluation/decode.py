@@ -74,9 +74,8 @@ def translate(
             continue
         start += len(chosen)
         for number, text in zip(chosen, codec.decode(made), strict=True):
-            translations[number] = " ".join(
-                text.replace("\t", " ").splitlines()
-            )  # a tokenizer can have pieces that are line breaks
+            # A tokenizer can have pieces that are tabs or line breaks.
+            translations[number] = " ".join(text.replace("\t", " ").splitlines())
     return translations
 
 

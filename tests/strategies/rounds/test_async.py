@@ -25,15 +25,17 @@ SLOW, AGE = "court", 2
 OTHERS = [site for site in SITES if site != SLOW]
 
 
+def trainings(grid: InProcessGrid) -> dict[str, dict[str, Any]]:
+    """Message -> its task, of all requests to train."""
+    sent = [message for message in grid.sent if message.metadata.message_type == protocol.TRAIN]
+    return {str(message.metadata.message_id): dict(message.content.config_records[protocol.TASK]) for message in sent}
+
+
 class Unequal(InProcessGrid):
     """The court's update comes in once `AGE` more rounds have asked the others to train."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        tasks = {
-            str(message.metadata.message_id): dict(message.content.config_records[protocol.TASK])
-            for message in self.sent
-            if message.metadata.message_type == protocol.TRAIN
-        }
+        tasks = trainings(self)
         newest = max((int(task["round"]) for task in tasks.values()), default=0)
         held = {name for name, task in tasks.items() if task["site"] == SLOW and newest < int(task["round"]) + AGE}
         return super().pull_messages(name for name in message_ids if name not in held)
@@ -222,11 +224,7 @@ class InTurn(InProcessGrid):
     """In each round the update of one site comes in, whichever round it began in."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        tasks = {
-            str(message.metadata.message_id): dict(message.content.config_records[protocol.TASK])
-            for message in self.sent
-            if message.metadata.message_type == protocol.TRAIN
-        }
+        tasks = trainings(self)
         turn = SITES[(max((int(task["round"]) for task in tasks.values()), default=1) - 1) % 4]
         return super().pull_messages(name for name in message_ids if name not in tasks or tasks[name]["site"] == turn)
 
