@@ -39,7 +39,7 @@ test-slow: .venv/ready
 lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy src clients strategies
+	$(BIN)/mypy src clients strategies benchmarks
 	$(BIN)/djlint --check --lint --quiet src/fedlingua/desk
 	$(BIN)/deno fmt --check --quiet
 	$(BIN)/deno lint --quiet

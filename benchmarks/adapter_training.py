@@ -151,7 +151,7 @@ class Theirs(Way):
         site: Site,
         model: M2M100ForConditionalGeneration,
         rows: list[Any],
-        collator: Callable[[list[Any]], Mapping[str, Any]],
+        collator: Callable[[list[Any]], dict[str, Any]],
         batch_size: int,
         order: str,
         folder: Path,
@@ -177,7 +177,8 @@ def batches_of(site: Site, how: Settings) -> list[dict[str, torch.Tensor]]:
     """Those that `train_locally` makes, in its order, as the Trainer's model takes them."""
     rng = random.Random(SEED)
     rng.getrandbits(63)  # torch's seed
-    return [pad(batch, site.codec).tensors() for step in steps_of(how, [site.examples], rng) for batch in step]
+    steps = steps_of(how, [site.examples], rng)
+    return [pad([each.drawn(rng) for each in batch], site.codec).tensors() for step in steps for batch in step]
 
 
 def compared(site: Site, ways: Mapping[str, Way], repeats: int) -> dict[str, Any]:

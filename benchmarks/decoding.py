@@ -61,7 +61,8 @@ class Generate(Ours):
 
     @torch.no_grad()
     def _batch(self, encoded: list[list[int]]) -> list[str]:
-        model, codec = self.backbone.model, self.backbone.codec
+        model: Any = self.backbone.model
+        codec = self.backbone.codec
         input_ids = torch.full((len(encoded), max(map(len, encoded))), codec.pad_id)
         for row, ids in enumerate(encoded):
             input_ids[row, : len(ids)] = torch.tensor(ids)
@@ -143,7 +144,7 @@ def main() -> None:
     backbone = load_backbone(backbone_directory(chosen.backbone), chosen.backbone)
     direction, pairs = text_pairs(chosen.data, SMALL if chosen.small else SENTENCES)
     sentences = [pair.source for pair in pairs]
-    lengths = sorted(map(len, backbone.codec.encode(sentences, direction.source, MAX_TOKENS)))
+    lengths = sorted(map(len, backbone.codec.encode_source(sentences, direction, MAX_TOKENS)))
     result: dict[str, Any] = {
         "text": "phrasebook" if chosen.data is None else "tatoeba",
         "direction": str(direction),

@@ -125,7 +125,7 @@ def model_of(size: Size, name: str, tensors: str, device: str) -> Any:
     mbart = name == "mbart-50"
     shape = replace(size.shape, vocab_size=size.vocabularies[name])
     more = {"dropout": 0.1, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "decoder_start_token_id": END}
-    config = config_of(MBartConfig if mbart else M2M100Config, shape, **more)
+    config: Any = config_of(MBartConfig if mbart else M2M100Config, shape, **more)
     torch.manual_seed(0)
     with torch.device(device):
         model: Any = (MBartForConditionalGeneration if mbart else M2M100ForConditionalGeneration)(config)
@@ -142,7 +142,7 @@ def flops(model: Any, trained: Sequence[str], examples: Sequence[PairExample]) -
     """Of one pass over the pairs, forwards and backwards; see above."""
     source, target = (sum(map(len, side)) for side in zip(*examples, strict=True))
     config, train = model.config, set(trained)
-    total = 4.0 * config.vocab_size * config.d_model * target  # the head
+    total: float = 4.0 * config.vocab_size * config.d_model * target  # the head
     for name, weight in model.named_parameters():
         if weight.dim() == 2 and ".layers." in name:
             of_source = ".encoder." in name or "encoder_attn.k_proj" in name or "encoder_attn.v_proj" in name
@@ -262,7 +262,8 @@ def decoding(size: Size, name: str, device: str, repeats: int) -> dict[str, Any]
     model = model_of(size, name, "adapters", device)
     sentences = [" ".join(map(str, pair.source[1:-1])) for pair in text_of(size, name, size.sentences)]
     written: dict[str, list[str]] = {}
-    peer = Generate(SimpleNamespace(model=model, codec=CODEC), sentences, DIRECTION, 5, batch=128, new_tokens=size.new_tokens)
+    backbone: Any = SimpleNamespace(model=model, codec=CODEC)
+    peer = Generate(backbone, sentences, DIRECTION, 5, batch=128, new_tokens=size.new_tokens)
 
     def ours() -> None:
         written["ours"] = translate(model, CODEC, sentences, DIRECTION, 5, size.most, size.new_tokens)

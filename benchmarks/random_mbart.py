@@ -1,7 +1,7 @@
 """An mBART-50 with random weights and a small vocabulary of its own in the tokenizer: everything of the real one but what it knows."""
 
 import multiprocessing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ PUBLISHED = Shape(d_model=1024, layers=12, heads=16, ffn_dim=4096, vocab_size=25
 TINY = Shape(d_model=32, layers=2, heads=2, ffn_dim=64, vocab_size=0)
 
 
-def config_of(kind: type[Config], shape: Shape, **more: Any) -> Config:
+def config_of(kind: Callable[..., Config], shape: Shape, **more: Any) -> Config:
     """A configuration of this shape, encoder and decoder alike, for 1,024 positions. more: what else is not transformers' default."""
     return kind(
         vocab_size=shape.vocab_size,

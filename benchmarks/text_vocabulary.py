@@ -76,14 +76,14 @@ def main() -> None:
     backbone = load_backbone(backbone_directory(chosen.backbone), chosen.backbone)
     direction, pairs = text_pairs(chosen.data, TRAIN + DEV)
     train, dev = pairs[: SMALL if chosen.small else TRAIN], pairs[TRAIN:]
-    examples = (encode_pairs(part, direction, backbone.codec, MAX_TOKENS) for part in (train, dev))
+    of_train, of_dev = (encode_pairs(part, direction, backbone.codec, MAX_TOKENS) for part in (train, dev))
     result: dict[str, Any] = {
         "text": "phrasebook" if chosen.data is None else "tatoeba",
         "backbone": chosen.backbone,
         "train_sentences": len(train),
         "dev_sentences": len(dev),
         "epochs": HOW.local_epochs,
-        **measured(backbone, *examples, chosen.repeats),
+        **measured(backbone, of_train, of_dev, chosen.repeats),
     }
     keep(result, chosen.to, "torch", "transformers")
 

@@ -25,7 +25,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a model was asked to translate or score, a direction or a text's language each time."""
     calls: list[str] = []
-    translate, score = translation.translations, masked_language.masked_sums_of
+    translate, score = translation.translations, masked_language.masked_scores
 
     def translations(model: Any, codec: Any, pairs: Any, direction: Any, settings: Any, guides: Any = ()) -> Any:
         calls.append(str(direction))
@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return score(model, codec, text, split, settings)
 
     monkeypatch.setattr(translation, "translations", translations)
-    monkeypatch.setattr(masked_language, "masked_sums_of", sums)
+    monkeypatch.setattr(masked_language, "masked_scores", sums)
     return calls
 
 

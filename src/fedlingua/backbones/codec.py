@@ -1,6 +1,7 @@
 """Convert sentences to subword ids and back, for M2M-100, NLLB, mBART-50 and encoders. Other families: codec_*.py."""
 
 import re
+from array import array
 from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
@@ -9,9 +10,9 @@ from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction, kinship, known_as, nearest, normal_code, plain_code
 
 _WITH_SCRIPT = re.compile("[a-z]{3}_[A-Z][a-z]{3}")
-_REMEMBERED = 2_000_000
-"""Ids that a codec caches, some 80 MB, so that a process tokenizes its sites' text once and not in every round. A sentence counts at
-least a quarter of its characters: unknown ones in a row can be one id."""
+_REMEMBERED = 20_000_000
+"""Ids that a codec caches, some 300 MB, so that a process tokenizes this much of its sites' text once and not in every round. A
+sentence counts at least a quarter of its characters: unknown ones in a row can be one id."""
 
 
 class Codec:
@@ -40,7 +41,7 @@ class Codec:
         self.pad_id = self.end_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
         self.start_id = self.end_id if start_id is None else start_id
         self.reads, self.writes = set(self.language_ids), set(self.language_ids)
-        self._remembered: dict[tuple[str, bool], list[int]] = {}
+        self._remembered: dict[tuple[str, bool], array[int]] = {}  # a tenth of a list's size
         self._free = _REMEMBERED
 
     @staticmethod
@@ -107,13 +108,13 @@ class Codec:
         known = self._remembered
         new = list(dict.fromkeys(sentence for sentence in sentences if (sentence, written) not in known))
         if not new:
-            return [known[sentence, written] for sentence in sentences]
+            return [known[sentence, written].tolist() for sentence in sentences]
         cut = dict(zip(new, self._cut(new, written), strict=True))
         for sentence, ids in cut.items():
             if (size := max(len(ids), len(sentence) // 4, 1)) <= self._free:
-                known[sentence, written] = ids
+                known[sentence, written] = array("i", ids)
                 self._free -= size
-        return [cut[sentence] if sentence in cut else known[sentence, written] for sentence in sentences]
+        return [cut[sentence] if sentence in cut else known[sentence, written].tolist() for sentence in sentences]
 
     def _cut(self, sentences: list[str], written: bool) -> list[list[int]]:
         """Return the tokenizer's ids of one or more sentences."""

@@ -34,6 +34,27 @@ class MaskedScores:
         )
 
 
+@dataclass(frozen=True)
+class SequenceScores:
+    """The sums of each sequence of one text, (sequences,), and its masks: see MaskedScores."""
+
+    nll: list[float]
+    tokens: list[int]
+    correct: list[int]
+    masks: int
+
+    def summed(self, sentences: int) -> MaskedScores:
+        """Return the text's sums. Sequence i belongs to part i mod 4, so that each part is spread over the text."""
+        parts = [slice(part, None, PARTS) for part in range(PARTS)]
+        return MaskedScores(
+            sentences,
+            tuple(math.fsum(self.nll[part]) for part in parts),
+            tuple(sum(self.tokens[part]) for part in parts),
+            tuple(sum(self.correct[part]) for part in parts),
+            self.masks,
+        )
+
+
 def perplexity(scores: MaskedScores) -> float:
     """Return the perplexity of the whole text: exp of the mean nll of a masked piece."""
     return math.exp(sum(scores.nll) / sum(scores.tokens))

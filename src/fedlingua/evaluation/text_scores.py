@@ -1,7 +1,8 @@
 """Score a model on one split of a site's text by the task's two metrics, as sums."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,46 +16,45 @@ from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.decode import Guide, translate
-from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perplexity
+from fedlingua.evaluation.perplexity import PARTS, MaskedScores, SequenceScores, accuracy, perplexity
 from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score, score_sums, signatures
 from fedlingua.settings.config import Settings
 from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
+from fedlingua.training.batches import IGNORED
 from fedlingua.training.masked_language import MASKS_KEY, MaskedBatch, MaskedExample, TextExample, masks_hash
 from fedlingua.training.objective import evaluation_groups, halved_to_fit
 from fedlingua.training.site_examples import sequences_of
 
 
-def masked_scores(
-    model: PreTrainedModel, codec: TextCodec, sentences: int, examples: Sequence[TextExample], key: str
-) -> MaskedScores:
-    """Score a text, with every piece masked once; text and key determine the masks.
-
-    Sequence i belongs to part i mod 4, so that each part is spread over the text.
-    """
-    parts = [[masked for text in examples[part::PARTS] for masked in text.fixed(key, len(text.ids))] for part in range(PARTS)]
-    sums = []
-    for part in parts:
-        measured = halved_to_fit(
-            evaluation_groups(model, part),
-            lambda group: masked_sums(model, [MaskedExample.stack(group, codec).to(model.device)]),
-        )
-        sums.append([sum(column) for column in zip(*(each for _, each in measured), strict=True)] or [0.0, 0, 0])
-    nll, tokens, correct = zip(*sums, strict=True)
-    return MaskedScores(sentences, nll, tokens, correct, masks_hash(masked for part in parts for masked in part))
+def scores_of_sequences(model: PreTrainedModel, codec: TextCodec, examples: Sequence[TextExample], key: str) -> SequenceScores:
+    """Score each sequence of a text, with every piece masked once; text and key determine the masks."""
+    forms = [example.fixed(key, len(example.ids)) for example in examples]
+    places = {id(form): place for place, of_one in enumerate(forms) for form in of_one}
+    nll, tokens, correct = [0.0] * len(forms), [0] * len(forms), [0] * len(forms)
+    measured = halved_to_fit(
+        evaluation_groups(model, [*chain.from_iterable(forms)]),
+        lambda group: masked_results(model, MaskedExample.stack(group, codec).to(model.device)),
+    )
+    for group, results in measured:
+        for form, (of_form, right) in zip(group, results, strict=True):
+            place = places[id(form)]
+            nll[place] += sum(of_form)
+            tokens[place] += len(of_form)
+            correct[place] += sum(right)
+    by_part = (form for part in range(PARTS) for of_one in forms[part::PARTS] for form in of_one)
+    return SequenceScores(nll, tokens, correct, masks_hash(by_part))
 
 
 @torch.no_grad()
-def masked_sums(model: PreTrainedModel, batches: Iterable[MaskedBatch]) -> tuple[float, int, int]:
-    """Return (nll in nats, number of masked pieces, number of correct guesses), without dropout."""
+def masked_results(model: PreTrainedModel, batch: MaskedBatch) -> list[tuple[list[float], list[bool]]]:
+    """Return for each example the nats of its masked pieces and whether each was guessed, without dropout."""
     model.eval()
-    nll_sum, num_tokens, correct = 0.0, 0, 0
-    for batch in batches:
-        head, hidden, targets = batch.before_head(model)
-        logits = head.scores(hidden)
-        nll_sum += float(nn.functional.cross_entropy(logits.float(), targets, reduction="sum"))
-        num_tokens += int(targets.numel())
-        correct += int((logits.argmax(dim=-1) == targets).sum())
-    return nll_sum, num_tokens, correct
+    head, hidden, targets = batch.before_head(model)
+    logits = head.scores(hidden)
+    nll = nn.functional.cross_entropy(logits.float(), targets, reduction="none").double().cpu()
+    right = (logits.argmax(dim=-1) == targets).cpu()
+    counts: list[int] = (batch.labels != IGNORED).sum(dim=1).tolist()
+    return [(each.tolist(), of_each.tolist()) for each, of_each in zip(nll.split(counts), right.split(counts), strict=True)]
 
 
 Sums = Any
@@ -95,12 +95,16 @@ def translation_sums(
     return score_sums(hypotheses, [pair.target for pair in pairs], text.direction.target)
 
 
-def masked_sums_of(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> MaskedScores:
-    """Return a split's sums for perplexity and accuracy, with every piece masked once."""
+def masked_scores(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> SequenceScores:
+    """Return the scores of each sequence of a split, with every piece masked once."""
     assert isinstance(codec, TextCodec), type(codec)  # check_backbone refuses others
-    examples = sequences_of(text, split, codec, settings)
     with autocast(model, settings.precision):
-        return masked_scores(model, codec, len(text.splits[split]), examples, MASKS_KEY)
+        return scores_of_sequences(model, codec, sequences_of(text, split, codec, settings), MASKS_KEY)
+
+
+def masked_sums(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> MaskedScores:
+    """Return a split's sums for perplexity and accuracy, with every piece masked once."""
+    return masked_scores(model, codec, text, split, settings).summed(len(text.splits[split]))
 
 
 def _about_translation(sums: ScoreSums, direction: Direction) -> dict[str, Any]:
@@ -117,7 +121,7 @@ TEXT_SCORERS: dict[str, TextScorer] = {
         translation_sums, lambda sums: {BLEU.key: bleu_score(sums), CHRF.key: chrf_score(sums)}, _about_translation
     ),
     "masked-language": TextScorer(
-        masked_sums_of, lambda sums: {PERPLEXITY.key: perplexity(sums), ACCURACY.key: accuracy(sums)}, _about_masked
+        masked_sums, lambda sums: {PERPLEXITY.key: perplexity(sums), ACCURACY.key: accuracy(sums)}, _about_masked
     ),
 }
 """Value of `task` -> how a text is scored."""

@@ -6,7 +6,7 @@ Every comparison is paired: both models are measured on the same sentences, whic
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Self
 
 import numpy as np
@@ -34,7 +34,8 @@ CRITERIA = {"loss": ("loss",), "chrf": ("chrf",), "both": ("loss", "chrf")}
 """Value of `keep.by` -> criteria: by the first, candidates must show a gain and are ranked; by the others, they must not show a loss."""
 
 
-_drawn = cache(draws)
+_drawn = lru_cache(maxsize=1)(draws)
+"""The samples, 1,000 x sentences numbers. A choice compares results on one text."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import ExchangeError
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors, TensorSet
 
 ALPHAS = tuple(step / 20 for step in range(21))
@@ -23,17 +24,23 @@ def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors
         ExchangeError: The two models have different tensors.
     """
     check_alike(federated, personal)
-    if alpha in (0, 1):  # 0 x theta_i would turn a -0.0 of theta into 0.0
-        return {name: array.copy() for name, array in (personal if alpha else federated).items()}
-    own, others = np.float32(alpha), np.float32(1 - alpha)
-    return {name: own * personal[name] + others * array for name, array in federated.items()}
+    return {name: _mixed(array, personal[name], alpha) for name, array in federated.items()}
 
 
 def interpolated_by_part(federated: Tensors, personal: Tensors, alphas: Mapping[Part, float], trained: TensorSet) -> Tensors:
     """Interpolate with one alpha per part; shared tensors use the mean of the parts' alphas."""
+    check_alike(federated, personal)
     shared = fmean(alphas.values())
-    mixed = {alpha: interpolated(federated, personal, alpha) for alpha in {shared, *alphas.values()}}
-    return {spec.name: mixed[alphas.get(spec.part, shared)][spec.name] for spec in trained.specs}
+    names = [(spec.name, alphas.get(spec.part, shared)) for spec in trained.specs]
+    return {name: _mixed(federated[name], personal[name], alpha) for name, alpha in names}
+
+
+def _mixed(federated: Numbers, personal: Numbers, alpha: float) -> Numbers:
+    if alpha in (0, 1):  # 0 x theta_i would turn a -0.0 of theta into 0.0
+        return (personal if alpha else federated).copy()
+    own, others = np.float32(alpha), np.float32(1 - alpha)
+    mixed: Numbers = own * personal + others * federated
+    return mixed
 
 
 Alphas = dict[Part, float]

@@ -10,7 +10,7 @@ import torch
 from fedlingua.backbones.codec import TextCodec
 from fedlingua.backbones.load import Backbone
 from fedlingua.evaluation.perplexity import perplexity
-from fedlingua.evaluation.text_scores import masked_scores, masked_sums
+from fedlingua.evaluation.text_scores import masked_results, scores_of_sequences
 from fedlingua.training.masked_language import MaskedExample, TextExample, encode_text
 
 
@@ -31,12 +31,22 @@ def test_sums_are_those_of_the_batch_and_of_what_was_guessed(encoder: Backbone, 
         nll, tokens = batch.nll(encoder.model)
         logits = encoder.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).logits
     right = int((logits.argmax(-1) == batch.labels).sum())
-    assert masked_sums(encoder.model, [batch]) == (pytest.approx(float(nll)), tokens, right)
-    assert masked_sums(encoder.model, [batch, batch]) == (pytest.approx(2 * float(nll)), 2 * tokens, 2 * right)
+    results = masked_results(encoder.model, batch)
+    assert sum(sum(each) for each, _ in results) == pytest.approx(float(nll))
+    assert sum(len(each) for each, _ in results) == tokens
+    assert sum(sum(each) for _, each in results) == right
+
+
+def test_each_sequence_has_the_sums_of_its_own(encoder: Backbone, text: list[TextExample]) -> None:
+    scores = scores_of_sequences(encoder.model, codec_of(encoder), text, "key")
+    for place, one in enumerate(text):
+        alone = scores_of_sequences(encoder.model, codec_of(encoder), [one], "key")
+        assert (scores.nll[place], scores.tokens[place]) == (pytest.approx(alone.nll[0], rel=1e-5), len(one.ids) - 2)
+        assert scores.correct[place] == alone.correct[0]
 
 
 def test_every_piece_of_the_text_is_asked_for_once_in_four_parts(encoder: Backbone, text: list[TextExample]) -> None:
-    scores = masked_scores(encoder.model, codec_of(encoder), 9, text, "key")
+    scores = scores_of_sequences(encoder.model, codec_of(encoder), text, "key").summed(9)
     pieces = [len(one.ids) - 2 for one in text]
     # Sequence i in part i mod 4.
     assert scores.tokens == tuple(sum(pieces[part::4]) for part in range(4))
@@ -49,7 +59,7 @@ def test_a_model_that_knows_nothing_is_as_perplexed_as_its_vocabulary_is_large(
     with torch.no_grad():
         for parameter in encoder.model.lm_head.parameters():
             parameter.zero_()
-    scores = masked_scores(encoder.model, codec_of(encoder), 9, text, "key")
+    scores = scores_of_sequences(encoder.model, codec_of(encoder), text, "key").summed(9)
     assert perplexity(scores) == pytest.approx(encoder.model.config.vocab_size, rel=1e-5)
     assert all(
         math.isclose(nll, n * math.log(encoder.model.config.vocab_size), rel_tol=1e-5)
@@ -58,19 +68,20 @@ def test_a_model_that_knows_nothing_is_as_perplexed_as_its_vocabulary_is_large(
 
 
 def test_masks_are_the_texts_and_the_keys_whatever_the_model(encoder: Backbone, text: list[TextExample]) -> None:
-    first = masked_scores(encoder.model, codec_of(encoder), 9, text, "key")
+    first = scores_of_sequences(encoder.model, codec_of(encoder), text, "key").summed(9)
     with torch.no_grad():
         encoder.model.lm_head.bias.add_(1.0)
         encoder.model.lm_head.dense.weight.mul_(3.0)
-    other = masked_scores(encoder.model, codec_of(encoder), 9, text, "key")
+    other = scores_of_sequences(encoder.model, codec_of(encoder), text, "key").summed(9)
     assert (other.masks, other.tokens) == (first.masks, first.tokens)
     assert other.nll != first.nll
     masks = {
         first.masks,
-        *(masked_scores(encoder.model, codec_of(encoder), 9, *of).masks for of in ((text, "b"), (text[1:], "key"))),
+        *(scores_of_sequences(encoder.model, codec_of(encoder), *of).masks for of in ((text, "b"), (text[1:], "key"))),
     }
     assert len(masks) == 3
 
 
 def test_no_text_has_no_sums(encoder: Backbone) -> None:
-    assert masked_scores(encoder.model, codec_of(encoder), 0, [], "key").tokens == (0, 0, 0, 0)
+    scores = scores_of_sequences(encoder.model, codec_of(encoder), [], "key").summed(0)
+    assert (scores.nll, scores.tokens) == ((0.0,) * 4, (0,) * 4)

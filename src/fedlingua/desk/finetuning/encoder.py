@@ -65,9 +65,10 @@ class Encoder:
         """Return the ids of each word, tokenized separately: at least one for every word."""
         if not words:
             return []
-        # Text that spells a special token, such as "[SEP]" in a note, is still text.
+        # Text that spells a special token, such as "[SEP]" in a note, is still text, if need be unknown (XLM-R's has "<mask>" as a piece).
         encoded: Any = self.tokenizer(list(words), add_special_tokens=False, split_special_tokens=True, verbose=False)
-        return [ids or [self.tokenizer.unk_token_id] for ids in encoded["input_ids"]]
+        special, unknown = set(self.tokenizer.all_special_ids), self.tokenizer.unk_token_id
+        return [[unknown if piece in special else piece for piece in ids] or [unknown] for ids in encoded["input_ids"]]
 
 
 def load_encoder(directory: Path, task: str, labels: Sequence[str], seed: int, max_tokens: int | None, device: str) -> Encoder:

@@ -1,8 +1,10 @@
 """Words to subwords and answers to tags: no word is lost, however long the sentence and whatever the word."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
@@ -10,7 +12,7 @@ from fedlingua.desk.finetuning.examples import predicted_tags, tagging_examples
 from fedlingua.desk.finetuning.iob import Tagged
 from fedlingua.desk.finetuning.loop import Example, shuffled_batches, stack
 from fedlingua.training.batches import IGNORED
-from tests.encoders import build_bert, build_roberta
+from tests.encoders import build_bert, build_roberta, build_xlmr
 
 TAGS = ["O", "B-Drug", "I-Drug"]
 
@@ -54,6 +56,13 @@ def test_a_word_that_spells_a_special_token_is_a_word(tmp_path: Path) -> None:
     bert = load_encoder(build_bert(tmp_path), "ner", TAGS, seed=1, max_tokens=None, device="cpu")
     [example] = tagging_examples([Tagged(["[SEP]", "took"], ["O", "O"])], TAGS, bert)
     assert example.ids.count(bert.tokenizer.sep_token_id) == 1
+
+
+@pytest.mark.parametrize("build", [build_bert, build_roberta, build_xlmr])
+def test_no_word_becomes_a_special_token_but_the_unknown_one(build: Callable[[Path], Path], tmp_path: Path) -> None:
+    encoder = load_encoder(build(tmp_path), "ner", TAGS, seed=1, max_tokens=None, device="cpu")
+    special = set(encoder.tokenizer.all_special_ids) - {encoder.tokenizer.unk_token_id}
+    assert not any(special.intersection(ids) for ids in encoder.subwords(encoder.tokenizer.all_special_tokens))
 
 
 def test_a_byte_level_tokenizer_sees_the_space_before_a_word(tmp_path: Path) -> None:
