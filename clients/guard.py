@@ -145,7 +145,7 @@ class Guard:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
     def _check_rules(self, rules: TextRules) -> None:
-        """Refuse other text rules than the first ones of runs without approval: the difference of two splits may be a single sentence."""
+        """Refuse other text rules, or another share of dev, than those of the first run without approval: two may differ by one sentence."""
         if (first := written_once(self.file.state / "rules", digest := rules_hash(rules))) != digest:
             raise ExchangeError(
                 f"got text rules with the hash {digest[:16]}; under [limits] settings = 'within-limits' this site keeps its first ones, "
@@ -153,6 +153,13 @@ class Guard:
                 "or remove the file `rules` in the site's state to take others from now on"
             )
         self._leaks_under = digest
+        share = f"{self.asked.evaluate_share:g}"
+        if (first := written_once(self.file.state / "evaluate-share", share)) != share:
+            raise ExchangeError(
+                f"got evaluate-share = {share}; under [limits] settings = 'within-limits' this site keeps its first, {first}, since two "
+                "dev losses that differ by one sentence tell that sentence's; ask for that, or `fedlingua site approve --experiment FILE "
+                "--federation FILE` at the site"
+            )
 
     def _check_attempt(self, task: Task, flower_run: str) -> None:
         """Refuse an attempt that was answered in another Flower run, where each of its requests could get a second reply."""

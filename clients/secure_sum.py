@@ -214,7 +214,7 @@ class SecureSite:
         """Mask counters. The masks cover one list of numbers: the difference of two would be in the clear."""
         roster, counters = self._roster_for(number), counted(sums, names)
         said = counters.tobytes().hex()
-        if written_once(self.folder / f"counters-{self.task.attempt}-{number}", said) != said:
+        if written_once(self._sent_in(number), said) != said:
             raise ExchangeError(f"asked about {sum_name(number)} again, now of other numbers; masks are used once")
         bound = self._context(roster, number, COUNTERS_PART, "", (), common)
         return {COUNTERS_PART: masked(counters, self._secrets(), roster, self.site, roster.names, number, bound)}
@@ -224,7 +224,8 @@ class SecureSite:
 
         Raises:
             ExchangeError: The survivors are not in the roster's order, lack this site, are too few in total or in a cluster, or differ
-                from an earlier request for this sum or for the dev loss of the same tensors; or a share was not sealed for this site.
+                from an earlier request for this sum or for the dev loss of the same tensors; the site has sent nothing to the sum yet;
+                or a share was not sealed for this site.
         """
         try:
             survivors, sealed, number = [str(name) for name in record["survivors"]], bytes(record["sealed"]), int(record["sum"])
@@ -256,6 +257,9 @@ class SecureSite:
             both = sealed[SEALED_BYTES * at : SEALED_BYTES * (at + 1)]
             seed, key = secrets.open_share(both, roster, self.site, sender, number)
             opened += seed if sender in survivors else key
+        if not self._sent_in(number).is_file():
+            # Only what it has sent tells which tensors' dev loss is in the sum.
+            raise ExchangeError(f"asked to open {sum_name(number)}, to which this site has sent nothing yet")
         enter(self.folder / "opened" / f"{number:04d}.json", sum_name(number), survivors)
         if (measured := self._measured_in(number)).is_file():
             digest = measured.read_text(encoding="utf-8")
@@ -276,6 +280,10 @@ class SecureSite:
 
     def _context(self, roster: Roster, number: int, part: str, cluster: str, exponents: Sequence[int], common: str) -> bytes:
         return context(roster, self.task.run, self.task.attempt, number, part, cluster, exponents, common)
+
+    def _sent_in(self, number: int) -> Path:
+        """Return the file that has the counters which this site sent to a sum."""
+        return self.folder / f"counters-{self.task.attempt}-{number}"
 
     def _measured_in(self, number: int) -> Path:
         """Return the file that has the hash of the tensors whose dev loss is in a sum."""

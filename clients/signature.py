@@ -50,9 +50,8 @@ def signature(
         if settings.signature_form == "private":
             number = len(settings.signature_adapters)
             what = f"{number} private signature{'s' * (number > 1)} under signature.noise = {settings.signature_noise:g}"
-            # Entered before the signature is made, so an interrupted request counts as answered. Half the noise counts, because a sentence
-            # is replaced, and sensitivity grows with sqrt(k) for k signatures: see privacy.accounting.
-            consent.ledger.enter(Entry(settings.signature_noise / 2 / number**0.5, key=token_hex(), what=what, run=""))
+            # Entered before the signature is made, so an interrupted request counts as answered.
+            consent.ledger.enter(Entry(settings.signature_multiplier, key=token_hex(), what=what, run=""))
         arrays = _made(examples, trainable, settings, consent.noise)
         save_tensors(arrays, file)
     return dict(load_file(file))

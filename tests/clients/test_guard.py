@@ -106,6 +106,16 @@ def test_an_approved_bundle_suffices_where_the_site_says_so(tmp_path: Path) -> N
     assert site.refused(site.ask(protocol.DESCRIBE, settings(beam=99), flower_run=2), "[limits] max-beam").held
 
 
+def test_where_limits_alone_decide_dev_losses_are_of_one_share(tmp_path: Path) -> None:
+    """Those of two shares may differ by one sentence, whose loss they would tell."""
+    site = Site(tmp_path, limits='settings = "within-limits"')
+    assert not site.ask(protocol.DESCRIBE, settings(evaluate_share=0.9)).has_error()
+    other = settings(evaluate_share=0.904)
+    assert site.refused(site.ask(protocol.DESCRIBE, other, flower_run=2), "got evaluate-share = 0.904").held
+    site.approve(other)
+    assert not site.ask(protocol.DESCRIBE, other, flower_run=3).has_error()
+
+
 @pytest.mark.parametrize("way", ["approve", "remove"])
 def test_where_limits_alone_decide_the_owner_may_allow_other_text_rules(tmp_path: Path, way: str) -> None:
     site, config, other = Site(tmp_path, limits='settings = "within-limits"'), settings(), ruled("split", key="other")

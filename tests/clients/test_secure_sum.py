@@ -130,6 +130,7 @@ def test_what_was_refused_leaves_no_trace(tmp_path: Path) -> None:
     for ask, said in OPENINGS.values():
         with pytest.raises(ExchangeError, match=said):
             ask(federation)
+    federation.train("a")
     federation.site("a", 1).shares_of(federation.request("a", 1, NAMES[:4]))
 
 
@@ -140,10 +141,12 @@ def test_another_attempt_has_other_secrets(honest: Federation) -> None:
 
 
 def test_a_round_is_opened_for_one_list_of_survivors_in_all_attempts(honest: Federation) -> None:
+    honest.train("a")
     honest.site("a", 1).shares_of(honest.request("a", 1, NAMES))
     with pytest.raises(ExchangeError, match="asked to open round 1 for a, b, c, d, but it was opened for a, b, c, d, e"):
         honest.site("a", 1).shares_of(honest.request("a", 1, NAMES[:4]))
     again = Federation(honest.folder, attempt=2).begin()
+    again.train("a")
     with pytest.raises(ExchangeError, match="but it was opened for a, b, c, d, e"):
         again.site("a", 1).shares_of(again.request("a", 1, NAMES[:4]))
     again.site("a", 1).shares_of(again.request("a", 1, NAMES))

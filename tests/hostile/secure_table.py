@@ -192,8 +192,10 @@ def _most_of_the_weight_left(federation: Federation) -> None:
 
 
 def _opened_again(federation: Federation, attempt: int) -> None:
+    federation.train("a")
     federation.site("a", 1).shares_of(federation.request("a", 1, NAMES))
     again = federation if attempt == 1 else Federation(federation.folder, attempt).begin()
+    again.train("a")
     again.site("a", 1).shares_of(again.request("a", 1, NAMES[:4]))
 
 
@@ -205,7 +207,13 @@ def _dev_loss_over_others(federation: Federation) -> None:
     federation.site("a", 1).shares_of(federation.opening("a", dev_loss_sum(1), NAMES[:4]))
 
 
+def _opened_before_it_has_sent(federation: Federation) -> None:
+    """A round's sum before the site trained: what it holds could then not be told apart from a dev loss over one site fewer."""
+    federation.site("a", 2).shares_of(federation.request("a", 2, NAMES))
+
+
 def _scores_over_others(federation: Federation) -> None:
+    federation.site("a", 3).scores("translation", {}, START, CHOSEN, MODELS_OF_ALL)
     federation.site("a", 3).shares_of(federation.opening("a", SCORES))
     federation.site("a", 3).shares_of(federation.opening("a", SCORES, NAMES[:4]))
 
@@ -305,6 +313,11 @@ def attacks() -> list[Attack]:
         "opening: the dev loss of the same tensors, one site fewer",
         "asked to open the dev loss of these tensors for a, b, c, d, but it was opened for a, b, c, d, e",
         lambda folder: _dev_loss_over_others(begun(folder)),
+    )
+    add(
+        "opening: before the site has sent its part",
+        "asked to open round 2, to which this site has sent nothing yet",
+        lambda folder: _opened_before_it_has_sent(begun(folder)),
     )
     add("opening: the scores, one site fewer", "was opened for a, b, c, d, e", lambda folder: _scores_over_others(begun(folder)))
     for name, number in (("the dev loss", dev_loss_sum(1)), ("the scores", SCORES)):

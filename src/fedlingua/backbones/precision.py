@@ -2,8 +2,8 @@
 §3.1); frozen weights may be bf16, and casts happen in the forward pass alone.
 """
 
-from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +21,17 @@ def autocast(model: PreTrainedModel, precision: str) -> Any:
     """
     half = computed_in(precision, model.device.type) == "bf16" and model.dtype != torch.bfloat16
     return torch.autocast(model.device.type, torch.bfloat16) if half else nullcontext()
+
+
+@contextmanager
+def whole_products() -> Iterator[None]:
+    """Multiply matrices of fp32 numbers without TF32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def allow_tf32(precision: str, device: str) -> None:

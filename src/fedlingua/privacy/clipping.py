@@ -9,7 +9,7 @@ sentence's gradient and then the weighted sum of all gradients, so no single sen
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
@@ -20,7 +20,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.lora_sb import Core
+from fedlingua.backbones.precision import whole_products
 from fedlingua.common.errors import ConfigError, RunError
+
+ROUNDING = 8 * 2.0**-11.5
+"""Share of a sentence's largest possible norm that is counted on top of it: 8 times the square root of float32's last bit."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class PrivateSteps:
 
 
 @dataclass(frozen=True, eq=False)
-class _Use:
+class Use:
     """One use of a matrix in a pass. The gradient of a sentence is the sum over its tokens t of rows[t] x columns[t].
 
     rows: (batch, len, height) or, for one-hot rows, the index of the 1: (batch, len) int64. columns: (batch, len, width).
@@ -52,7 +56,7 @@ class _Use:
     rows: Tensor
     columns: Tensor
 
-    def products(self, other: "_Use") -> Tensor:
+    def products(self, other: "Use") -> Tensor:
         """Return, for each sentence, the inner product of its gradients in the two uses: (batch,)."""
         left, right = (self.rows, other.rows) if self.rows.dim() >= other.rows.dim() else (other.rows, self.rows)
         if left.dim() == 2:
@@ -71,6 +75,21 @@ class _Use:
             total.index_add_(0, self.rows.flatten(), columns)
         else:
             total.addmm_(self.rows.flatten(0, 1).T, columns)
+
+
+def squared_norms(uses: Sequence[Use]) -> Tensor:
+    """Return the squared norm of each sentence's gradient of a matrix that is used once or more, (batch,), rounded up.
+
+    Where tokens cancel one another, as a server can arrange by the tensors that it sends, rounding exceeds what is left, and a norm too
+    small would clip nothing. So a share of the square that no sentence exceeds, which its tokens have without cancelling, is added: an
+    honest sentence's norm grows by less than a hundredth.
+    """
+    squares = torch.zeros(len(uses[0].columns), device=uses[0].columns.device)
+    for first, second in combinations_with_replacement(uses, 2):
+        squares += first.products(second) * (1 if first is second else 2)
+    lengths = [(1.0 if each.rows.dim() == 2 else each.rows.norm(dim=2)) * each.columns.norm(dim=2) for each in uses]
+    most = torch.stack([each.sum(1) for each in lengths]).sum(0)
+    return squares.clamp(min=0) + (ROUNDING * most).square()
 
 
 class Clipping:
@@ -138,13 +157,14 @@ class Clipping:
             output.register_hook(lambda slope: self._passed.append((module, given, slope)))
 
     @torch.no_grad()
+    @whole_products()
     def add(self, predicted: Tensor) -> None:
         """Add a piece's clipped gradients to the parameters' gradients, after the backward pass of its summed loss.
 
         Args:
             predicted: (batch, len) bool, the positions of predicted tokens, at least one per sentence; a sentence's loss is their mean.
         """
-        matrices, vectors, tokens = dict[int, list[_Use]](), dict[int, Tensor](), predicted.sum(1)
+        matrices, vectors, tokens = dict[int, list[Use]](), dict[int, Tensor](), predicted.sum(1)
         for module, given, slope in self._passed:
             of_tokens = isinstance(module, nn.Embedding)
             # What is no finite number counts as 0: a sentence that makes one must not make the whole step one.
@@ -160,9 +180,8 @@ class Clipping:
         self._passed.clear()
         squares = sum((each.square().sum(1) for each in vectors.values()), torch.zeros(len(tokens), device=tokens.device))
         for uses in matrices.values():
-            for first, second in combinations_with_replacement(uses, 2):
-                squares += first.products(second) * (1 if first is second else 2)
-        norms = squares.clamp(min=0).sqrt() / tokens
+            squares += squared_norms(uses)
+        norms = squares.sqrt() / tokens
         factors = (self.steps.clip / norms.clamp(min=self.steps.clip) / tokens).masked_fill(~norms.isfinite(), 0.0)
         for parameter in self.trained.values():
             if parameter.grad is None:
@@ -249,14 +268,14 @@ def _is_known(module: nn.Module, of_tokens: Tensor) -> bool:
     return isinstance(module, nn.LayerNorm | Core) or is_rms_norm
 
 
-def _use(module: nn.Module, given: Tensor, slope: Tensor) -> _Use:
+def _use(module: nn.Module, given: Tensor, slope: Tensor) -> Use:
     if isinstance(module, nn.Embedding):
         slope = _finite(slope * getattr(module, "embed_scale", 1.0))
         unpadded = slope if module.padding_idx is None else slope * (given != module.padding_idx)[..., None]
-        return _Use(given, unpadded)
+        return Use(given, unpadded)
     if isinstance(module, Core):
         slope = _finite(slope @ module.columns.to(slope))
-    return _Use(slope, given)
+    return Use(slope, given)
 
 
 def _scaled_by(norm: nn.Module, given: Tensor) -> Tensor:

@@ -37,6 +37,16 @@ class Settings(Sections):
         return {part: adapters[part] for part in ("encoder", "decoder") if self.cluster_parts in ("both", part)}
 
     @property
+    def signs_privately(self) -> bool:
+        """Whether a site sends private signatures."""
+        return self.how.clustering == "gradients" and self.signature_form == "private"
+
+    @property
+    def signature_multiplier(self) -> float:
+        """The noise of all private signatures as one release: half of it, since a sentence is replaced; sensitivity is sqrt(number)."""
+        return self.signature_noise / 2 / math.sqrt(len(self.signature_adapters))
+
+    @property
     def trained_set(self) -> str:
         """Name of the run's tensor set: the method's, unless `tensor-set` says another."""
         return self.tensor_set or self.how.tensor_set

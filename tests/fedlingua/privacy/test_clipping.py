@@ -14,7 +14,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, tensor_set
-from fedlingua.privacy.clipping import Clipping, PrivateSteps, gaussian
+from fedlingua.privacy.clipping import Clipping, PrivateSteps, Use, gaussian, squared_norms
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
@@ -98,6 +98,7 @@ def test_the_clipped_sum_is_that_of_single_sentences(
     scale = max(float(each.abs().max()) for each in wanted.values())
     monkeypatch.setattr(pieces, "LARGE_MODEL", 1)
     monkeypatch.setattr(pieces, "PASS_TOKENS", 8)
+    monkeypatch.setattr("fedlingua.privacy.clipping.ROUNDING", 0.0)
     in_pieces = Settings(head_chunk=5)
     for step, settings in (([examples], WHOLE), ([examples[:3], examples[3:]], WHOLE), ([examples], in_pieces)):
         found = clipped(backbone, trained, step, clip, settings)
@@ -105,6 +106,30 @@ def test_the_clipped_sum_is_that_of_single_sentences(
             torch.testing.assert_close(
                 found[key], wanted[key], rtol=1e-5, atol=1e-5 * scale, msg=lambda text, key=key: f"{key}: {text}"
             )
+
+
+@pytest.mark.parametrize("size", [1.0, 1e8])
+def test_tokens_that_cancel_cannot_make_a_norm_too_small(size: float) -> None:
+    """Eight rows whose sum is 0 but for rounding, with the same large column: what is left may be anything, its norm may not be less."""
+    drawn = torch.Generator().manual_seed(1)
+    rows = torch.randn(100, 8, 64, generator=drawn)
+    rows[:, -1] = -rows[:, :-1].sum(1)
+    use = Use(rows, size * torch.randn(100, 1, 32, generator=drawn).expand(100, 8, 32))
+    norms = squared_norms([use]).sqrt()
+    for place in range(100):
+        added = torch.zeros(64, 32)
+        use.add_to(added, torch.eye(100)[place] / norms[place])
+        assert float(added.norm()) < 0.01
+
+
+def test_no_sentence_is_scaled_down_much_for_rounding(backbone: Backbone, examples: list[Any]) -> None:
+    trained = prepared(backbone, "adapters")
+    gradients, norms = one_by_one(backbone, trained, examples)
+    clip = 0.5 * float(norms.min())
+    found = clipped(backbone, trained, [examples], clip)
+    for name, summed in found.items():
+        wanted = sum(clip / norm * one[name] for norm, one in zip(norms, gradients, strict=True))
+        torch.testing.assert_close(summed, wanted, rtol=0.01, atol=0.01 * float(summed.abs().max()))
 
 
 @pytest.mark.parametrize(("pass_tokens", "most"), [(0, 99), (8, 99), (0, 2)])

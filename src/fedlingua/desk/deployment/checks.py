@@ -79,7 +79,7 @@ def check_site(
         yield run_check("key", lambda: _key(site))
     if settings.overlap != "off" or site.overlap_key:
         yield run_check("overlap key", lambda: _overlap_key(site))
-    if settings.trains_privately:
+    if settings.trains_privately or settings.signs_privately:
         yield run_check("privacy", lambda: _privacy(site, settings))
     if settings.how.clustering == "gradients" and settings.signature_form == "raw":
         yield run_check("signature", lambda: _raw_signature(site))
@@ -142,22 +142,30 @@ def _raw_signature(site: SiteFile) -> str:
 
 
 def _privacy(site: SiteFile, settings: Settings) -> str:
-    """Report how much of each hosted site's privacy budget the run's training will spend."""
-    steps = settings.rounds * settings.local_epochs
-    shared = settings.shares_noise
-    made = f", made in shares of {settings.privacy_min_cluster} honest sites" if shared else ""
-    noise = noise_for(settings.dp_epsilon, settings.dp_delta, settings.private_share, steps, shared)
+    """Report how much of each hosted site's privacy budget the run's training and signatures will spend."""
+    releases, made = list[Release](), list[str]()
+    if settings.trains_privately:
+        steps, shared = settings.rounds * settings.local_epochs, settings.shares_noise
+        noise = noise_for(settings.dp_epsilon, settings.dp_delta, settings.private_share, steps, shared)
+        releases.append(Release(noise, settings.private_share, steps, shared))
+        honest = f", made in shares of {settings.privacy_min_cluster} honest sites" if shared else ""
+        made.append(f"noise of {noise:.3g} clips in each of {steps} steps{honest}")
+    if settings.signs_privately:
+        releases.append(Release(settings.signature_multiplier))
+        made.append(f"signatures with noise of {settings.signature_noise:g} clips")
     words = []
     for each in site.sites:
         ledger = site.ledger(each.name)
-        ledger.check_unit(settings.dp_unit)
-        after = epsilon_of([*ledger.entries(), Release(noise, settings.private_share, steps, shared)], ledger.delta)
+        if settings.trains_privately:
+            ledger.check_unit(settings.dp_unit)
+        after = epsilon_of([*ledger.entries(), *releases], ledger.delta)
         words.append(
             f"{each.name}: the run brings what it has spent from epsilon = {ledger.spent:.3g} to {after:.3g} of {ledger.max_epsilon:g} "
-            f"(max-epsilon) at delta = {ledger.delta:g}, by noise of {noise:.3g} clips in each of {steps} steps{made}"
+            f"(max-epsilon) at delta = {ledger.delta:g}, by {' and '.join(made)}"
         )
         if after > ledger.max_epsilon:
-            raise DeploymentError(f"{words[-1]}; ask for a smaller dp.epsilon, or give a larger [node] max-epsilon")
+            smaller = "a smaller dp.epsilon" if settings.trains_privately else "more signature.noise"
+            raise DeploymentError(f"{words[-1]}; ask for {smaller}, or give a larger [node] max-epsilon")
     return "; ".join(words)
 
 

@@ -514,6 +514,19 @@ def test_a_site_is_told_what_private_training_will_spend_of_its_budget(site: Sit
     assert "privacy" not in findings(site, settings)
 
 
+def test_a_site_is_told_what_private_signatures_will_spend_of_its_budget(site: SiteFile, settings: Settings) -> None:
+    signed = dataclasses.replace(
+        settings, method="adapter-gradients", signature_form="private", signature_noise=2.0, cluster_parts="both"
+    )
+    told = findings(site, signed)["privacy"]
+    assert told.good
+    assert "from epsilon = 0 to 6.57 of 10 (max-epsilon) at delta = 1e-05, by signatures with noise of 2 clips" in str(told)
+    both = findings(site, dataclasses.replace(signed, dp_epsilon=8.0, rounds=5, local_epochs=4))["privacy"]
+    assert not both.good
+    assert "to 11.2 of 10 (max-epsilon)" in str(both)
+    assert "steps and signatures with noise of 2 clips; ask for a smaller dp.epsilon" in str(both)
+
+
 @pytest.mark.parametrize(
     ("check", "changes", "rules", "told"),
     [
