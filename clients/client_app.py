@@ -386,12 +386,27 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
 
 
 def _client_class(settings: Settings) -> "type[SiteClient]":
-    """Return the class that the option `client` names, or else the task's; raise ConfigError if it cannot be imported."""
+    """Return the class that the option `client` names, or else the task's.
+
+    Raises:
+        ConfigError: It cannot be imported, is no SiteClient, or overrides a method of Flower's that a run does not call.
+    """
     module, _, name = (settings.client or CLIENTS[settings.task]).partition(":")
     try:
-        return cast("type[SiteClient]", getattr(import_module(module), name))
+        named = cast("type[SiteClient]", getattr(import_module(module), name))
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"client = {settings.client!r}: {error}; its file has to lie beside pyproject.toml") from error
+    from clients.site_client import SiteClient
+
+    if not (isinstance(named, type) and issubclass(named, SiteClient)):
+        raise ConfigError(f"client = {settings.client!r}: wanted a subclass of clients.site_client.SiteClient")
+    if unused := [
+        each for each in ("fit", "evaluate", "get_parameters") if getattr(named, each) is not getattr(SiteClient, each)
+    ]:
+        raise ConfigError(
+            f"client = {settings.client!r}: it overrides {unused[0]}, which a run does not call; wanted train or measure"
+        )
+    return named
 
 
 def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":

@@ -145,7 +145,7 @@ class Guard:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
     def _check_rules(self, rules: TextRules) -> None:
-        """Refuse other text rules, or another share of dev, than those of the first run without approval: two may differ by one sentence."""
+        """Refuse other text rules, or another share of dev, than the first: two may differ by one sentence."""
         if (first := written_once(self.file.state / "rules", digest := rules_hash(rules))) != digest:
             raise ExchangeError(
                 f"got text rules with the hash {digest[:16]}; under [limits] settings = 'within-limits' this site keeps its first ones, "

@@ -212,6 +212,9 @@ class SiteClient(NumPyClient):
         for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls, self.residuals):
             files.forget(keep)
 
+    _last: Stage = START
+    """The round after which `fit` stored what the site keeps to itself."""
+
     # --- The round by Flower's interface: lists of arrays in the order of the travelling tensor set ------------------
 
     def get_parameters(self, config: dict[str, Scalar]) -> NDArrays:
@@ -222,7 +225,9 @@ class SiteClient(NumPyClient):
         """Train one round, `config["round"]` or 1; return the update, the number of examples and the sums."""
         if self.settings.shares_noise:
             raise ExchangeError("dp.noise = 'shares' needs a secure sum, where shares add up; outside of a run give 'site'")
-        update, sums = self.train(self._named(parameters), self._task(config))
+        task = self._task(config)
+        update, sums = self.train(self._named(parameters), task)
+        self._last = task.round, task.attempt
         number = sum(len(text.splits["train"]) for text in self.texts.values())
         return [tensor.copy() for tensor in update.values()], sums.get("num_examples", number), sums
 
@@ -235,8 +240,7 @@ class SiteClient(NumPyClient):
         return dict(zip(self.trainable.tensor_set.names, parameters, strict=True)) if parameters else {}
 
     def _task(self, config: dict[str, Scalar]) -> Task:
-        number, attempt, *own = (int(config.get(key, default)) for key, default in _CONFIG.items())
-        task = Task(self.site, "", attempt, number, (own[0], own[1]), keep=((own[0], own[1]),))
+        task = Task(self.site, "", 1, int(config.get("round", 1)), self._last, keep=(self._last,))
         return task.with_config({key: value for key, value in config.items() if key == PROXIMAL_MU})
 
     # --- What a task defines ----------------------------------------------------------------------------------------
@@ -379,7 +383,3 @@ class SiteClient(NumPyClient):
             examples = Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
         use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
         return examples_nll(self.trainable.model, codec, examples, self.settings.precision, use)
-
-
-_CONFIG = {"round": 1, "attempt": 1, "own_round": 0, "own_attempt": 0}
-"""Keys of the config of `fit` and `evaluate`, with their defaults."""

@@ -36,6 +36,7 @@ from fedlingua.exchange.trainable import build_trainable
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, gains_on_test
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.table import AS_ARGUMENTS
 
 _log = logging.getLogger("fedlingua.client")
 
@@ -99,9 +100,13 @@ class TranslationClient(SiteClient):
             direction: For example "de-fr".
             dev: The pairs on which `evaluate` measures the loss.
             folder: Where the client stores what it needs in the next round; by default a new temporary folder.
-            **options: The run's options that differ from the defaults, for example backbone="demo", adapter_dim=16.
+            **options: The run's options that differ from the defaults, with _ in place of . and -: backbone="demo", adapter_dim=16.
+
+        Raises:
+            ConfigError: There is no such option, or it cannot have that value.
         """
-        settings = replace(settings_from(default_run_config()), **options)
+        keyed = {AS_ARGUMENTS.get(name, name): value for name, value in options.items()}
+        settings = settings_from({**default_run_config(), **keyed})
         splits: dict[Split, list[Pair]] = {"train": [Pair(*pair) for pair in pairs], "dev": [Pair(*pair) for pair in dev]}
         text = SiteText(parse_direction(direction), Account(), {**splits, "test": []})
         folder = folder or Path(tempfile.mkdtemp(prefix="fedlingua-client-"))

@@ -36,7 +36,7 @@ from strategies.checks.norms import Change
 from strategies.checks.outliers import MOST_STEPS, Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
 from strategies.checks.reply import size_limit
 from strategies.progress import Sums
-from strategies.rounds.flower_records import WEIGHT, arrays_of, content_of, site_of, state_of, update_of
+from strategies.rounds.flower_records import WEIGHT, arrays_of, checked_state, content_of, site_of, state_of, update_of
 from strategies.rounds.loop import Federated, Rounds
 from strategies.rounds.replies import Failure, Reply
 from strategies.rounds.traffic import FP32, kind_of
@@ -169,7 +169,7 @@ class SiteStrategy(Rounds):
         return scaled(update, start, np.full(len(self.tensor_set.specs), factor), now)
 
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
-        """Return the state that `aggregate_train` makes of the accepted updates."""
+        """Return the state that `aggregate_train` makes of the accepted updates, which it gets as Flower's messages, as its hooks do."""
         accepted = [reply for reply in replies if reply.site in updates]
         for reply in accepted:
             task = reply.message.content[protocol.TASK]
@@ -198,6 +198,8 @@ class SiteStrategy(Rounds):
         """Return the next state's arrays and mean metrics. replies: checked, each with one ArrayRecord and one MetricRecord."""
         messages = list(replies)
         state = self.aggregate(self.sent, {site_of(reply): update_of(reply) for reply in messages})
+        if self.settings.strategy:
+            state = checked_state(f"{type(self).__name__}.aggregate", state, self.sent)
         return arrays_of(state), self._mean_metrics(messages)
 
     # --- Evaluation --------------------------------------------------------------------------------------------------------------

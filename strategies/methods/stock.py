@@ -74,6 +74,8 @@ class Stock(SiteStrategy):
             if {request.metadata.dst_node_id for request in requests} != set(given[-1].get_node_ids()):
                 raise RunError(f"{type(instance).__name__} asks {len(requests)} of {len(sites)} sites; wanted every one")
             content = requests[0].content
+            if any(request.content is not content and request.content != content for request in requests):
+                raise RunError(f"{type(instance).__name__} asks its sites differently; wanted one content for all of a cluster")
             tensors[part][cluster] = taken(next(iter(content.array_records.values())), before, instance)
             for own in content.config_records.values():
                 wanted = {key: value for key, value in own.items() if key != SERVER_ROUND}
@@ -135,7 +137,7 @@ def taken(arrays: ArrayRecord, before: NamedTensors, instance: Strategy) -> Name
     name = type(instance).__name__
     if set(arrays) != set(before):
         raise RunError(f"{name} gave {len(arrays)} arrays; wanted the cluster's {len(before)}, under their names")
-    both = {key: (checked_array(f"{name}'s {key}", arrays[key], old), old) for key, old in before.items()}
+    both = {key: (checked_array(name, key, arrays[key], old), old) for key, old in before.items()}
     return before if all(new is old for new, old in both.values()) else {key: new for key, (new, _) in both.items()}
 
 
@@ -173,7 +175,7 @@ def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[st
         try:
             form = _as_json(value, name, arrays)
         except TypeError as error:
-            if name in fresh:  # a function that its constructor was given
+            if name in fresh and callable(value):  # a function that its constructor was given
                 continue
             raise RunError(
                 f"{type(instance).__name__}.{name} holds a {error}, which no checkpoint can; give it arrays, ArrayRecords, or what "
@@ -211,6 +213,8 @@ def _as_json(value: Any, name: str, arrays: Tensors) -> Any:
         return [_as_json(each, f"{name}/{place}", arrays) for place, each in enumerate(value)]
     if value is None or isinstance(value, str | int | float):
         return value
+    if isinstance(value, np.generic):
+        return value.item()
     raise TypeError(type(value).__name__)
 
 

@@ -14,7 +14,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Some
 from fedlingua.exchange.records import NPY
-from fedlingua.exchange.tensors import Tensors, TensorSet
+from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
 from strategies.progress import Sums
@@ -93,18 +93,48 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
     tensors: Any = {part: {cluster: dict(old) for cluster, old in clusters.items()} for part, clusters in state.tensors.items()}
     for key in changed:
         part, cluster, name = own[key].place
-        tensors[part][cluster][name] = checked_array(key, arrays[key], own[key].numbers)
+        tensors[part][cluster][name] = checked_array("a hook", key, arrays[key], own[key].numbers)
     return replace(state, tensors=tensors)
 
 
-def checked_array(name: str, array: Array, before: Numbers) -> Numbers:
-    """Return a hook's array as float32; raise RunError for another shape than before, or numbers that are not finite."""
+def checked_state(who: str, state: State, before: State) -> State:
+    """Return a state with its tensors in float32. who: What made it, for errors.
+
+    Raises:
+        RunError: Other clusters, names or shapes than before, or numbers that are not finite.
+    """
+    tensors: Any = {}
+    for part, clusters in before.tensors.items():
+        given = state.tensors.get(part, {})
+        if set(given) != set(clusters):
+            raise RunError(
+                f"{who} gave the {part} of {', '.join(sorted(given)) or 'no cluster'}; wanted {', '.join(sorted(clusters))}"
+            )
+        tensors[part] = {name: _checked_tensors(who, given[name], old) for name, old in clusters.items()}
+    return replace(state, tensors=tensors)
+
+
+def _checked_tensors(who: str, given: NamedTensors, before: NamedTensors) -> NamedTensors:
+    if given is before:
+        return before
+    if set(given) != set(before):
+        raise RunError(f"{who} gave the tensors {', '.join(sorted(given)) or 'none'}; wanted {', '.join(sorted(before))}")
+    return {name: checked_numbers(who, name, np.asarray(given[name]), old.shape) for name, old in before.items()}
+
+
+def checked_array(who: str, name: str, array: Array, before: Numbers) -> Numbers:
+    """Return an array as float32; raise RunError for another shape than before, or numbers that are not finite."""
     if isinstance(array, LazyArray) and getattr(array.numbers, "__array_interface__", None) == before.__array_interface__:
         return before
-    numbers = array.numpy().astype(np.float32)
-    if numbers.shape != before.shape or not np.isfinite(numbers).all():
-        why = "numbers that are not finite" if numbers.shape == before.shape else f"shape {numbers.shape}; wanted {before.shape}"
-        raise RunError(f"a hook gave {name} with {why}")
+    return checked_numbers(who, name, array.numpy(), before.shape)
+
+
+def checked_numbers(who: str, name: str, given: Numbers, shape: tuple[int, ...]) -> Numbers:
+    """Return numbers as float32; raise RunError for another shape, or numbers that are not finite."""
+    numbers = given.astype(np.float32, copy=False)
+    if numbers.shape != shape or not np.isfinite(numbers).all():
+        why = "numbers that are not finite" if numbers.shape == shape else f"shape {numbers.shape}; wanted {shape}"
+        raise RunError(f"{who} gave {name} with {why}")
     return numbers
 
 

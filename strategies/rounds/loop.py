@@ -258,9 +258,7 @@ class Rounds(Strategy):
                 for cluster in clusters:  # one after another, since two full models take too much memory
                     of_part = self.tensor_set.in_part(part)
                     clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
-            memory = {name: array for name, array in newest.own.items() if not name.startswith(RESIDUAL)}
-            residuals = {name.removeprefix(RESIDUAL): newest.own[name] for name in newest.own if name not in memory}
-            self.state = State(tensors, newest.number, memory, newest.values["strategy"], residuals)
+            self.state = _state_of(newest)
             self.phases.progress = Progress.of(newest.number, newest.values["progress"])
             self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
         self._best = 0, {}
@@ -284,8 +282,7 @@ class Rounds(Strategy):
         }
         self.phases.begin_round(num_rounds, num_rounds)
         if self.travels and self.progress.best_round > 0:
-            stored = self.folder.checkpoints.load(self.progress.best_round)
-            self.state = state = State(stored.tensors, values=stored.values["strategy"])
+            self.state = state = _state_of(self.folder.checkpoints.load(self.progress.best_round))
         self.result.arrays = arrays_of(state)
         ask = partial(self._requests, protocol.FINISH, state, grid, best.__getitem__)
         self.collect_scores(self.phases.exchange(grid, ask, "finish", self._parse_scores))
@@ -350,3 +347,10 @@ class Rounds(Strategy):
         keep = dict.fromkeys(self.progress.own(site, past) for past in wanted)
         own = self.progress.own(site, own_round)
         return Task(site, self.run_id, self.attempt, number, own, tuple(stage for stage in keep if stage[0]))
+
+
+def _state_of(checkpoint: Checkpoint) -> State:
+    """Return the state that a checkpoint holds, with all that the method stores besides tensors."""
+    memory = {name: array for name, array in checkpoint.own.items() if not name.startswith(RESIDUAL)}
+    residuals = {name.removeprefix(RESIDUAL): array for name, array in checkpoint.own.items() if name.startswith(RESIDUAL)}
+    return State(checkpoint.tensors, checkpoint.number, memory, checkpoint.values["strategy"], residuals)

@@ -318,7 +318,9 @@ class Phases:
         if len(good) >= (quorum := self.quorum(phase)):
             return
         last = {failure["site"]: failure["reason"] for failure in self.record.failures if failure["site"] not in good}
-        reasons = "; ".join(f"{site}: {reason}" for site, reason in last.items())
+        if not self._is_buffered(phase):
+            last |= dict.fromkeys(set(self.wanted(phase)) - set(good) - set(last), "the strategy did not ask it")
+        reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(last.items()))
         short = (
             f"round {self.record.number}, {phase}: {len(good)} of {len(self.wanted(phase))} sites answered well, "
             f"{f'quorum = {self.settings.quorum:g}' if not self._is_buffered(phase) else 'async.buffer'} needs {quorum}; "

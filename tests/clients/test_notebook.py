@@ -3,11 +3,13 @@
 import inspect
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from clients.translation import TranslationClient
+from fedlingua.common.errors import ConfigError
 from tests.pages import block
 
 
@@ -31,3 +33,46 @@ def test_what_fit_returns_is_its_callers_own(tiny_backbone: Path, tmp_path: Path
     again, *_ = client.fit(client.get_parameters({}), {})
     assert not np.array_equal(again[0], parameters[0])
     assert np.array_equal(again[1], parameters[1])
+
+
+@pytest.mark.parametrize("options", [{"tensor_set": "controllers"}, {"own_model": "mr-mtl"}, {"optimizer_state": "kept"}])
+def test_what_a_client_keeps_to_itself_is_there_in_the_next_round(
+    options: dict[str, str], tiny_backbone: Path, tmp_path: Path
+) -> None:
+    """A round more changes what stays, and what is measured: with the same tensors received, a client that forgot would repeat itself."""
+    pairs = [("eins", "un"), ("zwei", "deux")]
+    asked: dict[str, Any] = {
+        "folder": tmp_path,
+        "backbone": str(tiny_backbone),
+        "adapter_dim": 4,
+        "learning_rate": 0.01,
+        **options,
+    }
+    client = TranslationClient.of_pairs(pairs, "de-fr", pairs, **asked)
+    parameters = client.get_parameters({})
+    update, _, _ = client.fit(parameters, {"round": 1})
+    first, _, _ = client.evaluate(parameters, {})
+    again, _, _ = client.fit(parameters, {"round": 2})
+    second, _, _ = client.evaluate(parameters, {})
+    moved = [not np.array_equal(*both) for both in zip(update, again, strict=True)]
+    assert second != first if "optimizer_state" not in options else any(moved)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"optimizer_state": "keept"}, "optimizer-state = 'keept' is not known; did you mean 'kept'"),
+        ({"adapter_dim": -4}, "adapter.dim = -4"),
+        ({"round": 2}, "there is no such key; did you mean 'rounds'"),
+    ],
+)
+def test_options_are_checked_as_those_of_a_run(options: dict[str, Any], words: str, tiny_backbone: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        TranslationClient.of_pairs([("eins", "un")], "de-fr", backbone=str(tiny_backbone), **options)
+
+
+def test_an_options_name_is_its_key(tiny_backbone: Path, tmp_path: Path) -> None:
+    client = TranslationClient.of_pairs(
+        [("eins", "un")], "de-fr", folder=tmp_path, backbone=str(tiny_backbone), memory_micro_tokens=64
+    )
+    assert client.settings.micro_tokens == 64

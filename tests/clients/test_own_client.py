@@ -50,12 +50,17 @@ def sources(folder: RunFolder) -> list[str]:
     ("client", "words"),
     [
         ("no_such_file:MyClient", "client = 'no_such_file:MyClient': No module named 'no_such_file'"),
+        ("flwr.client:NumPyClient", "wanted a subclass of clients.site_client.SiteClient"),
+        ("fitting:Fitting", "it overrides fit, which a run does not call; wanted train or measure"),
         ("my_task:NoClient", "has no attribute 'NoClient'; its file has to lie beside pyproject.toml"),
     ],
 )
 def test_a_client_that_is_not_there_is_refused_before_anything_is_loaded(
     config: Config, tmp_path: Path, client: str, words: str
 ) -> None:
+    (tmp_path / "fitting.py").write_text(
+        "from clients.translation import TranslationClient\n\n\nclass Fitting(TranslationClient):\n    def fit(self, *given):\n        ..."
+    )
     with pytest.raises(FedlinguaError, match=words):
         run({**config, "client": client}, tmp_path / "run")
 

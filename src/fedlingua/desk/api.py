@@ -1,7 +1,6 @@
 """The Python interface, `import fedlingua as fl`: the commands as functions, which raise FedlinguaErrors."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -22,13 +21,12 @@ from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import RunModels
 from fedlingua.runs.folder import RunFolder, run_about
 from fedlingua.settings.options import Scalar
-from fedlingua.settings.table import OPTIONS
+from fedlingua.settings.table import AS_ARGUMENTS
 
 __all__ = ["FedlinguaError", "Run", "compare", "load", "run", "suite"]
 
 Place = str | Path
 Options = Mapping[str, Scalar] | None
-KEYS = {re.sub("[.-]", "_", key): key for key in OPTIONS}
 SCORES = ("base", "alone", "federation", "kept", "joined", "joined_low", "joined_high")
 
 
@@ -174,5 +172,5 @@ def suite(
 
 
 def _keys(options: Options, settings: Mapping[str, Scalar]) -> list[str]:
-    given = {KEYS.get(name, name.replace("_", "-")): value for name, value in settings.items()} | dict(options or {})
+    given = {AS_ARGUMENTS.get(name, name.replace("_", "-")): value for name, value in settings.items()} | dict(options or {})
     return [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in given.items()]  # such JSON is TOML

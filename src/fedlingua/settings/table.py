@@ -561,6 +561,8 @@ OPTIONS = options_of(SECTIONS)
 """Key -> option."""
 KEYS = {said.attribute: key for key, said in OPTIONS.items()}
 """Attribute of `Settings` -> key."""
+AS_ARGUMENTS = {key.replace(".", "_").replace("-", "_"): key for key in OPTIONS}
+"""A key as the name of a Python function's argument, such as adapter_dim -> key."""
 MAY_CHANGE = tuple(key for key, said in OPTIONS.items() if said.resumable)
 """Keys that a resumed run may change: paths, deadlines, what is stored for inspection, trackers."""
 CHANGES_WITHOUT_ASKING = tuple(key for key, said in OPTIONS.items() if not said.approved)

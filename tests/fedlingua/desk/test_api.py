@@ -19,7 +19,7 @@ from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
-from fedlingua.settings.table import OPTIONS
+from fedlingua.settings.table import AS_ARGUMENTS, OPTIONS
 from tests.federations import TWO_SITES
 from tests.notebooks import InProcessEngine
 from tests.pages import block
@@ -186,8 +186,8 @@ def test_keyword_arguments_are_the_runs_options(experiment: Path, tmp_path: Path
     (settings,) = handed
     assert (settings.seed, settings.learning_rate, settings.data_dir) == (7, 1e-05, str(tmp_path))
     assert (settings.flat()["send.code"], settings.flat()["keep.choose"], settings.deadline_s) == ("lossless", True, 5.0)
-    assert set(api.KEYS.values()) == set(OPTIONS)
-    assert all(name.isidentifier() for name in api.KEYS)
+    assert set(AS_ARGUMENTS.values()) == set(OPTIONS)
+    assert all(name.isidentifier() for name in AS_ARGUMENTS)
 
 
 @pytest.mark.parametrize(

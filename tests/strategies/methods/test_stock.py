@@ -341,6 +341,63 @@ def test_what_no_checkpoint_can_hold_is_refused_by_name(config, tmp_path, own_fi
         run({**config, "strategy": "holding:CustomFedAvg"}, tmp_path / "run")
 
 
+DECAYING = '''
+import numpy as np
+from flwr.serverapp.strategy import FedAvg
+
+SEEN = []
+
+
+class Decaying(FedAvg):
+    """Has a rate that halves with each round."""
+
+    def __init__(self):
+        super().__init__()
+        self.rate = 1.0
+
+    def aggregate_train(self, server_round, replies):
+        SEEN.append((server_round, self.rate))
+        self.rate = np.float32(self.rate / 2)
+        return super().aggregate_train(server_round, replies)
+
+
+class Noisy(FedAvg):
+    """Has a generator from the start, which no checkpoint can hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.rng = np.random.default_rng(0)
+
+
+class Partial(FedAvg):
+    """Asks each site differently."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        for mu, request in enumerate(super().configure_train(server_round, arrays, config, grid)):
+            request.content = request.content.copy()
+            request.content["config"] = type(request.content["config"])({"server-round": server_round, "proximal-mu": 0.1 * mu})
+            yield request
+'''
+
+
+def test_a_number_that_a_class_changes_is_there_in_the_next_round(config, tmp_path, own_file):
+    module = own_file("decaying", DECAYING)
+    run({**config, "strategy": "decaying:Decaying"}, tmp_path / "run")
+    assert module.SEEN == [(1, 1.0), (1, 1.0), (2, 0.5), (2, 0.5)]
+
+
+def test_what_a_class_has_from_the_start_and_no_checkpoint_can_hold_is_refused_too(config, tmp_path, own_file):
+    own_file("noisy", DECAYING)
+    with pytest.raises(RunError, match=r"Noisy.rng holds a Generator, which no checkpoint can"):
+        run({**config, "strategy": "noisy:Noisy"}, tmp_path / "run")
+
+
+def test_a_class_that_asks_sites_differently_is_refused(config, tmp_path, own_file):
+    own_file("partly", DECAYING)
+    with pytest.raises(RunError, match="Partial asks its sites differently; wanted one content for all of a cluster"):
+        run({**config, "strategy": "partly:Partial"}, tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("strategy", "changes", "words"),
     [

@@ -1,5 +1,7 @@
 """States and updates as Flower's records, and back: what a hook leaves alone is the very same, what it changes is taken."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
@@ -10,7 +12,7 @@ from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
-from strategies.rounds.flower_records import arrays_of, content_of, site_of, state_of, update_of
+from strategies.rounds.flower_records import arrays_of, checked_state, content_of, site_of, state_of, update_of
 
 SET = TensorSet("toy", (TensorSpec("e", (2, 2), "encoder", 0), TensorSpec("d", (2,), "decoder", 0)))
 
@@ -54,6 +56,30 @@ def test_arrays_that_cannot_be_a_states_are_refused(value, words) -> None:
         arrays["d"] = Array(np.array(value))
     with pytest.raises(RunError, match=words):
         state_of(arrays, State({}))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"d": np.array([1.0, np.nan])}, "Mine.aggregate gave d with numbers that are not finite"),
+        ({"d": np.ones(3)}, r"Mine.aggregate gave d with shape \(3,\); wanted \(2,\)"),
+        ({}, "Mine.aggregate gave the tensors none; wanted d"),
+    ],
+)
+def test_what_a_strategy_of_ones_own_makes_is_checked_by_name(given: dict[str, np.ndarray], words: str) -> None:
+    before = state()
+    with pytest.raises(RunError, match=words):
+        checked_state("Mine.aggregate", replace(before, tensors={**before.tensors, "decoder": {"all": given}}), before)
+    with pytest.raises(RunError, match="gave the encoder of north; wanted north, south"):
+        checked_state("M", replace(before, tensors={**before.tensors, "encoder": {"north": {}}}), before)
+
+
+def test_float64_is_taken_as_float32() -> None:
+    before = state()
+    made = replace(before, tensors={**before.tensors, "decoder": {"all": {"d": np.array([1.0, 2.0])}}})
+    after = checked_state("M", made, before)
+    assert after.tensors["decoder"]["all"]["d"].dtype == np.float32
+    assert after.tensors["encoder"]["north"] is before.tensors["encoder"]["north"]
 
 
 def test_a_record_made_anew_keeps_no_memory_and_says_so() -> None:

@@ -228,6 +228,55 @@ def test_the_guides_strategy_of_ones_own_plugs_in(config, tmp_path, monkeypatch)
     np.testing.assert_array_equal(kept[name], np.median([update[name] for update in updates], axis=0).astype(np.float32))
 
 
+REMEMBERING = '''
+from dataclasses import replace
+
+import numpy as np
+
+from strategies.methods.fed_mean import FedMean
+
+SEEN = []
+
+
+class Remembering(FedMean):
+    """Counts rounds in its memory, which it needs for what a site receives."""
+
+    def init(self, tensors):
+        return replace(super().init(tensors), memory={"rounds": np.zeros(1, np.float32)})
+
+    def model_for(self, state, site):
+        SEEN.append((state.round, int(state.memory["rounds"][0])))
+        return super().model_for(state, site)
+
+    def aggregate(self, state, updates):
+        return replace(super().aggregate(state, updates), memory={"rounds": state.memory["rounds"] + 1})
+
+
+class Skipping(FedMean):
+    """Asks one site fewer than there are."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        return list(super().configure_train(server_round, arrays, config, grid))[1:]
+'''
+
+
+def test_what_a_strategy_stores_is_there_at_the_end_too(config, tmp_path, monkeypatch):
+    (tmp_path / "remembering.py").write_text(REMEMBERING)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = __import__("remembering")
+    run({**config, "method": "adapter-fed", "strategy": "remembering:Remembering", "best-by": "last"}, tmp_path / "run")
+    assert module.SEEN[-1] == (2, 2)
+
+
+def test_a_site_that_a_strategy_did_not_ask_is_named(config, tmp_path, monkeypatch):
+    (tmp_path / "skipping.py").write_text(REMEMBERING)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        RunError, match=r"3 of 4 sites answered well, quorum = 1 needs 4; missing: \w+: the strategy did not ask it"
+    ):
+        run({**config, "method": "adapter-fed", "strategy": "skipping:Skipping"}, tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [("no_such_file:FedMean", "cannot import 'no_such_file'"), ("strategies.methods.fed_mean:FedMen", "did you mean 'FedMean'")],
