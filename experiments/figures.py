@@ -52,7 +52,7 @@ RULES = {
     "fixed-l": ("", "top center"),
     "metasend-l": ("MetaSend's learned threshold,<br>a fixed one, and everything", "top left"),
     "apf": ("apf", "middle left"),
-    "top-k": ("the half that changed most", "middle left"),
+    "top-k": ("the half with the largest magnitude", "middle left"),
 }
 """Row of metasend/bytes_phrasebook_chosen -> its name in rules.svg, and where it stands beside its dot; one name for dots in one place."""
 

@@ -326,13 +326,21 @@ class Aggregation:
     clip_update_norm: float = option(0.0, key="robust.clip-norm", least=0, when=aggregates("norm-clip"))
     """Scale longer updates down to this L2 norm before averaging; 0: to the round's median."""
     max_site_share: float = option(
-        0.5, key="robust.max-share", least=0.5, when=aggregates("fed-avg", "by-loss"), off=(1.0,), approved=False
+        0.5,
+        key="robust.max-share",
+        least=0.5,
+        when=aggregates("fed-avg", "by-loss"),
+        off=(1.0,),
+        approved=False,
+        liu=1.0,
+        chu=1.0,
+        manoel=1.0,
     )
     """The largest weight of one site of three or more in its cluster's mean, whatever size or loss it
     reports; 1: no bound."""
     max_update_norm: float = option(0.0, key="robust.max-norm", least=0, approved=False, liu=0.0, chu=0.0)
     """Refuse an update whose L2 distance from the tensors that the site received is larger; 0: no bound."""
-    max_update_ratio: float = option(2.5, key="robust.max-ratio", least=0, approved=False)
+    max_update_ratio: float = option(2.5, key="robust.max-ratio", least=0, approved=False, liu=0.0, chu=0.0, manoel=0.0)
     """Leave out an update whose root mean square change exceeds this multiple of what the other updates and
     the number of steps predict; from 0.8 of that bound on, scale the update down. Also leave out a change that
     no honest site can reach. The bound is 1.25 times as high for single tensors and, under Adam, at least twice

@@ -81,7 +81,7 @@ class TextExample(NamedTuple):
     def fixed(self, key: str, times: int = 1) -> list[MaskedExample]:
         """Return up to `times` masked forms, decided by the text and the key; no piece is predicted in two of them.
 
-        If `times` is 1 / share or more, every piece is predicted once.
+        If `times` is the number of pieces or more, every piece is predicted once.
         """
         pieces = self._pieces()
         rng, number = Random(f"{key}/{self.ids}"), self._number(pieces)

@@ -24,6 +24,8 @@ PAPERS = {
     "max-decode-tokens": 256,
     "keep.choose": False,
     "send.code": "none",
+    "robust.max-share": 1.0,
+    "robust.max-ratio": 0.0,
 }
 
 
@@ -72,6 +74,8 @@ def test_the_papers_learning_rate_may_be_written_out(settings: Settings) -> None
         ("tensor_set", "lora"),
         ("num_clusters", 2),
         ("strategy", "mine:Mine"),
+        ("max_site_share", 0.5),
+        ("max_update_ratio", 2.5),
     ],
 )
 def test_one_key_that_differs_is_another_setting_and_is_named(settings: Settings, field: str, value: object) -> None:
@@ -86,6 +90,8 @@ def test_metasend_has_a_setting_of_its_own() -> None:
         "rounds": 25,
         "keep.choose": False,
         "send.code": "none",
+        "robust.max-share": 1.0,
+        "robust.max-ratio": 0.0,
     }
     keys |= {"batch-size": 2, "accumulation": 1, "learning-rate": 0.005, "aggregation": "fed-avg", "method": "metasend-g"}
     settings = settings_from({**default_run_config(), **keys})
