@@ -1,7 +1,7 @@
 """Repeat the last phase of a finished run, with measurements from papers (Manoel et al. 2022, §2.4, §3.3; Deng et al. 2020).
 
-Besides the phase's candidates, except for the mean of the last rounds, the dev loss is measured of 21 mixtures of the site's own model and the federation's, and of the mixture
-of APFL, which learns the own model's share. The test text is used once, at the end.
+Besides the phase's candidates, except for the mean of the last rounds, the dev loss is measured of 21 mixtures of the site's own model
+and the federation's, and of the mixture of APFL, which learns the own model's share. The test text is used once, at the end.
 """
 
 import math
