@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -98,7 +98,9 @@ class Guard:
             site, stage = task.site, self.asked.rounds + 1 if at_end else task.round
             bound |= {"run": task.run, "attempt": str(task.attempt)}
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
-        with self._alone(site):
+        busy = ExchangeError("this site is still at work on an earlier message; ask it again later")
+        # a SuperNode starts a process for each message as it comes
+        with held(self.file.state / "answering" / site, 60 * limits.max_minutes, busy):
             before = replies.admit(site, bound, kind, stage, identity(message.content), measure)
             if kind != protocol.DESCRIBE:
                 self._check_attempt(task, str(flower_run))
@@ -118,16 +120,6 @@ class Guard:
                 )
             replies.store(site, kind, stage, (content, note))
             return content, note
-
-    @contextmanager
-    def _alone(self, site: str) -> Iterator[None]:
-        """Let one message of a site be worked on at a time: a SuperNode starts a process for each as it comes."""
-        with ExitStack() as lock:
-            try:
-                lock.enter_context(held(self.file.state / "answering" / site, 60 * self.file.limits.max_minutes))
-            except TimeoutError:
-                raise ExchangeError("this site is still at work on an earlier message; ask it again later") from None
-            yield
 
     def _check_task(self, task: Task, kind: str) -> None:
         """Raise ExchangeError if the site is not hosted here or a run with these settings has no such task."""

@@ -1,7 +1,6 @@
 """Convert a backbone published as pytorch_model.bin to safetensors, once. Only this module opens a pickle."""
 
 import hashlib
-import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from fedlingua.backbones.published import KEPT, PICKLED, SAFETENSORS, has_safete
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.files import sha256
+from fedlingua.common.folders import replace_folder
 
 
 def as_safetensors(directory: Path) -> Path:
@@ -43,17 +43,14 @@ def files_hash(files: list[Path]) -> str:
 def _convert(pickled: Path, beside: list[Path], converted: Path) -> None:
     from safetensors.torch import save_file
 
-    aside = converted.with_name(f".{converted.name}.{os.getpid()}")
     tensors = _without_repetition(_read_pickled(pickled))
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    try:
+
+    def write(folder: Path) -> None:
         for file in beside:
-            shutil.copyfile(file, aside / file.name)
-        save_file(tensors, aside / SAFETENSORS[0], {"format": "pt"})  # transformers refuses a file without this metadata
-        os.replace(aside, converted)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+            shutil.copyfile(file, folder / file.name)
+        save_file(tensors, folder / SAFETENSORS[0], {"format": "pt"})  # transformers refuses a file without this metadata
+
+    replace_folder(converted, write)
 
 
 def _read_pickled(file: Path) -> dict[str, Any]:

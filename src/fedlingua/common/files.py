@@ -99,8 +99,10 @@ def to_disk(path: Path) -> None:
 
 
 @contextmanager
-def held(file: Path, seconds: float = math.inf) -> Iterator[None]:
-    """Hold a lock on a file, which is made if it is not there; other processes wait for it, and get a TimeoutError after `seconds`."""
+def held(file: Path, seconds: float = math.inf, refusal: Exception | None = None) -> Iterator[None]:
+    """Hold a lock on a file, which is made if it is not there; other processes wait for it, and get `refusal` or a TimeoutError
+    after `seconds`.
+    """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     ends = time.monotonic() + seconds
     with file.open("w") as lock:
@@ -110,7 +112,7 @@ def held(file: Path, seconds: float = math.inf) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > ends:
-                    raise TimeoutError from error
+                    raise refusal or TimeoutError from error
                 time.sleep(0.05)
         yield
 

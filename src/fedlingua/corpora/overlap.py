@@ -9,7 +9,6 @@ A pair of dev or test leaks if one of its two sides occurs in the training text 
 """
 
 import hashlib
-import os
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,12 +19,12 @@ from typing import Any
 import numpy as np
 import regex
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from fedlingua.common.errors import CorpusError, ExchangeError
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText
+from fedlingua.exchange.tensors import save_tensors
 
 Digests = np.ndarray[Any, Any]
 """Digests of distinct sentences: (sentences,) uint64, ascending."""
@@ -176,10 +175,7 @@ def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, 
 
 def save_leaks(folder: Path, leaking: Digests, key: bytes) -> None:
     """Write the file of leaking digests atomically. leaking: (sentences,) uint64."""
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".{LEAKS_FILE}.{os.getpid()}"
-    save_file({"digests": leaking}, aside, {"key": key_check(key)})
-    os.replace(aside, folder / LEAKS_FILE)
+    save_tensors({"digests": leaking}, folder / LEAKS_FILE, {"key": key_check(key)})
 
 
 def load_without_leaks(texts: Mapping[str, SiteText], folder: Path, key: bytes) -> dict[str, SiteText]:

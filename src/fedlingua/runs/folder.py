@@ -7,8 +7,8 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import RunError
-from fedlingua.common.files import APP_DIR, bundled_files, sha256
+from fedlingua.common.files import APP_DIR, bundled_files, held, sha256
 from fedlingua.common.files import json_text as json_text
 from fedlingua.common.files import replace_text as replace_text
 from fedlingua.common.languages import nearest
@@ -24,7 +24,6 @@ from fedlingua.runs.checkpoints import Checkpoints
 from fedlingua.settings.config import MAY_CHANGE, Settings
 from fedlingua.settings.experiment import config_of_run
 
-HOLD_TRIES = 5
 LIBRARIES = ("fedlingua", "flwr", "ray", "torch", "transformers", "numpy", "safetensors", "sentencepiece", "sacrebleu")
 _version = cache(version)
 
@@ -112,24 +111,15 @@ class RunFolder:
             known = (self.read("run.json") or {}).get("warnings") or []
             self.update(warnings=[*known, *({text} - {*known})])
 
-    @contextmanager
-    def held(self, refusal: str = "its run is still going; stop it, or wait for its end") -> Iterator[None]:
+    def held(self, refusal: str = "its run is still going; stop it, or wait for its end") -> AbstractContextManager[None]:
         """Lock the folder against every other process; the lock ends with this process, however it ends.
 
         Raises:
             RunError: Another process holds the lock; `refusal` ends the message.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / ".lock").open("w") as lock:
-            for left in reversed(range(HOLD_TRIES)):  # another process's `is_held` takes the lock for a moment
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if not left:
-                        raise RunError(f"{self.directory}: {refusal}") from error
-                    time.sleep(0.05)
-            yield
+        # another process's `is_held` takes the lock for a moment
+        return held(self.directory / ".lock", 0.2, RunError(f"{self.directory}: {refusal}"))
 
     def is_held(self) -> bool:
         """Return whether a process holds the folder's lock; changes nothing."""

@@ -5,7 +5,6 @@ standard output; what the tracker prints goes to standard error. Each round is r
 this process: `tracking/<tracker>.json` in the run folder records it. A round that a resumed run repeats is not reported again.
 """
 
-import fcntl
 import json
 import os
 import select
@@ -19,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
-from fedlingua.common.files import replace_text
+from fedlingua.common.files import held, replace_text
 from fedlingua.common.terminal import one_line
 from fedlingua.desk.json_values import stored_object
 from fedlingua.desk.tracking.trackers import TRACKERS, About, Open, Status, Tracker
@@ -163,17 +162,15 @@ def main() -> int:
         signal.alarm(seconds)  # a tracker that hangs is not waited for: the signal ends this process
         return False
 
-    held = folder / FOLDER / f".{name}.lock"
-    held.parent.mkdir(parents=True, exist_ok=True)
-    with held.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"{name} is already receiving this run from another process")
-            return 1
-        done = follow(Feed(folder, name, TRACKERS[name]), waits, say)
-        channel.flush()
-        os._exit(0 if done else 1)  # trackers leave threads and exit handlers, which may hang
+    (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    try:
+        with held(folder / FOLDER / f".{name}.lock", 0, BlockingIOError()):
+            done = follow(Feed(folder, name, TRACKERS[name]), waits, say)
+            channel.flush()
+            os._exit(0 if done else 1)  # trackers leave threads and exit handlers, which may hang
+    except BlockingIOError:
+        say(f"{name} is already receiving this run from another process")
+        return 1
 
 
 class Tracking:
