@@ -105,12 +105,12 @@ def checked_state(who: str, state: State, before: State) -> State:
     """
     tensors: Any = {}
     for part, clusters in before.tensors.items():
-        given = state.tensors.get(part, {})
-        if set(given) != set(clusters):
+        given, wanted = state.tensors.get(part, {}), {name for name, old in clusters.items() if old}
+        if (had := {name for name, new in given.items() if new}) != wanted:
             raise RunError(
-                f"{who} gave the {part} of {', '.join(sorted(given)) or 'no cluster'}; wanted {', '.join(sorted(clusters))}"
+                f"{who} gave the {part} of {', '.join(sorted(had)) or 'no cluster'}; wanted {', '.join(sorted(wanted))}"
             )
-        tensors[part] = {name: _checked_tensors(who, given[name], old) for name, old in clusters.items()}
+        tensors[part] = {name: _checked_tensors(who, new, clusters[name]) if new else new for name, new in given.items()}
     return replace(state, tensors=tensors)
 
 

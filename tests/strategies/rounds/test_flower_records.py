@@ -63,14 +63,15 @@ def test_arrays_that_cannot_be_a_states_are_refused(value, words) -> None:
     [
         ({"d": np.array([1.0, np.nan])}, "Mine.aggregate gave d with numbers that are not finite"),
         ({"d": np.ones(3)}, r"Mine.aggregate gave d with shape \(3,\); wanted \(2,\)"),
-        ({}, "Mine.aggregate gave the tensors none; wanted d"),
+        ({}, "Mine.aggregate gave the decoder of no cluster; wanted all"),
+        ({"x": np.ones(2)}, "Mine.aggregate gave the tensors x; wanted d"),
     ],
 )
 def test_what_a_strategy_of_ones_own_makes_is_checked_by_name(given: dict[str, np.ndarray], words: str) -> None:
     before = state()
     with pytest.raises(RunError, match=words):
         checked_state("Mine.aggregate", replace(before, tensors={**before.tensors, "decoder": {"all": given}}), before)
-    with pytest.raises(RunError, match="gave the encoder of north; wanted north, south"):
+    with pytest.raises(RunError, match="gave the encoder of no cluster; wanted north, south"):
         checked_state("M", replace(before, tensors={**before.tensors, "encoder": {"north": {}}}), before)
 
 
@@ -80,6 +81,8 @@ def test_float64_is_taken_as_float32() -> None:
     after = checked_state("M", made, before)
     assert after.tensors["decoder"]["all"]["d"].dtype == np.float32
     assert after.tensors["encoder"]["north"] is before.tensors["encoder"]["north"]
+    bare = replace(before, tensors={**before.tensors, "shared": {}})  # a part without tensors may have clusters or none
+    assert checked_state("M", before, bare).tensors["shared"] == {"all": {}}
 
 
 def test_a_record_made_anew_keeps_no_memory_and_says_so() -> None:
