@@ -108,6 +108,8 @@ class Guard:
                 return before[0], {**before[1], "repeated": True}
             with stopped_after(limits.max_minutes):
                 content = handle()
+                if not is_approved:  # once it has passed the limits, and before its reply leaves
+                    self._check_share()
                 split = {protocol.EVALUATE: "dev", protocol.FINISH: self.settings.score_split}.get(kind, "train")
                 on = self._used if kind in (protocol.DESCRIBE, protocol.DIGESTS, protocol.LEAKS) else {split: self._used[split]}
                 on = on if measure is None else {**on, "dev": self._used["dev"]}
@@ -137,7 +139,7 @@ class Guard:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
     def _check_rules(self, rules: TextRules) -> None:
-        """Refuse other text rules, or another share of dev, than the first: two may differ by one sentence."""
+        """Refuse other text rules than the first ones of runs without approval: the difference of two splits may be a single sentence."""
         if (first := written_once(self.file.state / "rules", digest := rules_hash(rules))) != digest:
             raise ExchangeError(
                 f"got text rules with the hash {digest[:16]}; under [limits] settings = 'within-limits' this site keeps its first ones, "
@@ -145,12 +147,15 @@ class Guard:
                 "or remove the file `rules` in the site's state to take others from now on"
             )
         self._leaks_under = digest
-        share = f"{self.asked.evaluate_share:g}"
+
+    def _check_share(self) -> None:
+        """Refuse another `evaluate-share` than that of the first answer without approval: two dev losses may differ by one sentence."""
+        share = repr(self.asked.evaluate_share)
         if (first := written_once(self.file.state / "evaluate-share", share)) != share:
             raise ExchangeError(
-                f"got evaluate-share = {share}; under [limits] settings = 'within-limits' this site keeps its first, {first}, since two "
-                "dev losses that differ by one sentence tell that sentence's; ask for that, or `fedlingua site approve --experiment FILE "
-                "--federation FILE` at the site"
+                f"got evaluate-share = {share}; under [limits] settings = 'within-limits' this site keeps its first, {first}; at the site: "
+                "`fedlingua site approve --experiment FILE --federation FILE` approves the run, or remove the file `evaluate-share` in the "
+                "site's state to take another from now on"
             )
 
     def _check_attempt(self, task: Task, flower_run: str) -> None:

@@ -105,7 +105,9 @@ class TranslationClient(SiteClient):
         Raises:
             ConfigError: There is no such option, or it cannot have that value.
         """
-        keyed = {AS_ARGUMENTS.get(name, name): value for name, value in options.items()}
+        keyed = {
+            AS_ARGUMENTS.get(name, name): str(value) if isinstance(value, Path) else value for name, value in options.items()
+        }
         settings = settings_from({**default_run_config(), **keyed})
         splits: dict[Split, list[Pair]] = {"train": [Pair(*pair) for pair in pairs], "dev": [Pair(*pair) for pair in dev]}
         text = SiteText(parse_direction(direction), Account(), {**splits, "test": []})

@@ -18,6 +18,7 @@ import ast
 import copy
 import importlib
 import inspect
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -156,6 +157,10 @@ def _part_of(reply: Message, names: Iterable[str], weight: str) -> Message:
 # --- The state of instances ---------------------------------------------------------------------------------------------------
 
 
+RANDOM = (np.random.Generator, np.random.RandomState, random.Random)
+"""Objects that change with each use, although no attribute does."""
+
+
 def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]]:
     """Return the attributes in which an instance differs from a new one: (arrays, JSON forms that refer to them by name).
 
@@ -175,7 +180,7 @@ def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[st
         try:
             form = _as_json(value, name, arrays)
         except TypeError as error:
-            if name in fresh and callable(value):  # a function that its constructor was given
+            if name in fresh and not isinstance(value, RANDOM):  # its constructor was given it, such as a function or a logger
                 continue
             raise RunError(
                 f"{type(instance).__name__}.{name} holds a {error}, which no checkpoint can; give it arrays, ArrayRecords, or what "

@@ -318,7 +318,7 @@ class Phases:
         if len(good) >= (quorum := self.quorum(phase)):
             return
         last = {failure["site"]: failure["reason"] for failure in self.record.failures if failure["site"] not in good}
-        if not self._is_buffered(phase):
+        if self.settings.strategy and not self.settings.async_buffer:
             last |= dict.fromkeys(set(self.wanted(phase)) - set(good) - set(last), "the strategy did not ask it")
         reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(last.items()))
         short = (

@@ -109,9 +109,11 @@ def test_an_approved_bundle_suffices_where_the_site_says_so(tmp_path: Path) -> N
 def test_where_limits_alone_decide_dev_losses_are_of_one_share(tmp_path: Path) -> None:
     """Those of two shares may differ by one sentence, whose loss they would tell."""
     site = Site(tmp_path, limits='settings = "within-limits"')
-    assert not site.ask(protocol.DESCRIBE, settings(evaluate_share=0.9)).has_error()
-    other = settings(evaluate_share=0.904)
-    assert site.refused(site.ask(protocol.DESCRIBE, other, flower_run=2), "got evaluate-share = 0.904").held
+    too_few = site.ask(protocol.DESCRIBE, settings(evaluate_share=0.5), flower_run=4)
+    assert site.refused(too_few, "[limits] min-dev").held  # and what was refused binds nobody
+    assert not site.ask(protocol.DESCRIBE, settings(evaluate_share=0.925)).has_error()
+    other = settings(evaluate_share=0.9249999)
+    assert site.refused(site.ask(protocol.DESCRIBE, other, flower_run=2), "got evaluate-share = 0.9249999").held
     site.approve(other)
     assert not site.ask(protocol.DESCRIBE, other, flower_run=3).has_error()
 

@@ -342,6 +342,8 @@ def test_what_no_checkpoint_can_hold_is_refused_by_name(config, tmp_path, own_fi
 
 
 DECAYING = '''
+import logging
+
 import numpy as np
 from flwr.serverapp.strategy import FedAvg
 
@@ -354,6 +356,7 @@ class Decaying(FedAvg):
     def __init__(self):
         super().__init__()
         self.rate = 1.0
+        self.log = logging.getLogger("decaying")  # holds nothing of the run
 
     def aggregate_train(self, server_round, replies):
         SEEN.append((server_round, self.rate))
