@@ -33,7 +33,9 @@ class MaskedLanguageClient(SiteClient):
         if not (self.settings.how.trains and number > 0):
             return {name: Scores(of_base := each.summed(sentences[name]), of_base) for name, each in base.items()}
         self.load(received, own)
-        by_model, candidate = self.score_models(number, lambda _: self._of_all(split))
+        by_model, candidate = self.score_models(
+            number, lambda _: {name: self._score(text, split) for name, text in self.own_texts.items()}
+        )
         by_model[BASE] = base
         result = {}
         for name in base:
@@ -45,9 +47,6 @@ class MaskedLanguageClient(SiteClient):
             gains = gains_on_test(candidate, {model: -perplexity(each) for model, each in sums.items()}, samples)
             result[name] = Scores(sums[candidate], sums[BASE], sums.get(ALONE), sums[FEDERATION], candidate, *gains)
         return result
-
-    def _of_all(self, split: Split) -> dict[str, SequenceScores]:
-        return {name: self._score(text, split) for name, text in self.own_texts.items()}
 
     def _of_base(self, text: SiteText, split: Split) -> SequenceScores:
         how = self.settings

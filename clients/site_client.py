@@ -212,10 +212,10 @@ class SiteClient(NumPyClient):
         for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls, self.residuals):
             files.forget(keep)
 
-    _last: Stage = START
-    """The round after which `fit` stored what the site keeps to itself."""
-
     # --- The round by Flower's interface: lists of arrays in the order of the travelling tensor set ------------------
+
+    _last: Stage = START
+    """The stage at which `fit` stored what the site keeps to itself."""
 
     def get_parameters(self, config: dict[str, Scalar]) -> NDArrays:
         """Return the tensors from which every site starts."""
