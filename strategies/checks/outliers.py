@@ -42,7 +42,7 @@ BETA1, BETA2 = 0.9, 0.999
 MOST_BEND = -0.06
 """Steepest slope of e by ln(steps) that is believed; -0.05 was measured."""
 MOST_POINTS = 100
-"""Number of sites, evenly spread in the order of their steps, from which that slope is taken: it takes time with the square of their number."""
+"""Number of sites, evenly spread in the order of their steps, from which that slope is taken: time grows with its square."""
 MOST_STEPS = 5000
 """Number of steps after which c_t hardly rises."""
 SLACK, ROUNDING = 1.01, 2.0**-23
