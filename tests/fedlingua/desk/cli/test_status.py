@@ -113,8 +113,10 @@ def test_an_ended_run_says_how_it_ended(tmp_path: Path, run: dict[str, Any], tol
     assert told in shown(written(tmp_path, EVENTS, **run).directory)
 
 
-def test_each_site_has_a_line(tmp_path: Path) -> None:
-    events = [reply("court", 2, "train", time.time() - 125, 1_500_000), failure("bank", 1, "train")]
+def test_each_site_has_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    events = [reply("court", 2, "train", now - 125, 1_500_000), failure("bank", 1, "train")]
     text = shown(written(tmp_path, events).directory)
     assert "2 train 2 min 05 s ago 1.50 MB 0".replace(" ", "") in line_of("court", text).replace("│", "").replace(" ", "")
     assert "never" in line_of("bank", text)

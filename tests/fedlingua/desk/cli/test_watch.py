@@ -41,6 +41,13 @@ def add_round(folder: RunFolder, number: int, sites: list[str], rounds: int = 16
 
 
 @pytest.fixture
+def clock_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow a machine is, what was just written is "0 s ago"."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+
+
+@pytest.fixture
 def folder(run_config: dict[str, Scalar], tmp_path: Path) -> RunFolder:
     """A run of two sites that is in round 3 of 16."""
     return begun(run_config, tmp_path / "demo", ["court", "bank"], 3)
@@ -72,6 +79,7 @@ def on(console: AnsweringConsole, run_dir: Path, **how: Any) -> None:
         watch.watch(run_dir, **how)
 
 
+@pytest.mark.usefixtures("clock_stopped")
 def test_a_frame(folder: RunFolder) -> None:
     folder.event("failure", phase="train", round=3, site="bank", kind="late", reason="no reply")
     with folder.held():
@@ -111,6 +119,7 @@ def test_words_of_sites_are_neither_markup_nor_control_characters(run_config: di
     assert "[red]x[/red] failed: [bold] words" in text
 
 
+@pytest.mark.usefixtures("clock_stopped")
 def test_half_written_lines_and_events_of_other_versions_are_left_out(folder: RunFolder) -> None:
     before = once(folder.directory)
     for name, rest in (
