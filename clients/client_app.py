@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from clients.guard import log, rules_of
+from clients.guard import MOST_WORDS, log, rules_of
 from clients.node import Node, is_deployed, node_of, site_file_of
 from fedlingua.common.errors import ConfigError, ExchangeError, FedlinguaError, without_words
 from fedlingua.common.languages import Direction
+from fedlingua.common.terminal import one_line
 from fedlingua.corpora.identify import check_columns
-from fedlingua.corpora.overlap import digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
+from fedlingua.corpora.overlap import check_hashes, digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, check_documents
 from fedlingua.evaluation.tasks import check_task
@@ -63,7 +64,8 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
 
     def answer(message: Message, context: Context) -> Message:
         task, note = message.content.config_records.get(protocol.TASK, ConfigRecord()), dict[str, Any]()
-        where = f"site {task['site']!s}, round {task['round']!s}, " if {"site", "round"} <= set(task) else ""
+        said = [one_line(str(task[name])[:MOST_WORDS]) for name in ("site", "round") if name in task]
+        where = "site {}, round {}, ".format(*said) if len(said) == 2 else ""
         about = f"{where}{message.metadata.message_type}"
         try:
             node = node_of(context, settings_from(context.run_config))
@@ -188,6 +190,7 @@ def leaks(message: Message, node: Node) -> RecordDict:
     """Count the pairs that contain a sentence on which another site trains; store which, if the run leaves these pairs out."""
     task, key = _compared(message.content.config_records, node)
     leaking = from_record(message.content.array_records[protocol.ARRAYS])[protocol.LEAKING]
+    check_hashes(protocol.LEAKING, leaking)
     texts = node.texts(task.site, rules_of(message.content.config_records))
     if node.guard:
         node.guard.check_leaks(task.site, key_check(key), digest_of(leaking))
@@ -326,12 +329,14 @@ def evaluate(message: Message, node: Node) -> RecordDict:
     reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
         from clients.selection import SiteSelection
-        from clients.threshold_slope import threshold_slope
+        from clients.threshold_slope import dev_batches, threshold_slope
 
         if not client.settings.learns_threshold or client.settings.meta_frozen:
             raise ExchangeError("asked for the slope of a threshold, but the run learns none")
         threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
-        slope, projected = threshold_slope(SiteSelection(client), task, threshold, _network(message))
+        least = node.guard.file.limits.min_dev if node.guard else 0
+        drawn = dev_batches(client.examples("dev"), client.settings, node.seed(f"{task.site}/{task.round}/meta"), least)
+        slope, projected = threshold_slope(SiteSelection(client), task, threshold, _network(message), drawn)
         reply[protocol.META] = MetricRecord(slope)
         if projected is not None:
             reply[protocol.PROJECTIONS] = to_record({protocol.PROJECTIONS: projected})

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,6 +55,17 @@ ONCE = {protocol.SIGNATURE, protocol.DIGESTS, protocol.LEAKS, protocol.KEYS, pro
 """Requests that come once in an attempt, before its first round: the difference of two replies could be about a single sentence."""
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What a message asks for. site: NODE for a description, which has no task. kind: The message type; for a sum to be opened, with the
+    sum's number. stage: The round; for the run's end, the number after the last round's."""
+
+    site: str
+    kind: str
+    stage: int
+    task: Task | None
+
+
 class Guard:
     """The checks of one message. asked: The settings that the server sent. settings: The settings as they take effect at this site."""
 
@@ -72,56 +84,68 @@ class Guard:
             ExchangeError: The run is not approved, or the request exceeds the site's limits or is out of order; the message names the
                 key, the requested value and the allowed one.
         """
-        limits, kind, records = self.file.limits, message.metadata.message_type, message.content.config_records
-        rules = rules_of(records)
-        self._leaks_under = run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules)
-        is_approved = run in approved(self.file.approvals)
+        limits, rules = self.file.limits, rules_of(message.content.config_records)
+        approval = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules)
+        is_approved = approval in approved(self.file.approvals)
         if limits.settings == "approved" and not is_approved:
             raise ExchangeError(
-                f"bundle, settings and text rules make {run}, which this site has not approved; at the site: `fedlingua site approve "
+                f"bundle, settings and text rules make {approval}, which this site has not approved; at the site: `fedlingua site approve "
                 "--experiment FILE --federation FILE`, or [limits] settings = 'within-limits'"
             )
-        if not is_approved:
-            self._check_rules(rules)
-        site, stage, bound, measure = NODE, 0, {"approval": run}, None
-        if kind != protocol.DESCRIBE:
-            task = Task.of(records.get(protocol.TASK, ConfigRecord()))
-            self._check_task(task, kind)
-            if kind in (protocol.TRAIN, protocol.PROBE) or protocol.CONFIG in records:
-                self._check_pull(task.with_config(records.get(protocol.CONFIG, ConfigRecord())).proximal_mu)
-            measure = task.measure
-            if kind == protocol.UNMASK:  # a round may open two sums, and the run's end another
-                number = records.get(protocol.SECURE, ConfigRecord()).get("sum")
-                known = number in (SCORES, training_sum(task.round), dev_loss_sum(task.round))
-                kind = f"{kind}.{number!r}" if known else kind
-            at_end = kind in (protocol.FINISH, f"{protocol.UNMASK}.{SCORES}")
-            site, stage = task.site, self.asked.rounds + 1 if at_end else task.round
-            bound |= {"run": task.run, "attempt": str(task.attempt)}
+        request = self._request(message)
+        task, measure, bound = request.task, None, {"approval": approval}
+        if task:
+            measure, bound = task.measure, {**bound, "run": task.run, "attempt": str(task.attempt)}
+        self.file.check_rules(rules)  # before rules are the first ones, which stay
+        self._leaks_under = approval if is_approved else self._first_rules(rules)
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
         busy = ExchangeError("this site is still at work on an earlier message; ask it again later")
         # a SuperNode starts a process for each message as it comes
-        with held(self.file.state / "answering" / site, 60 * limits.max_minutes, busy):
-            before = replies.admit(site, bound, kind, stage, identity(message.content), measure)
-            if kind != protocol.DESCRIBE:
+        with held(self.file.state / "answering" / request.site, 60 * limits.max_minutes, busy):
+            before = replies.admit(request.site, bound, request.kind, request.stage, identity(message.content), measure)
+            if task:
                 self._check_attempt(task, str(flower_run))
-            if before and kind != protocol.DESCRIBE:
+            if task and before:
                 return before[0], {**before[1], "repeated": True}
             with stopped_after(limits.max_minutes):
                 content = handle()
                 if not is_approved:  # once it has passed the limits, and before its reply leaves
-                    self._check_share()
-                split = {protocol.EVALUATE: "dev", protocol.FINISH: self.settings.score_split}.get(kind, "train")
-                on = self._used if kind in (protocol.DESCRIBE, protocol.DIGESTS, protocol.LEAKS) else {split: self._used[split]}
-                on = on if measure is None else {**on, "dev": self._used["dev"]}
-                note = {"sentences": on, "tensors": num_tensors(content)}
-                if site != NODE and (spent := self.file.ledger(site).spent):
-                    note["epsilon"] = spent
+                    self._check_dev_text()
+                note = self._note(request, num_tensors(content))
             if before and before[0].object_id != content.object_id:  # a node that rejoins must describe itself as before
                 raise ExchangeError(
                     "this site's text or backbone has changed since the run began; resume the run, or start a new one"
                 )
-            replies.store(site, kind, stage, (content, note))
+            replies.store(request.site, request.kind, request.stage, (content, note))
             return content, note
+
+    def _request(self, message: Message) -> "_Request":
+        """Return what a message asks for; raise ExchangeError if a run with these settings has no such request."""
+        kind, records = message.metadata.message_type, message.content.config_records
+        if kind == protocol.DESCRIBE:
+            return _Request(NODE, kind, 0, None)
+        task = Task.of(records.get(protocol.TASK, ConfigRecord()))
+        self._check_task(task, kind)
+        if kind in (protocol.TRAIN, protocol.PROBE) or protocol.CONFIG in records:
+            self._check_pull(task.with_config(records.get(protocol.CONFIG, ConfigRecord())).proximal_mu)
+        if kind == protocol.UNMASK:  # a round may open two sums, and the run's end another
+            number = records.get(protocol.SECURE, ConfigRecord()).get("sum")
+            known = number in (SCORES, training_sum(task.round), dev_loss_sum(task.round))
+            kind = f"{kind}.{number!r}" if known else kind
+        at_end = kind in (protocol.FINISH, f"{protocol.UNMASK}.{SCORES}")
+        return _Request(task.site, kind, self.asked.rounds + 1 if at_end else task.round, task)
+
+    def _note(self, request: "_Request", tensors: int) -> dict[str, Any]:
+        """Return a reply's fields for the audit log."""
+        split = {protocol.EVALUATE: "dev", protocol.FINISH: self.settings.score_split}.get(request.kind, "train")
+        of_all = request.kind in (protocol.DESCRIBE, protocol.DIGESTS, protocol.LEAKS)
+        on = self._used if of_all else {split: self._used[split]}
+        if request.task and request.task.measure is not None:
+            on = {**on, "dev": self._used["dev"]}
+        note = {"sentences": on, "tensors": tensors}
+        if request.site != NODE and (spent := self.file.ledger(request.site).spent):
+            note["epsilon"] = spent
+        return note
 
     def _check_task(self, task: Task, kind: str) -> None:
         """Raise ExchangeError if the site is not hosted here or a run with these settings has no such task."""
@@ -138,24 +162,24 @@ class Guard:
         if not 1 <= task.attempt <= most:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
-    def _check_rules(self, rules: TextRules) -> None:
-        """Refuse other text rules than the first ones of runs without approval: the difference of two splits may be a single sentence."""
+    def _first_rules(self, rules: TextRules) -> str:
+        """Return the hash of the first text rules of runs without approval, and refuse others: two splits may differ by one sentence."""
         if (first := written_once(self.file.state / "rules", digest := rules_hash(rules))) != digest:
             raise ExchangeError(
                 f"got text rules with the hash {digest[:16]}; under [limits] settings = 'within-limits' this site keeps its first ones, "
                 f"{first[:16]}; at the site: `fedlingua site approve --experiment FILE --federation FILE` approves the run with its rules, "
                 "or remove the file `rules` in the site's state to take others from now on"
             )
-        self._leaks_under = digest
+        return digest
 
-    def _check_share(self) -> None:
-        """Refuse another `evaluate-share` than that of the first answer without approval: two dev losses may differ by one sentence."""
-        share = repr(self.asked.evaluate_share)
-        if (first := written_once(self.file.state / "evaluate-share", share)) != share:
+    def _check_dev_text(self) -> None:
+        """Refuse other options that choose dev text than those of the first answer without approval: two losses may differ by a token."""
+        chosen = f"evaluate-share = {self.asked.evaluate_share!r}, max-tokens = {self.asked.max_tokens}"
+        if (first := written_once(self.file.state / "dev-text", chosen)) != chosen:
             raise ExchangeError(
-                f"got evaluate-share = {share}; under [limits] settings = 'within-limits' this site keeps its first, {first}; at the site: "
-                "`fedlingua site approve --experiment FILE --federation FILE` approves the run, or remove the file `evaluate-share` in the "
-                "site's state to take another from now on"
+                f"got {chosen}; under [limits] settings = 'within-limits' this site keeps its first, {first}; at the site: "
+                "`fedlingua site approve --experiment FILE --federation FILE` approves the run, or remove the file `dev-text` in the "
+                "site's state to take others from now on"
             )
 
     def _check_attempt(self, task: Task, flower_run: str) -> None:

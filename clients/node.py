@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
@@ -17,6 +18,7 @@ from flwr.app import Context
 from clients.guard import Guard
 from fedlingua.common import cache
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.files import written_once
 from fedlingua.consent.bundle import approved
 from fedlingua.consent.ledger import Ledger
 from fedlingua.consent.overlap_key import read_overlap_key
@@ -114,6 +116,10 @@ class SimulatedNode:
         ledger = Ledger(self.directory(site, run) / "ledger.json")
         return Consent(True, Random(f"{self.settings.seed}/{site}/noise"), ledger)
 
+    def seed(self, purpose: str) -> str:
+        """Return the seed of draws for a purpose; a deployed site's has a secret, so that the server cannot foresee the draws."""
+        return f"{self.settings.seed}/{purpose}"
+
     def overlap_key(self) -> bytes:
         """Return the key for hashing sentences that are compared with other sites'."""
         return OVERLAP_KEY
@@ -159,6 +165,9 @@ class DeployedNode:
 
         asks = self._file.limits.settings == "approved"
         return None if self._file.insecure else Trust(self._file.key, approved(self._file.approvals) if asks else None)
+
+    def seed(self, purpose: str) -> str:
+        return f"{written_once(self._file.state / 'secret', token_hex(16))}/{self.settings.seed}/{purpose}"
 
     def overlap_key(self) -> bytes:
         if self._file.overlap_key is None:

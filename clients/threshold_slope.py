@@ -22,7 +22,7 @@ from fedlingua.training.objective import corpus_gradient, corpus_nll
 
 
 def threshold_slope(
-    selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None
+    selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None, drawn: Sequence[Sequence[Example]]
 ) -> tuple[dict[str, Any], Numbers | None]:
     """Measure the loss on random dev batches and its slope with respect to the threshold, for the tensors that `SiteClient.measure` loaded.
 
@@ -31,6 +31,7 @@ def threshold_slope(
         task: The round.
         threshold: The round's threshold, and the weights of the site's update in its clusters.
         network: The second filter's network, if the run has one.
+        drawn: Random batches of dev examples.
 
     Returns:
         The site's sums; and, with the estimator `cross`, the projections of its gradient, else None.
@@ -38,7 +39,6 @@ def threshold_slope(
     client, settings, chosen = selection.client, selection.settings, selection.chosen
     model, codec, seconds = client.trainable.model, client.trainable.backbone.codec, dict[str, float]()
     with timed(seconds, BATCHES_S), autocast(model, settings.precision):
-        drawn = random_batches(client.examples("dev"), settings, f"{settings.seed}/{client.site}/{task.round}/meta")
         batches = [pad(batch, codec).to(model.device) for batch in drawn]
         if not settings.asks_own_terms:
             nll_sum, num_tokens = corpus_nll(model, batches)
@@ -53,10 +53,13 @@ def threshold_slope(
     return {**answer, **seconds}, projected
 
 
-def random_batches(examples: Sequence[Example], settings: Settings, seed: str) -> list[list[Example]]:
-    """Draw `meta.batches` (b) batches of `meta.batch-size` dev sentences without replacement, or all sentences if there are fewer."""
-    size = settings.meta_batch_size
-    drawn = Random(seed).sample(list(examples), min(len(examples), settings.meta_batches * size))
+def dev_batches(examples: Sequence[Example], settings: Settings, seed: str, least: int) -> list[list[Example]]:
+    """Draw `meta.batches` (b) batches of `meta.batch-size` dev sentences without replacement, or all sentences if there are fewer.
+
+    Also if fewer than `least` would be left: the loss on all dev text, less that on the drawn sentences, would be about them alone.
+    """
+    size, number = settings.meta_batch_size, min(len(examples), settings.meta_batches * settings.meta_batch_size)
+    drawn = Random(seed).sample(list(examples), number if len(examples) - number >= least else len(examples))
     return [drawn[first : first + size] for first in range(0, len(drawn), size)]
 
 

@@ -27,7 +27,7 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Threshold
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.tensors import NamedTensors
-from fedlingua.selection.meta_gradient import bytes_slope, cross_slope, mean_over_sites
+from fedlingua.selection.meta_gradient import bounded, bytes_slope, cross_slope, mean_over_sites
 from strategies.aggregation.mean import State, shares_of, weights_of
 from strategies.aggregation.updates import Update
 from strategies.checks.contents import Evaluation, Training, parse_probe, parse_slope
@@ -198,13 +198,15 @@ class MetaSend(FedMean):
             figures["stepped"] = model.step_by_loss({site: loss + paid for site, loss in finite.items()}, weights)
             figures["loss"] = total if math.isfinite(total) else None
         else:
+            total = mean_over_sites(bounded(finite, self.settings.max_update_ratio), weights)
             if price and meta.deviations:
                 sizes = np.array([spec.size for spec in self.tensor_set.specs])
                 total += price * bytes_slope(meta.deviations, sizes, meta.theta.value, model.tau, self.settings.side)
             figures["stepped"] = model.step(total)
             figures["slope"] = total if math.isfinite(total) else None
         if meta.filter:
-            figures["filtered"], left_out = meta.filter.step({site: sums["filter"] for site, sums in answers.items()}, weights)
+            gradients = {site: sums["filter"] for site, sums in answers.items()}
+            figures["filtered"], left_out = meta.filter.step(gradients, weights, self.settings.max_update_ratio)
             for site in left_out:
                 why = "its gradient of the second filter is not finite; left out of the filter's step"
                 self.note(f"round {number}: site {site}: {why}")

@@ -28,7 +28,7 @@ from torch.nn import functional
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors
-from fedlingua.selection.meta_gradient import mean_over_sites, score_slope
+from fedlingua.selection.meta_gradient import bounded, mean_over_sites, score_slope
 from fedlingua.selection.second_filter import drawn
 from fedlingua.settings.config import Settings
 
@@ -277,10 +277,12 @@ class SecondFilter(_Learned):
         """Return the network's weights, (SIZE,) float32, to be sent."""
         return self.weights["filter"].detach().numpy().copy()
 
-    def step(self, gradients: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> tuple[bool, list[str]]:
+    def step(
+        self, gradients: Mapping[str, Sequence[float]], weights: Mapping[str, float], ratio: float = 0.0
+    ) -> tuple[bool, list[str]]:
         """Take one step with the weighted mean of the sites' gradients, as L_val is that mean of their losses. Return (whether it was
         taken, sites left out for gradients that are not finite, or whose squares are not in float32). weights: site -> weight of its
-        dev text in L_val.
+        dev text in L_val. ratio: The most that a gradient's norm may be of their median, as `meta_gradient.bounded` takes it.
         """
         with np.errstate(over="ignore"):
             squares = {site: np.square(np.array(gradient, np.float32)) for site, gradient in gradients.items()}
@@ -289,7 +291,9 @@ class SecondFilter(_Learned):
         if not finite:
             return False, left_out
         total = sum(weights[site] for site in finite)
-        mean = sum(weights[site] / total * gradient for site, gradient in finite.items())
+        norms = {site: float(np.linalg.norm(gradient)) for site, gradient in finite.items()}
+        shares = {site: norm / norms[site] if norms[site] else 1.0 for site, norm in bounded(norms, ratio).items()}
+        mean = sum(weights[site] / total * shares[site] * gradient for site, gradient in finite.items())
         self._descend([torch.tensor(mean, dtype=torch.float32)])
         return True, left_out
 

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedlingua.common.errors import CorpusError, ExchangeError, RunError
-from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_left, leaks, shared_sentences
+from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_hashes, check_left, leaks, shared_sentences
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import opened, to_record
@@ -111,7 +110,9 @@ def _digests(registry: Registry, site: str, reply: Message, size: int) -> tuple[
     if set(arrays) != set(wanted):
         raise ExchangeError(f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sorted(wanted))}")
     for name, most in wanted.items():
-        _check_digests(name, arrays[name], most)
+        check_hashes(name, arrays[name])
+        if len(arrays[name]) > most:
+            raise ExchangeError(f"got {len(arrays[name])} hashes {name}; the site has {most} sentences there")
     return check, {split: {one: arrays[protocol.digests_name(split, one)] for one in languages} for split in SPLITS}
 
 
@@ -124,12 +125,3 @@ def _leaks(registry: Registry, site: str, reply: Message, size: int) -> dict[Spl
         if counts[split] > most or counts[split] != int(counts[split]):
             raise ExchangeError(f"{split} = {counts[split]!r} pairs leak; wanted a count, and the site has {most}")
     return {split: int(counts[split]) for split in JUDGED}
-
-
-def _check_digests(name: str, hashes: np.ndarray[Any, Any], most: int) -> None:
-    if hashes.dtype != DTYPE or hashes.ndim != 1:
-        raise ExchangeError(f"the hashes {name} are {hashes.dtype} {hashes.shape}; wanted a row of {DTYPE}")
-    if len(hashes) > most:
-        raise ExchangeError(f"got {len(hashes)} hashes {name}; the site has {most} sentences there")
-    if (hashes[1:] <= hashes[:-1]).any():
-        raise ExchangeError(f"the hashes {name} do not rise; wanted each once, sorted")

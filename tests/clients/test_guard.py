@@ -118,6 +118,39 @@ def test_where_limits_alone_decide_dev_losses_are_of_one_share(tmp_path: Path) -
     assert not site.ask(protocol.DESCRIBE, other, flower_run=3).has_error()
 
 
+def test_where_limits_alone_decide_dev_losses_are_of_sentences_of_one_length(tmp_path: Path) -> None:
+    """Those of two lengths differ by the last tokens of the longest sentences."""
+    site = Site(tmp_path, limits='settings = "within-limits"')
+    assert not site.ask(protocol.DESCRIBE, settings()).has_error()
+    shorter = site.ask(protocol.DESCRIBE, settings(max_tokens=48), flower_run=2)
+    assert site.refused(shorter, "got evaluate-share = 1.0, max-tokens = 48").held
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules", "asked", "why"),
+    [
+        (protocol.DESCRIBE, ruled("split", mode="components"), {}, "needs all sites' text in one place"),
+        (protocol.EVALUATE, ruled("split", key="other"), {"site": "court"}, "got a message for site 'court'"),
+    ],
+)
+def test_text_rules_of_a_refused_request_are_not_the_first_ones(
+    tmp_path: Path, kind: str, rules: Any, asked: dict[str, Any], why: str
+) -> None:
+    site = Site(tmp_path, limits='settings = "within-limits"')
+    assert site.refused(site.ask(kind, settings(), rules=rules, **asked), why).held
+    assert not site.ask(protocol.DESCRIBE, settings(), flower_run=1).has_error()
+
+
+def test_a_server_writes_no_lines_of_its_own_into_a_sites_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    site = Site(tmp_path)
+    site.approve(settings())
+    forged = "court\n2026-01-01 00:00:00 INFO fedlingua.client: site hospital, round 3, train: done " + 1000 * "x"
+    assert site.ask(protocol.TRAIN, settings(), 1, site=forged).has_error()
+    (line,) = [record.getMessage() for record in caplog.records if "court" in record.getMessage()]
+    assert "\n" not in line
+    assert len(line) < 1000
+
+
 @pytest.mark.parametrize("way", ["approve", "remove"])
 def test_where_limits_alone_decide_the_owner_may_allow_other_text_rules(tmp_path: Path, way: str) -> None:
     site, config, other = Site(tmp_path, limits='settings = "within-limits"'), settings(), ruled("split", key="other")

@@ -555,6 +555,15 @@ def one_leak_more(folder: Path, limits: str = "", later: Mapping[str, Any] | Non
     return site.refused(again, "other leaks than before")
 
 
+def a_leak_in_other_bytes(folder: Path) -> Outcome:
+    """The bytes of one hash that leaks, as two numbers of 32 bits, which are no sentence's hash."""
+    make_overlap_key(folder / "overlap.key")
+    site, config = Site(folder, 'overlap-key = "overlap.key"'), settings(overlap="remove")
+    site.approve(config)
+    leaking = to_record({protocol.LEAKING: np.array([1], np.uint64).view(np.uint32)})
+    return site.refused(site.ask(protocol.LEAKS, config, arrays=leaking), "wanted a row of uint64")
+
+
 def _attacks() -> dict[str, Callable[[Path], Outcome]]:
     plays: dict[str, Callable[[Path], Outcome]] = {}
     plays |= {name: partial(beyond, why, **how) for name, (why, how) in BEYOND.items()}
@@ -570,6 +579,7 @@ def _attacks() -> dict[str, Callable[[Path], Outcome]]:
     within: dict[str, Any] = {"limits": 'settings = "within-limits"', "later": {"seed": 1}}
     plays["a leak more under another seed, where limits alone decide"] = partial(one_leak_more, run="another", **within)
     plays["other text rules, where limits alone decide"] = other_rules_within_limits
+    plays["a leak whose bytes are those of two numbers"] = a_leak_in_other_bytes
     plays["a leak more in another run"] = partial(one_leak_more, run="another")
     return plays
 

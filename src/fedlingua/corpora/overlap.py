@@ -125,6 +125,14 @@ def _shared(
     }
 
 
+def check_hashes(name: str, hashes: np.ndarray[Any, Any]) -> None:
+    """Raise ExchangeError unless received hashes are a row of uint64 that rises. The same bytes in another type are other hashes."""
+    if hashes.dtype != DTYPE or hashes.ndim != 1:
+        raise ExchangeError(f"the hashes {name} are {hashes.dtype} {hashes.shape}; wanted a row of {DTYPE}")
+    if (hashes[1:] <= hashes[:-1]).any():
+        raise ExchangeError(f"the hashes {name} do not rise; wanted each once, sorted")
+
+
 def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
     """Return, for each site, the digests of its dev and test that also occur in another site's training text."""
     leaking = {site: [np.empty(0, DTYPE)] for site in sites}

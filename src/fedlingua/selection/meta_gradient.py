@@ -21,6 +21,7 @@ far its gate is open: its true slope is 0, with nothing to learn from. So theta 
 
 import math
 from collections.abc import Mapping
+from statistics import median
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,6 +46,16 @@ def mean_over_sites(answers: Mapping[str, float], weights: Mapping[str, float]) 
     if not present or not all(map(math.isfinite, answers.values())):
         return math.nan
     return math.fsum(weights[site] / present * answer for site, answer in answers.items())
+
+
+def bounded(values: Mapping[str, float], ratio: float) -> dict[str, float]:
+    """Return the sites' values, each of a magnitude of at most `ratio` times their median magnitude.
+
+    Nothing is bounded if there are fewer than three sites, or if the ratio or the median is 0. Without a bound one huge value would stay in
+    Adam's mean of squares, and end the learning.
+    """
+    most = ratio * median(map(abs, values.values())) if len(values) > 2 else 0.0
+    return {site: math.copysign(min(abs(value), most or math.inf), value) for site, value in values.items()}
 
 
 def gate_slope(deviations: ArrayLike, theta: float, tau: float, keep: Keep) -> Numbers:

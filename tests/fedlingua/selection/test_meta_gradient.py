@@ -12,6 +12,7 @@ from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.selection import meta_gradient
 from fedlingua.selection.meta_gradient import (
     PROJECTED,
+    bounded,
     bytes_slope,
     cross_slope,
     gate_slope,
@@ -292,3 +293,12 @@ def test_the_share_counts_numbers_not_tensors() -> None:
     deviations = {"a": np.array([0.5, 9, 9]), "b": np.array([9, 9, math.inf])}
     assert bytes_slope(deviations, SIZES, 0.5, 0.1, "g") == pytest.approx(-2.5 * 4 / 8 / 2)
     assert bytes_slope({"a": np.array([0.5])}, np.array([7]), 0.5, 0.1, "l") == pytest.approx(2.5)
+
+
+def test_one_huge_answer_is_bounded_by_the_median_and_keeps_its_sign() -> None:
+    values = {"a": 0.1, "b": -0.3, "c": 0.2, "d": -1e18}
+    assert bounded(values, 2.5) == {"a": 0.1, "b": -0.3, "c": 0.2, "d": pytest.approx(-2.5 * 0.25)}
+    assert bounded(values, 0.0) == values
+    assert bounded({"a": 0.1, "d": -1e18}, 2.5) == {"a": 0.1, "d": -1e18}
+    assert bounded({"a": 0.0, "b": 0.0, "d": -1e18}, 2.5) == {"a": 0.0, "b": 0.0, "d": -1e18}
+    assert bounded({}, 2.5) == {}

@@ -211,7 +211,7 @@ def site_log(
     run = None
     for line in lines[-last:]:
         if (of := str(line.get("run", ""))) and of != run:
-            say(f"run {of}", style="bold")
+            say(f"run {one_line(of)}", style="bold")
             run = of
         say(f"{line['line']:>5}  {str(line.get('time', ''))[:19].replace('T', ' ')}  {one_line(_in_words(line))}")
     answer: dict[str, Any] = {"lines": lines[-last:], "number": len(lines), "last": None, "broken": broken or None}

@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import ZipFile
 
-from fedlingua.common.errors import DeploymentError
+import psutil
+
+from fedlingua.common.errors import DeploymentError, ExchangeError
 from fedlingua.common.files import held, replace_text
 from fedlingua.consent import audit
 from fedlingua.consent.bundle import BUNDLE, bundle_hash, check_approved
+from fedlingua.exchange.records import bounded_arrays
 
 CLIENT_APP = "flwr-clientapp"
 APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
@@ -29,6 +32,8 @@ PULLED = {"message": "message_pb2", "context": "message_pb2", "run": "run_pb2", 
 """What Flower's function returns, in order -> the module with its protobuf."""
 
 
+SHARE_OF_MEMORY = 0.5
+"""The most that a request's arrays may take of this machine's memory: a megabyte on the wire can stand for any size."""
 MOST_WORDS = 100
 """Most characters of a message's type in the log."""
 
@@ -69,7 +74,12 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
     pulled: list[Any] = []
 
     def pull_and_remember(*arguments: Any) -> Any:
-        pulled[:] = taken = take(pull, *arguments) if take else pull(*arguments)
+        try:
+            with bounded_arrays(int(SHARE_OF_MEMORY * psutil.virtual_memory().total)):
+                pulled[:] = taken = take(pull, *arguments) if take else pull(*arguments)
+        except ExchangeError as error:
+            audit.append(refused.parent, {"asked": "a request", "refused": str(error)})
+            raise
         return taken
 
     @cache

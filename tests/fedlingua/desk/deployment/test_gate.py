@@ -12,15 +12,18 @@ from typing import Any
 from zipfile import ZipFile, ZipInfo
 
 import numpy as np
+import psutil
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.app.message.message import make_message
 from flwr.app.metadata import Metadata
 from flwr.supercore.exit import add_exit_handler
 from flwr.supercore.fab import Fab
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.run import Run
 
-from fedlingua.common.errors import DeploymentError
+from fedlingua.common.errors import DeploymentError, ExchangeError
 from fedlingua.consent import audit
 from fedlingua.consent.bundle import approve, bundle_hash
 from fedlingua.desk.deployment import gate
@@ -143,6 +146,27 @@ def test_a_bundle_under_another_ones_hash_is_not_run(monkeypatch: pytest.MonkeyP
 
     taken_over(monkeypatch, flower, told=bundle_hash(BAD))
     assert installed == []
+
+
+def test_a_request_that_would_fill_the_memory_is_refused_before_it_does(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    """An array may list one chunk a thousand times; here it may not be larger than the limit, which is lowered to a megabyte."""
+    record = ArrayRecord({"a": Array(np.ones(500_000, np.float32))})
+    contents = {name: each.deflate() for name, each in get_all_nested_objects(record).items()}
+    monkeypatch.setattr(gate, "SHARE_OF_MEMORY", 1e6 / psutil.virtual_memory().total)
+    monkeypatch.setattr(
+        flower_runtime, "pull_task_input", lambda client: inflate_object_from_contents(record.object_id, contents)
+    )
+
+    def flower() -> None:
+        with pytest.raises(ExchangeError, match="its arrays are of 2000128 bytes; wanted at most (999999|1000000)"):
+            flower_runtime.pull_task_input("client")
+
+    monkeypatch.setattr(flower_program, "flwr_clientapp", flower)
+    gate.main()
+    (line,), _ = audit.verify(tmp_path)
+    assert line["refused"].startswith("its arrays are of")
 
 
 @pytest.mark.parametrize(
