@@ -167,7 +167,11 @@ def deberta(directory: Path, sentences: list[str]) -> None:
 
 
 def deberta_new(directory: Path, sentences: list[str]) -> None:
+    """Published ones have this head, and a config that does not say so."""
     _encoder(directory, sentences, t.DebertaV2ForMaskedLM, t.DebertaV2Config, legacy=False)
+    config = json.loads((directory / "config.json").read_text())
+    del config["legacy"]
+    (directory / "config.json").write_text(json.dumps(config))
 
 
 def xlm_roberta_xl(directory: Path, sentences: list[str]) -> None:

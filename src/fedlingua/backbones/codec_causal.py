@@ -8,6 +8,9 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.common.languages import Direction, language_name
 
 _PROBE = "\u2063"  # placeholder of the source; occurs in no text
+_DAY = "{% macro strftime_now(form) %}26 Jul 2024{% endmacro %}\n"
+"""Begins every chat template. Llama 3's prints the date, by which the same sentence would be another text every day; this is the day that
+it prints where it cannot ask for the date. The line break is one that transformers' Jinja drops after a block."""
 
 
 class CausalCodec(Codec):
@@ -42,7 +45,8 @@ class CausalCodec(Codec):
             return f"{source}: {sentence}\n{target}:"
         asked = [{"role": "user", "content": f"Translate from {source} into {target}:\n{sentence}"}]
         # Without enable_thinking=False Qwen3's template leaves room for reasoning; other templates ignore it.
-        return str(self.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True, enable_thinking=False))
+        how = {"chat_template": _DAY + self.tokenizer.get_chat_template(), "enable_thinking": False}
+        return str(self.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True, **how))
 
     @cached_property
     def _chats(self) -> bool:

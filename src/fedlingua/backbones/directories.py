@@ -98,11 +98,15 @@ def check_kind(task: TaskName, settings: Settings) -> None:
 
 
 def check_fits(config: Any, settings: Settings) -> None:
-    """Raise BackboneError if a backbone of this configuration has another task or fewer positions than `max-tokens`."""
-    check_kind(FAMILIES[config.model_type].task, settings)
+    """Raise BackboneError if a backbone of this configuration has another task or too few positions for what the run reads and writes."""
+    check_kind((family := FAMILIES[config.model_type]).task, settings)
+    lengths = {"max-tokens": settings.max_tokens}
+    if family.shape == "encoder-decoder":
+        lengths["max-decode-tokens"] = settings.max_decode_tokens
     most = most_tokens(config)
-    if most is not None and settings.max_tokens > most:
-        raise BackboneError(
-            f"max-tokens = {settings.max_tokens}, and backbone = {settings.backbone!r} has positions for {most} tokens of a sequence; give "
-            f"max-tokens = {most} or less"
-        )
+    for option, value in lengths.items():
+        if most is not None and value > most:
+            raise BackboneError(
+                f"{option} = {value}, and backbone = {settings.backbone!r} has positions for {most} tokens of a sequence; give "
+                f"{option} = {most} or less"
+            )

@@ -1,11 +1,12 @@
 """Load a backbone from its directory and freeze it."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -81,7 +82,7 @@ def load_backbone(
         dtype: Any = "auto" if as_stored or computed_in(precision, device) == "bf16" else torch.float32
         kind = MODELS[FAMILIES[config.model_type].shape]
         how: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
-        model, loaded = kind.from_pretrained(directory, dtype=dtype, **how)
+        model, loaded = kind.from_pretrained(directory, dtype=dtype, config=_with_its_head(config, directory), **how)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BackboneError(f"backbone = {name!r} cannot be loaded: {error}") from error
     if lacking := sorted(loaded["missing_keys"]):
@@ -89,6 +90,7 @@ def load_backbone(
         raise BackboneError(
             f"backbone = {name!r}: its weights lack {len(lacking)} of the model's tensors, first {first}; fetch it anew"
         )
+    _check_rows(tokenizer, model, name)
     codec = _codec(tokenizer, model.config, name)
     if random_weights is not None:
         with torch.random.fork_rng(devices=[]):
@@ -97,6 +99,29 @@ def load_backbone(
     model.requires_grad_(False)
     model.eval()
     return Backbone(name=name, directory=directory, codec=codec, drawn_with=random_weights, model=model)
+
+
+def _with_its_head(config: Any, directory: Path) -> Any:
+    """Return a model's configuration with the kind of head that its weights have: DeBERTa's published ones do not say which."""
+    if config.model_type == "deberta-v2" and "legacy" not in json.loads((directory / "config.json").read_text(encoding="utf-8")):
+        for file in directory.glob("*.safetensors"):
+            with safe_open(file, "pt") as weights:
+                config.legacy = config.legacy and not any(name.startswith("lm_predictions.") for name in weights.keys())  # noqa: SIM118
+    return config
+
+
+def _check_rows(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, name: str) -> None:
+    """Raise BackboneError if text can have ids for which the model has no embedding; special tokens, which text never has, may."""
+    rows = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
+    if len(tokenizer) <= rows:
+        return
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    most = max(number for number in tokenizer.get_vocab().values() if number not in special)
+    if most >= rows:
+        raise BackboneError(
+            f"backbone = {name!r}: its tokenizer has the id {most}, and its model embeddings for {rows} ids; give the tokenizer that the "
+            "model was saved with, or enlarge the model (resize_token_embeddings) and save both"
+        )
 
 
 def _tokenizer(directory: Path, name: str) -> PreTrainedTokenizerBase:

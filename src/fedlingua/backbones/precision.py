@@ -50,8 +50,12 @@ def hold(model: PreTrainedModel, trained: Collection[str], precision: str, devic
     parameters = dict(model.named_parameters())
     masters = {name: parameters[name].detach().float() for name in trained}  # copied before the cast, which rounds
     in_half = computed_in(precision, device) == "bf16" and (device == "cuda" or model.dtype != torch.float32)
+    frequencies = {name: buffer for name, buffer in model.named_buffers() if "inv_freq" in name}
     quantize(model, dtype := torch.bfloat16 if in_half else torch.float32, device)
     model.to(dtype=dtype)  # type: ignore[call-arg]  # hidden by transformers' decorator
+    for name, buffer in model.named_buffers():
+        if name in frequencies:  # rotary: rounded, the hundredth position would be off by a tenth of a turn
+            buffer.data = frequencies[name].data
     for name, master in masters.items():
         parameters[name].data = master
     model.to(torch.device(device))  # type: ignore[arg-type]  # as above

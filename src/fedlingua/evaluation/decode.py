@@ -103,6 +103,8 @@ def _generated(
             pad_token_id=codec.pad_id,
             num_beams=beam,
             do_sample=False,
+            repetition_penalty=1.0,  # one that a chat model publishes would also penalize the names and numbers of the source
+            length_penalty=1.0,
             early_stopping=beam > 1,
             max_length=None,
             max_new_tokens=caps[0],

@@ -65,7 +65,8 @@ class PairExample(NamedTuple):
         sources, targets = zip(*examples, strict=True)
         input_ids, labels = padded(sources, codec.pad_id), padded(targets, IGNORED)
         decoder_input_ids = padded([[codec.start_id, *target[:-1]] for target in targets], codec.pad_id)
-        return PairBatch(input_ids, (input_ids != codec.pad_id).long(), labels, decoder_input_ids)
+        mask = padded([[1] * len(source) for source in sources], 0)  # by length, as a sentence can spell the padding token
+        return PairBatch(input_ids, mask, labels, decoder_input_ids)
 
 
 class JoinedExample(PairExample):

@@ -1,5 +1,6 @@
 """Every family of models beside transformers itself: the same ids, the same loss, the same translation, and adapters that learn."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -8,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoTokenizer
 
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.lora import LowRank, attach_lora
 from fedlingua.backbones.precision import hold
+from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.evaluation.decode import translate
@@ -185,3 +188,63 @@ def test_every_family_trains_with_its_frozen_weights_and_activations_in_half(
     assert before == pytest.approx(wanted_before, rel=0.01)
     assert after == pytest.approx(wanted_after, rel=0.03)
     assert after < before
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gemma3", "modernbert"])
+def test_in_half_precision_rotary_frequencies_are_not_rounded(name: str, family_folder: Callable[[str], Path]) -> None:
+    """As transformers keeps them: rounded, positions far from the start would be others."""
+    backbone = load_backbone(family_folder(name), name, precision="bf16", as_stored=True)
+    backbone.model.to(torch.bfloat16)
+    exact = load_backbone(family_folder(name), name).model
+    for (path, _), (_, whole) in zip(backbone.model.named_buffers(), exact.named_buffers(), strict=True):
+        if "inv_freq" in path:
+            backbone.model.get_submodule(path.rpartition(".")[0])._buffers[path.rpartition(".")[2]] = whole.clone()
+    hold(backbone.model, [], "bf16", "cpu")
+    frequencies = {path: buffer for path, buffer in backbone.model.named_buffers() if "inv_freq" in path}
+    assert frequencies
+    for path, buffer in frequencies.items():
+        assert torch.equal(buffer, exact.get_buffer(path))
+
+
+def test_the_day_is_in_no_prompt(family_folder: Callable[[str], Path]) -> None:
+    """As chat templates of Llama 3 print it."""
+    codec = load_backbone(family_folder("qwen3")).codec
+    before = codec.as_text("ja", DE_FR)  # type: ignore[attr-defined]
+    asked = "{% if strftime_now is defined %}{% set day = strftime_now('%d %b %Y') %}{% endif %}{{ day }}\n"
+    codec.tokenizer.chat_template = f"\n  {asked}{codec.tokenizer.chat_template}"
+    assert codec.as_text("ja", DE_FR) == f"\n26 Jul 2024\n{before}"  # type: ignore[attr-defined]
+
+
+def test_ids_without_an_embedding_are_refused_unless_text_never_has_them(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "qwen3"
+    shutil.copytree(family_folder("qwen3"), folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = load_backbone(folder).model.get_input_embeddings().num_embeddings
+    number = 0
+    while len(tokenizer) <= rows:
+        tokenizer.add_tokens([f"<extra_{number}>"], special_tokens=True)
+        number += 1
+    tokenizer.save_pretrained(folder)
+    load_backbone(folder)
+    tokenizer.add_tokens(["myocarditis"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(BackboneError, match=rf"the id {len(tokenizer) - 1}, and its model embeddings for {rows} ids"):
+        load_backbone(folder)
+
+
+def test_a_penalty_that_a_model_publishes_changes_no_translation(load: Loader, pairs: list[Pair]) -> None:
+    backbone = load("qwen2")
+    texts = [pair.source for pair in pairs]
+    plain = translate(backbone.model, backbone.codec, texts, DE_FR, 1, 32, 24)
+    backbone.model.generation_config.repetition_penalty = 1.5
+    assert translate(backbone.model, backbone.codec, texts, DE_FR, 1, 32, 24) == plain
+
+
+def test_a_sentence_that_spells_the_padding_token_is_not_masked(load: Loader) -> None:
+    codec = load("nllb").codec
+    long, short = encode_pairs([Pair("drück <pad> jetzt, ja", "oui"), Pair("ja", "oui")], DE_FR, codec, 32)
+    batch = pad([long, short], codec)
+    assert codec.pad_id in long.source
+    assert batch.attention_mask.sum(1).tolist() == [len(long.source), len(short.source)]

@@ -54,6 +54,8 @@ def write_plain(directory: Path, trained: TrainedModel, trainable: Trainable) ->
             "num_beams": trained.settings.beam,
             "early_stopping": trained.settings.beam > 1,
             "do_sample": False,
+            "repetition_penalty": 1.0,
+            "length_penalty": 1.0,
             "no_repeat_ngram_size": trained.settings.no_repeat_ngram or None,
             "max_length": None,
             "max_new_tokens": trained.settings.max_decode_tokens,
