@@ -56,10 +56,14 @@ def other_language(sentence: str, language: str) -> str:
     """Return the other language that a sentence is surely in; "" if none, if it is short, or if the model lacks `language`."""
     if len(sentence) * (3 if without_spaces(language) else 1) < FEWEST_CHARACTERS:
         return ""
-    identifier, known = load_identifier()
-    code, probability = identifier.classify(sentence)
+    code, probability = load_identifier()[0].classify(sentence)
     other = plain_code(code)
-    return other if probability >= SURE and other != plain_code(language) and plain_code(language) in known else ""
+    return other if probability >= SURE and other != plain_code(language) and is_identified(language) else ""
+
+
+def is_identified(language: str) -> bool:
+    """Whether the model knows a language."""
+    return plain_code(language) in load_identifier()[1]
 
 
 @functools.cache

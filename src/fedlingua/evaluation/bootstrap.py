@@ -20,8 +20,8 @@ SAMPLES, SEED = 1000, 12345
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two systems' scores. low, high: 95 % interval of second minus first over the samples. p: probability of
-    a difference as large by chance. All None if there are no samples.
+    """The difference of two systems' scores. low, high: 95 % interval of second minus first over the samples. p: as sacreBLEU computes
+    it, which is too small: between equally good systems it is below 0.05 in a tenth of cases. All None if there are no samples.
     """
 
     first: float
@@ -34,6 +34,11 @@ class Difference:
     def value(self) -> float:
         """Second minus first."""
         return self.second - self.first
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 
 def draws(sentences: int, samples: int = SAMPLES, seed: int | Sequence[int] = SEED) -> Numbers:

@@ -53,7 +53,9 @@ def measure(
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, dict[str, Measured]]:
-    """Return text -> metric -> counts, in the order of `metrics`; only COMET, which takes long, uses say and progress.
+    """Return text -> metric -> counts, in the order of `metrics`; only COMET, which takes long, uses progress.
+
+    A metric that cannot measure text in a target language is left out there, which `say` is told.
 
     Raises:
         ConfigError: COMET or its model is not available here. RunError: COMET failed.
@@ -63,7 +65,11 @@ def measure(
         if metric == COMET:
             made, checkpoint = comet_scores(texts, model, say, progress)
         else:
-            made, checkpoint = {name: TEXT_METRICS[metric].count(text) for name, text in texts.items()}, 0
+            able = {name: text for name, text in texts.items() if TEXT_METRICS[metric].is_able(text.target)}
+            for target in sorted({text.target for text in texts.values()} - {text.target for text in able.values()}):
+                lacking = TEXT_METRICS[metric].signature(target)
+                say(f"{metric} is not measured for translations into {target!r}, a language that {lacking} lacks")
+            made, checkpoint = {name: TEXT_METRICS[metric].count(text) for name, text in able.items()}, 0
         for name, counts in made.items():
             signature = signature_of(metric, texts[name].target, model, checkpoint)
             measured[name][metric] = Measured(metric, counts, signature, checkpoint)

@@ -9,11 +9,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from sacrebleu.metrics.bleu import BLEU
 
-from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import Direction, plain_code
-from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
+from fedlingua.common.languages import Direction
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated, bleu_into
 from fedlingua.evaluation.text_metrics import bleu_tokenizer as bleu_tokenizer
 
 NAMED = 12
@@ -83,18 +81,10 @@ def check_tokenizers(directions: Iterable[Direction]) -> None:
     """Refuse directions whose translations cannot be scored on this machine, before anything trains.
 
     Raises:
-        ConfigError: the tokenizer of a direction is not installed; names both and what to install.
+        ConfigError: the tokenizer of a target language is not installed; names both and what to install.
     """
     for direction in directions:
-        tokenizer, extra = bleu_tokenizer(direction.target), plain_code(direction.target)
-        try:
-            BLEU(tokenize=tokenizer)
-        except RuntimeError as error:  # raised by sacreBLEU if the packages of one of its extras are missing
-            raise ConfigError(
-                f"direction {direction}: BLEU into {direction.target!r} takes sacreBLEU's tokenizer {tokenizer!r}, whose packages are not "
-                f"installed here; wanted those of the extra {extra!r}: pip install 'fedlingua[{extra}]', or "
-                f"pip install -c constraints.txt -e '.[{extra}]' in a checkout"
-            ) from error
+        bleu_into(direction.target)
 
 
 @cache

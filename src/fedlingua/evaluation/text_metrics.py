@@ -15,8 +15,9 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import plain_code, without_spaces
-from fedlingua.corpora.identify import other_language
+from fedlingua.corpora.identify import is_identified, other_language
 
 Counts = NDArray[np.float64]
 _OWN_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab"}
@@ -38,13 +39,14 @@ class TextMetric:
     """A metric as counts, and as the score that follows from them.
 
     count: returns a text's counts, (sentences, width). score: returns a corpus's score from the sum of its sentences' counts, (width,).
-    signature: returns the metric's signature for a target language.
+    signature: returns the metric's signature for a target language. is_able: returns whether the metric can measure text in a language.
     """
 
     width: int
     count: Callable[[Translated], Counts]
     score: Callable[[Counts], float]
     signature: Callable[[str], str]
+    is_able: Callable[[str], bool] = lambda target: True
 
     def of(self, counts: Counts) -> float:
         """Return the score of a whole text from its counts, (sentences, width)."""
@@ -80,13 +82,25 @@ def bleu_tokenizer(target: str) -> str:
     return _OWN_TOKENIZERS.get(plain_code(target), "char") if without_spaces(target) else "13a"
 
 
+def bleu_into(target: str) -> BLEU:
+    """Return BLEU for translations into a language; raise ConfigError if the packages of its tokenizer are not installed."""
+    tokenizer, extra = bleu_tokenizer(target), plain_code(target)
+    try:
+        return BLEU(tokenize=tokenizer)
+    except RuntimeError as error:  # raised by sacreBLEU if the packages of one of its extras are missing
+        raise ConfigError(
+            f"BLEU into {target!r} takes sacreBLEU's tokenizer {tokenizer!r}, whose packages are not installed here; wanted those of "
+            f"the extra {extra!r}: pip install 'fedlingua[{extra}]', or pip install -c constraints.txt -e '.[{extra}]' in a checkout"
+        ) from error
+
+
 def _ter(target: str) -> TER:
     """Return TER, by characters for Chinese and Japanese, as in Tercom; in Thai and others without spaces it finds no words."""
     asian = plain_code(target) in ("zh", "ja")
     return TER(normalized=asian, asian_support=asian)
 
 
-_BLEU = _sacre(10, lambda target: BLEU(tokenize=bleu_tokenizer(target)))
+_BLEU = _sacre(10, bleu_into)
 
 
 def _other_languages(text: Translated) -> Counts:
@@ -107,6 +121,6 @@ TEXT_METRICS: dict[str, TextMetric] = {
     # Number of BLEU's tokens in the translations, divided by that in the references.
     "length-ratio": TextMetric(2, lambda text: _BLEU.count(text)[:, :2], share, _BLEU.signature),
     # Share of translations that are certainly in another language than the target.
-    "off-target": TextMetric(2, _other_languages, share, lambda target: f"py3langid:{version('py3langid')}"),
+    "off-target": TextMetric(2, _other_languages, share, lambda target: f"py3langid:{version('py3langid')}", is_identified),
 }
 """Name -> metric. COMET, which needs a model, is apart (fedlingua/evaluation/comet)."""

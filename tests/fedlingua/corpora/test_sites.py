@@ -247,6 +247,9 @@ def test_text_that_is_not_here_cannot_be_mixed(tmp_path: Path) -> None:
     assert "mixed = true mixes all sites' text, which only a simulation can, but bank has no corpus here" in refusal(
         tmp_path, "[split]\nmixed = true\n" + SITE + without
     )
+    assert "mixed = true with mode = 'shared-side' would deal a site sentences of its own test text" in refusal(
+        tmp_path, "[split]\nmixed = true\nmode = 'shared-side'\n" + SITE
+    )
     assert "mixed = 1 is of type int; wanted bool" in refusal(tmp_path, "[split]\nmixed = 1\n" + SITE)
 
 

@@ -65,6 +65,13 @@ def test_the_interval_holds_95_of_100_samples():
     found = difference(0.0, 500.0, np.zeros(1000), of_second)
     assert (found.low, found.high) == (25.0, 974.0)
     assert found.value == 500.0
+    assert found.is_clear
+
+
+@pytest.mark.parametrize(("around", "is_clear"), [(25.0, True), (26.0, False), (973.0, False), (974.0, True)])
+def test_a_difference_is_clear_whose_interval_leaves_out_0(around: float, is_clear: bool):
+    shifted = np.arange(1000, dtype=float) - around + (0.5 if around < 500 else -0.5)
+    assert difference(0.0, 1.0, np.zeros(1000), shifted).is_clear == is_clear
 
 
 def test_a_system_compared_with_itself_differs_by_chance_alone(systems):

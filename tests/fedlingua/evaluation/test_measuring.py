@@ -1,5 +1,6 @@
 """What a run's sites measure is what `fedlingua score` makes of their translations."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,14 @@ def test_metrics_come_in_the_order_they_are_asked_for() -> None:
         assert one.corpus == TEXT_METRICS[name].of(one.counts)
         assert one.signature == TEXT_METRICS[name].signature("en")
         assert one.counts.shape == (2, width_of(name))
+
+
+def test_off_target_is_left_out_where_its_model_lacks_the_language() -> None:
+    maori, told = replace(TEXT, target="mi"), list[str]()
+    measured = measure({"x": maori, "y": TEXT}, ["chrf", "off-target"], "", told.append)
+    assert {name: list(by_metric) for name, by_metric in measured.items()} == {"x": ["chrf"], "y": ["chrf", "off-target"]}
+    (line,) = told
+    assert line.startswith("off-target is not measured for translations into 'mi', a language that py3langid")
 
 
 def test_comet_is_a_mean_and_names_its_checkpoint() -> None:

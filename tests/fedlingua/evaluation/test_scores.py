@@ -140,7 +140,7 @@ def test_japanese_is_counted_in_words() -> None:
 def test_a_tokenizer_whose_packages_are_missing_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
     check_tokenizers([Direction("ja", "en"), Direction("en", "zh")])
-    with pytest.raises(ConfigError, match=r"direction en-ja: .*'ja-mecab'.*pip install 'fedlingua\[ja\]'"):
+    with pytest.raises(ConfigError, match=r"BLEU into 'ja' .*'ja-mecab'.*pip install 'fedlingua\[ja\]'"):
         check_tokenizers([Direction("en", "zh"), Direction("en", "ja")])
 
 

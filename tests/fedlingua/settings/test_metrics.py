@@ -1,6 +1,6 @@
 """Metrics: which values are better, and which a scores.json holds."""
 
-from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, METRICS, PERPLEXITY, metrics_of
+from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, METRICS, OF_TEXT, PERPLEXITY, metrics_of
 from fedlingua.settings.tasks import TASKS
 
 
@@ -13,6 +13,13 @@ def test_more_bleu_and_less_perplexity_are_better() -> None:
 def test_a_gain_in_words_says_which_way_it_goes() -> None:
     assert [BLEU.gained(5.94), BLEU.gained(-1.2)] == ["+5.9 BLEU over", "1.2 BLEU below"]
     assert [PERPLEXITY.gained(8), PERPLEXITY.gained(-2)] == ["8.0 PPL below", "+2.0 PPL over"]
+
+
+def test_translations_as_long_as_their_references_are_best() -> None:
+    length = OF_TEXT["length-ratio"]
+    assert length.best([0.5, 1.25, 1.9]) == 1.25
+    assert (length.gain(1.5, 1.0), length.gain(1.25, 1.5), length.gain(1.25, 0.5)) == (-0.5, 0.25, 0.25)
+    assert [length.gained(0.25), length.gained(-0.5)] == ["0.25 nearer to 1 than", "0.50 further from 1 than"]
 
 
 def test_scores_tell_their_metrics_by_their_names() -> None:

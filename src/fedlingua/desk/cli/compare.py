@@ -136,7 +136,8 @@ def _numbered(comparison: "Comparison") -> dict[str, "ComparedRun"]:
 
 
 def _scores_tables(comparison: "Comparison") -> Iterator[Table]:
-    """Yield a table for every run but the first, a line a site: both scores, the difference, its 95 % interval and p."""
+    """Yield a table for every run but the first, a line a site: both scores, the difference, its 95 % interval and p, with a star if the
+    interval leaves out 0."""
     first, *others = _numbered(comparison)
     for name, each in zip(others, comparison.beside, strict=True):
         sampled = each.macro.p is not None
@@ -158,8 +159,7 @@ def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[
         return cells
     if each.p is None or each.low is None or each.high is None:
         return [*cells, units.NOTHING, units.NOTHING, units.NOTHING]
-    mark = "*" if each.p < comparison.significant else ""
-    return [*cells, units.gain(scale * each.low), units.gain(scale * each.high), f"{each.p:.3f}{mark}"]
+    return [*cells, units.gain(scale * each.low), units.gain(scale * each.high), f"{each.p:.3f}{'*' if each.is_clear else ''}"]
 
 
 def _costs_table(comparison: "Comparison") -> Table:

@@ -80,7 +80,7 @@ def _score_run(run: Path, sites: Sequence[str], names: Sequence[str], model: str
         _enter(scores, of_run, of_base, whole=not sites)
         folder.write("scores.json", scores)
     console().print(_table(texts, scores, names))
-    for signature in dict.fromkeys(f"{name}: {each[name].signature}" for each in of_run.values() for name in names):
+    for signature in dict.fromkeys(f"{name}: {each[name].signature}" for each in of_run.values() for name in each):
         say(signature)
     averages = {key: value for key, value in scores.items() if key.startswith(AVERAGES)} if not sites else {}
     return {"sites": {name: scores["sites"][name] for name in texts}, **averages}
@@ -104,6 +104,8 @@ def _enter(
     if not whole:
         return
     for metric in next(iter(of_run.values())):
+        if not all(metric in measured for measured in of_run.values()):
+            continue
         key = OF_TEXT[metric].key
         for prefix, of_sites in zip(SIDES, (of_base, of_run), strict=True):
             scores[f"{prefix}macro_{key}"] = fmean(results[metric].corpus for results in of_sites.values())

@@ -62,8 +62,8 @@ class OverSeeds:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs in the given order, each compared with the first. scores: Site -> one score per run. samples: The number of bootstrap samples.
-    significant: Differences with a smaller p are marked as significant."""
+    """Runs in the given order, each compared with the first. scores: Site -> one score per run.
+    samples: The number of bootstrap samples."""
 
     metric: Metric
     runs: Sequence[ComparedRun]
@@ -73,7 +73,6 @@ class Comparison:
     over_seeds: Sequence[OverSeeds]
     sentences: Sequence[DifferingSentence]
     samples: int
-    significant: float = 0.05
 
 
 def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentences: int) -> Comparison:
@@ -143,7 +142,7 @@ def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequ
 
 
 def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: Metric) -> list[OverSeeds]:
-    """Summarize the runs of each method (with its settings) that has several runs."""
+    """Summarize the runs of each method (with its settings) that has several runs, each with its own seed."""
     of_method: dict[str, list[tuple[ComparedRun, Fairness]]] = defaultdict(list)
     for variant, run, fairness_of_it in zip(variants(runs), runs, fair, strict=True):
         of_method[variant].append((run, fairness_of_it))
@@ -154,7 +153,7 @@ def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: M
 
     rows = []
     for method, pairs in of_method.items():
-        if len(pairs) > 1:
+        if len({run.seed for run, _ in pairs}) == len(pairs) > 1:
             macro = mean_and_sd([run.macro(metric.key, run.values(metric.key)) for run, _ in pairs])
             others = (mean_and_sd([getattr(fares, name) for _, fares in pairs]) for name in ("worst", "spread", "gain"))
             rows.append(OverSeeds(method, tuple(run.seed for run, _ in pairs), macro, *others))

@@ -13,6 +13,7 @@ from fedlingua.desk.comparison.runs import ComparedRun, read_completed
 from fedlingua.desk.translating.models import RunModels
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.measuring import check_measuring, measure
+from fedlingua.evaluation.scores import check_tokenizers
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
 
@@ -39,6 +40,7 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
     """
     names = metric_names(",".join(["bleu", "chrf", metric]))
     check_measuring(names, model, lambda _: None)
+    check_tokenizers(texts)
     for direction, pairs in texts.items():
         if not pairs:
             raise ConfigError(f"no pair of {direction} is left of the public text; give at least one sentence")

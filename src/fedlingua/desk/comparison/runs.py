@@ -203,7 +203,7 @@ def fairness(run: ComparedRun, alone: ComparedRun | None, metric: Metric) -> Fai
     if not values:
         return Fairness("", None, None, None, {})
     best = metric.best(values.values())
-    worst_site = min(values, key=lambda site: values[site] if metric.more_is_better else -values[site])
+    worst_site = min(values, key=lambda site: metric.gain(values[site], best) or 0.0)
     own = alone.values(metric.key) if alone else run.values(f"alone_{metric.key}")
     gains = {site: metric.gain(value, own[site]) or 0.0 for site, value in values.items() if site in own}
     return Fairness(worst_site, values[worst_site], best, abs(best - values[worst_site]), gains)

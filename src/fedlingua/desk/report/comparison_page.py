@@ -144,7 +144,7 @@ def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]
 def difference_plot(comparison: Comparison) -> go.Figure:
     """Plot each run's score minus the first run's: by site, macro and pooled, with 95 % intervals if known.
 
-    A hollow mark shows a difference that is not significant.
+    A hollow mark shows a difference whose interval contains 0.
     """
     rows = [*comparison.scores, "macro", *(["pooled"] if any(beside.pooled for beside in comparison.beside) else [])]
     figure = go.Figure()
@@ -171,7 +171,7 @@ def _add_differences(
         above = [0.0 if each.high is None else scale * (each.high - each.value) for each in differences]
         below = [0.0 if each.low is None else scale * (each.value - each.low) for each in differences]
         error = {"color": color, "thickness": 2, "width": 4, "symmetric": False, "array": above, "arrayminus": below}
-    by_chance = [each.p is not None and each.p >= comparison.significant for each in differences]
+    by_chance = [each.p is not None and not each.is_clear for each in differences]
     symbols = [f"{mark}-open" if hollow else mark for hollow in by_chance]
     look: Look = {"marker": {"size": 9, "color": color, "symbol": symbols, "line": {"width": 2, "color": color}}}
     look |= {"error_x": error, "text": [_in_words(row, each, scale) for _, row, each in known]}

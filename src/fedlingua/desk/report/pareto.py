@@ -46,8 +46,8 @@ def pareto_plot(
     points: Sequence[Point], metric: Metric, more_is_better: bool, x_title: str, base: float | None = None
 ) -> go.Figure:
     """Plot macro scores against a cost or saving. base: A score drawn as a line if the points then still span half of the height."""
-    across, upward = 1 if more_is_better else -1, 1 if metric.more_is_better else -1
-    places = pareto_front([(across * point.x, upward * point.score) for point in points])
+    across = 1 if more_is_better else -1
+    places = pareto_front([(across * point.x, metric.gain(point.score, 0.0) or 0.0) for point in points])
     front = sorted((points[place] for place in places), key=lambda point: point.x)
     beaten = [point for place, point in enumerate(points) if place not in places]
     figure = go.Figure()

@@ -22,7 +22,7 @@ from fedlingua.desk.templates import markdown
 from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.methods import SILO
-from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metric, metrics_of
+from fedlingua.settings.metrics import ACCURACY, BLEU, METRICS, OF_TEXT, PERPLEXITY, Metric, metrics_of
 
 BASE = "base"
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
@@ -227,7 +227,7 @@ class SuiteTable:
     def more_metrics(self) -> list[Metric]:
         """The metrics besides BLEU and chrF that any run measures."""
         measured = {key for _, entry in self._entries() for key in entry.get("signatures", {})}
-        return [metric for metric in OF_TEXT.values() if metric.key in measured]
+        return [metric for metric in OF_TEXT.values() if metric.key in measured and metric not in METRICS["translation"]]
 
     def _entries(self) -> list[tuple[str, Json]]:
         """Return (site, its entry) for all runs' scores."""

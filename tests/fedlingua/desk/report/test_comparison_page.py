@@ -54,7 +54,7 @@ def test_differences_stand_with_their_intervals_and_hollow_where_chance_explains
     assert [x - down for x, down in zip(first.x, first.error_x.arrayminus, strict=True)] == pytest.approx(
         [one.low for one in rows]
     )
-    assert [symbol.endswith("-open") for symbol in first.marker.symbol] == [one.p >= 0.05 for one in rows]
+    assert [symbol.endswith("-open") for symbol in first.marker.symbol] == [one.low <= 0 <= one.high for one in rows]
     assert first.marker.color != second.marker.color
     assert all(abs(y - row) < 0.5 for trace in (first, second) for row, y in enumerate(trace.y))
 
@@ -138,6 +138,11 @@ def test_seeds_that_were_waited_for_and_kept_otherwise_are_seeds_of_one_variant(
     assert variants(runs) == ["adapter-fed"] * 3
     assert differing_settings(runs) == {}
     assert [(one.method, one.seeds) for one in compare(runs, "", 40, 0).over_seeds] == [("adapter-fed", (1, 2, 3))]
+
+
+def test_a_run_and_its_repetition_are_no_two_seeds(tmp_path: Path) -> None:
+    runs = read_runs([make_run(tmp_path / name, "adapter-fed", {"a": 1}) for name in ("first", "again")])
+    assert compare(runs, "", 40, 0).over_seeds == []
 
 
 def test_the_page_tells_all_of_it(found: Comparison, tmp_path: Path) -> None:

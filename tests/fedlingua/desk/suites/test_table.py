@@ -325,6 +325,15 @@ def test_another_metric_has_means_and_deviations_over_seeds(suite: dict[str, Any
     assert "over seeds (Comet2.2.7|fp16|x|r1):\n\n| method | hospital |" in table.markdown()
 
 
+def test_metrics_of_every_table_have_no_second_one(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    """As after `fedlingua score --run`, which signs all that it measures."""
+    scored = {
+        **found["base-1"],
+        "sites": {name: {**of, "signatures": {"bleu": "b", "chrf": "c"}} for name, of in found["base-1"]["sites"].items()},
+    }
+    assert SuiteTable(suite, {**found, "base-1": scored}).more_metrics == []
+
+
 def test_of_another_metric_too_what_not_every_seed_tells_is_no_mean(suite: dict[str, Any]) -> None:
     older = measured(0.9)
     del older["sites"]["hospital"]["comet"], older["macro_comet"]
