@@ -217,7 +217,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 def keys(message: Message, node: Node) -> RecordDict:
     """Return this site's public keys for an attempt's secure sums, one for each sum."""
     task = _hosted_task(message.content.config_records, node)
-    return _reply(task, secure=_secure(task, node).keys(node.settings.rounds))
+    return _reply(task, secure=_secure(task, node).public_keys(node.settings.rounds))
 
 
 @app.query("shares")
@@ -225,7 +225,7 @@ def keys(message: Message, node: Node) -> RecordDict:
 def shares(message: Message, node: Node) -> RecordDict:
     """Accept the roster of the secure sums and return the shares of this site's secrets, each sealed for its holder."""
     task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
-    return _reply(task, secure=_secure(task, node).shares(dict(record)))
+    return _reply(task, secure=_secure(task, node).accept_roster(dict(record)))
 
 
 @app.train("unmask")
@@ -233,7 +233,7 @@ def shares(message: Message, node: Node) -> RecordDict:
 def unmask(message: Message, node: Node) -> RecordDict:
     """Return the shares from which the server removes the masks of a round's sums."""
     task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
-    return _reply(task, secure=_secure(task, node).shares_of(dict(record)))
+    return _reply(task, secure=_secure(task, node).give_shares(dict(record)))
 
 
 def _secure(task: Task, node: Node) -> "SecureSite":
@@ -258,37 +258,60 @@ def train(message: Message, node: Node) -> RecordDict:
     """Train one round for one site and return its update or the selected part of it; first measure an earlier round if asked."""
     task, client = _client_to_train(message.content.config_records, node)
     received = client.received.receive(message.content)
-    reply = _reply(task)
-    settings, chosen = client.settings, client.trainable.tensor_set
-    dev: dict[str, Any] = {}
-    if task.measure is not None:
-        dev = client.measure(received, replace(task, round=task.measure))
-        if not settings.sums_scores:
-            reply[protocol.MEASURED] = MetricRecord(dev)
+    dev = None if task.measure is None else client.measure(received, replace(task, round=task.measure))
     update, sums = client.train(received, task)
-    if settings.sums_securely:
-        from fedlingua.privacy.noise_shares import planned
-
-        asked = message.content.config_records[protocol.SECURE]
-        size = sum(len(text.splits["train"]) for text in client.texts.values())
-        dev = dev if settings.sums_scores else {}
-        measured = received if task.measure else {}  # round 0 is the published backbone, whatever came
-        added, plan = (client.clipped, partial(planned, settings)) if settings.shares_noise else (update, None)
-        secure = _secure(task, node)
-        masked = secure.masked(added, received, chosen, sums, dev, asked, settings.seed, size, measured, plan)
-        reply[protocol.ARRAYS] = to_record(masked)
-        return reply
-    if settings.selected_by != "all":
-        from clients.selection import SiteSelection
-
-        sent, seconds = SiteSelection(client).select(update, received, task)
-        theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
-        reply[protocol.METRICS] = MetricRecord({**sums, **seconds, **theta})
-        return _with_sent(reply, sent)
-    whole = settings.code_up.method == "none"
-    reply[protocol.ARRAYS] = pack(update, chosen) if whole else to_record(client.coded(update, received, task))
-    reply[protocol.METRICS] = MetricRecord(cast(Any, sums))
+    if client.settings.sums_securely:
+        reply = _masked(message, node, client, task, update, received, sums, dev)
+    elif client.settings.selected_by != "all":
+        reply = _selected(client, task, update, received, sums)
+    else:
+        whole = client.settings.code_up.method == "none"
+        arrays = pack(update, client.trainable.tensor_set) if whole else to_record(client.coded(update, received, task))
+        reply = _reply(task, sums)
+        reply[protocol.ARRAYS] = arrays
+    if dev is not None and not client.settings.sums_scores:
+        reply[protocol.MEASURED] = MetricRecord(dict(dev))
     return reply
+
+
+def _selected(
+    client: "SiteClient", task: Task, update: NamedTensors, received: NamedTensors, sums: Mapping[str, Any]
+) -> RecordDict:
+    """Return the reply with the part of an update that the run's rule selects."""
+    from clients.selection import SiteSelection
+
+    sent, seconds = SiteSelection(client).select(update, received, task)
+    theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
+    return _with_sent(_reply(task, {**sums, **seconds, **theta}), sent)
+
+
+def _masked(
+    message: Message,
+    node: Node,
+    client: "SiteClient",
+    task: Task,
+    update: NamedTensors,
+    received: NamedTensors,
+    sums: Mapping[str, Any],
+    dev: Mapping[str, Any] | None,
+) -> RecordDict:
+    """Return the reply with an update, its sums and, if they are summed too, those of the dev loss, all under masks."""
+    from fedlingua.privacy.noise_shares import planned
+
+    settings = client.settings
+    masked = _secure(task, node).mask_update(
+        client.clipped if settings.shares_noise else update,
+        received,
+        client.trainable.tensor_set,
+        sums=sums,
+        dev=dev or {} if settings.sums_scores else {},
+        asked=message.content.config_records[protocol.SECURE],
+        seed=settings.seed,
+        size=sum(len(text.splits["train"]) for text in client.texts.values()),
+        measured=received if task.measure else {},  # round 0 is the published backbone, whatever came
+        plan=partial(planned, settings) if settings.shares_noise else None,
+    )
+    return _reply(task, arrays=masked)
 
 
 @app.train("probe")
@@ -325,7 +348,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
         sums = client.measure(received, task)
         measured = received if task.round else {}
         asked = message.content.config_records[protocol.SECURE]
-        return _reply(task, arrays=_secure(task, node).dev_loss(sums, measured, client.trainable.tensor_set, asked))
+        return _reply(task, arrays=_secure(task, node).mask_dev_loss(sums, measured, client.trainable.tensor_set, asked))
     reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
         from clients.selection import SiteSelection
@@ -360,7 +383,7 @@ def finish(message: Message, node: Node) -> RecordDict:
     if node.settings.sums_scores:
         used, asked = received if task.round else {}, message.content.config_records[protocol.SECURE]
         secure = _secure(task, node)
-        return _reply(task, arrays=secure.scores(node.settings.task, finished, used, client.trainable.tensor_set, asked))
+        return _reply(task, arrays=secure.mask_scores(node.settings.task, finished, used, client.trainable.tensor_set, asked))
     for name, scores in finished.items():
         for field, prefix in protocol.SCORES_PREFIXES.items():
             if (sums := getattr(scores, field)) is not None:

@@ -62,7 +62,7 @@ class SecureSite:
         self.folder, self.task, self.site, self.least = folder / "secure", task, task.site, least
         self.trust, self.temperature = trust, temperature
 
-    def keys(self, num_rounds: int) -> dict[str, Any]:
+    def public_keys(self, num_rounds: int) -> dict[str, Any]:
         """Return this site's public keys as the content of a reply's ConfigRecord."""
         secrets = self._secrets()
         channel, keys = secrets.channel.public_key().public_bytes_raw(), secrets.public_keys(num_sums(num_rounds))
@@ -71,7 +71,7 @@ class SecureSite:
         signature = sign(self.trust.key, signed_message(self.task.run, self.task.attempt, self.site, channel, keys))
         return {"channel": channel, "keys": keys, "signer": public_line(self.trust.key), "signature": signature}
 
-    def shares(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def accept_roster(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Accept a roster and return the sealed shares of this site's secrets.
 
         Raises:
@@ -97,7 +97,7 @@ class SecureSite:
             raise ExchangeError(f"got another roster in attempt {self.task.attempt}; a site takes part under one")
         return {"sealed": secrets.sealed_shares(roster, self.site)}
 
-    def masked(
+    def mask_update(
         self,
         update: NamedTensors,
         received: NamedTensors,
@@ -166,19 +166,19 @@ class SecureSite:
             raise ExchangeError(f"asked about {sum_name(number)} again, now with another update; masks are used once")
         return {**arrays, **self._counters(number, counters, TRAINING, common)}
 
-    def dev_loss(
+    def mask_dev_loss(
         self, sums: Mapping[str, float], measured: NamedTensors, chosen: TensorSet, asked: Mapping[str, Any]
     ) -> dict[str, Numbers]:
-        """Return the sums of the dev loss of `measured` as a reply's only array, masked; arguments and errors as in `masked`."""
+        """Return the sums of the dev loss of `measured` as a reply's only array, masked; arguments and errors as in `mask_update`."""
         number = dev_loss_sum(self.task.round)
         self._record_measured(number, measured, chosen)
         common = self._common(self._roster_for(number), asked, measured, chosen)
         return self._counters(number, _dev_counters(sums), DEV_LOSS, common)
 
-    def scores(
+    def mask_scores(
         self, kind: str, texts: Mapping[str, Scores], received: NamedTensors, chosen: TensorSet, asked: Mapping[str, Any]
     ) -> dict[str, Numbers]:
-        """Return the numbers of scores that can be added up as a reply's only array, masked; arguments and errors as in `masked`.
+        """Return the numbers of scores that can be added up as a reply's only array, masked; arguments and errors as in `mask_update`.
 
         kind: The option `task`.
         """
@@ -219,7 +219,7 @@ class SecureSite:
         bound = self._context(roster, number, COUNTERS_PART, "", (), common)
         return {COUNTERS_PART: masked(counters, self._secrets(), roster, self.site, roster.names, number, bound)}
 
-    def shares_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def give_shares(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the shares that this site holds for a sum: of each survivor's seed, of each lost site's private key, never of both.
 
         Raises:

@@ -99,11 +99,13 @@ class SiteStrategy(Rounds):
         if number > 0:
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
             most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers, self.projected)
-            replies = self.phases.exchange(grid, ask, self.update_phase, self.parsed, most_bytes)
-            if self.progress.pending is not None and not self.settings.sums_scores:  # else `checked` opens their sum
-                self.measured(self.progress.pending, [(reply.message, reply.site, reply.parsed.dev or {}) for reply in replies])
-            state = self.aggregated(number, replies, self.checked(number, replies))
-            state = self.given(number, state) if self.travels else state
+            replies = self.phases.exchange(grid, ask, self.update_phase, self.parse_update, most_bytes)
+            if self.progress.pending is not None and not self.settings.sums_scores:  # else `check_updates` opens their sum
+                self.record_dev_losses(
+                    self.progress.pending, [(reply.message, reply.site, reply.parsed.dev or {}) for reply in replies]
+                )
+            state = self.aggregate_updates(number, replies, self.check_updates(number, replies))
+            state = self.code_downlink(number, state) if self.travels else state
         if self.is_measured_now(number):
             self.evaluate(state, number, grid)
         elif self.is_measured(number):
@@ -122,7 +124,7 @@ class SiteStrategy(Rounds):
                 messages[-1].content[protocol.CONFIG] = config
         return messages
 
-    def parsed(self, site: str, reply: Message, size: int) -> Training:
+    def parse_update(self, site: str, reply: Message, size: int) -> Training:
         """Parse and check a reply, enter its figures into the round's record, and move large tensors to a file."""
         received = self.training_start(site) if self.travels and self.sent.tensors else None
         training = parse_training(reply, self._expected(site), received, self._probed(site))
@@ -132,7 +134,7 @@ class SiteStrategy(Rounds):
         stored = self.update_files.store(site, training.update.tensors)
         return replace(training, update=replace(training.update, tensors=stored))
 
-    def checked(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
+    def check_updates(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
         """Return the updates to aggregate, in federation order. Updates that no honest site can have sent are left out, too long ones
         are scaled down, and both are recorded. A site whose update is left out still counts for the quorum and is not set aside. The
         change of an update that began in an earlier round is added to this round's tensors, scaled by its age.
@@ -168,15 +170,17 @@ class SiteStrategy(Rounds):
         factor = (1 + staleness) ** self.settings.async_age_exponent
         return scaled(update, start, np.full(len(self.tensor_set.specs), factor), now)
 
-    def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
-        """Return the state that `aggregate_train` makes of the accepted updates, which it gets as Flower's messages, as its hooks do."""
+    def aggregate_updates(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
+        """Return the state that `aggregate_train` makes of the accepted updates; record whose they are.
+
+        As Flower's own strategies do, `aggregate_train` gets messages; the replies' contents are replaced for it.
+        """
         accepted = [reply for reply in replies if reply.site in updates]
         for reply in accepted:
             task = reply.message.content[protocol.TASK]
             reply.message.content = content_of(updates[reply.site], reply.parsed.sums, self.tensor_set, task)
         with timed(self.phases.record.server_s, "aggregate"):
             arrays, metrics = self.aggregate_train(number, [reply.message for reply in accepted])
-        state = self.sent if arrays is None else state_of(arrays, self.sent)
         if metrics is not None:
             self.result.train_metrics_clientapp[number] = metrics
         self.progress.aggregated += [number] if accepted else []
@@ -184,10 +188,10 @@ class SiteStrategy(Rounds):
             self.progress.stages.setdefault(reply.site, {})[self.asked_in(reply.site)] = self.attempt
             if self.travels:
                 self.progress.digests[reply.site] = reply.parsed.digest
-        return state
+        return self.sent if arrays is None else state_of(arrays, self.sent)
 
-    def given(self, number: int, state: State) -> State:
-        """Return the state that the sites will have: under `send.code-down` they receive its change since the round began as a code."""
+    def code_downlink(self, number: int, state: State) -> State:
+        """Return the state that the sites will have; under `send.code-down` its change since the round's start is coded for them."""
         if self.settings.code_down.method == "none":
             return state
         with timed(self.phases.record.server_s, "code"):
@@ -220,10 +224,10 @@ class SiteStrategy(Rounds):
         most_bytes = size_limit(None, projected=self.projected)
         replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, most_bytes)
         of = number if self.progress.pending is None else self.progress.pending
-        self.measured(of, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
+        self.record_dev_losses(of, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
         return replies
 
-    def measured(self, number: int, replies: Sequence[tuple[Message, str, Sums]]) -> None:
+    def record_dev_losses(self, number: int, replies: Sequence[tuple[Message, str, Sums]]) -> None:
         """Record the sites' dev losses after a round, and pass them to `aggregate_evaluate`."""
         losses = {site: sums for _, site, sums in replies}
         if self.settings.async_buffer:  # a site that is still training counts with its last measurement

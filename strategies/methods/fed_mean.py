@@ -6,15 +6,15 @@ One round (Liu et al. 2023, algorithm 1), as `SiteStrategy.round` (strategies/st
    site's encoder and decoder cluster (`model_for`), as one flat array for each part. The sites train (clients/site_client.py).
 2. wait: `Phases.exchange` (strategies/rounds/phases.py) sends the requests and pulls the replies, until all have arrived, the deadline has
    passed, or the quorum cannot be reached.
-3. parse: `parsed` takes each reply as it arrives; `parse_training` (strategies/checks/contents.py) refuses one that cannot be true.
-4. check: `checked` compares the updates with each other (strategies/checks/outliers.py). Updates that no honest site can have sent are left
-   out, and updates that are a little too long are scaled down.
-5. aggregate: `aggregated` calls Flower's hook `aggregate_train`, and this calls `aggregate`, a function of the round's first state and
-   the updates. In every cluster it takes the mean of what the sites sent (strategies/aggregation/mean.py), or a robust rule
+3. parse: `parse_update` takes each reply as it arrives; `parse_training` (strategies/checks/contents.py) refuses one that cannot be true.
+4. check: `check_updates` compares the updates with each other (strategies/checks/outliers.py). Updates that no honest site can have sent
+   are left out, and updates that are a little too long are scaled down.
+5. aggregate: `aggregate_updates` calls Flower's hook `aggregate_train`, and this calls `aggregate`, a function of the round's first state
+   and the updates. In every cluster it takes the mean of what the sites sent (strategies/aggregation/mean.py), or a robust rule
    (strategies/aggregation/robust.py); a server optimizer steps towards the result (strategies/methods/server_optimizer.py).
 6. store: the new state becomes the run's, and a checkpoint is written (strategies/rounds/loop.py). A round with too few good replies ends
    before this step, so nothing has to be undone.
-7. evaluate: before the next round's training every site measures the dev loss of the model that it would use now, and `measured`
+7. evaluate: before the next round's training every site measures the dev loss of the model that it would use now, and `record_dev_losses`
    records it. If no training is certain to follow, `evaluate` asks for this loss before the state is stored.
 """
 

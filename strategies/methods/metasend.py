@@ -91,13 +91,13 @@ class MetaSend(FedMean):
         if state:
             model.restore(state.memory, state.values)
         if state and second:
-            second.restore(state.memory, state.values)
+            second.restore(state.memory)
         return model, second
 
     def _with_networks(self, state: State, model: ThresholdModel, second: SecondFilter | None) -> State:
         memory, values = model.state()
         if second:
-            memory, values = {**memory, **second.state()[0]}, {**values, **second.state()[1]}
+            memory |= second.state()
         return replace(state, memory=memory, values=values)
 
     # --- The round in two phases -----------------------------------------------------------------------------------------------
@@ -138,10 +138,10 @@ class MetaSend(FedMean):
                 self._add_filter(messages[-1])
         return messages
 
-    def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
+    def aggregate_updates(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
         """Aggregate as FedMean does, and store in `self.meta` what the meta step needs."""
         assert self.meta
-        state, meta = super().aggregated(number, replies, updates), self.meta
+        state, meta = super().aggregate_updates(number, replies, updates), self.meta
         shares: dict[str, dict[str, float]] = {site: {} for site in updates}
         for part, _, weights in shares_of(updates, self.clusters, weights_of(self.settings)):
             for site, weight in weights.items():

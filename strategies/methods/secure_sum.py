@@ -181,7 +181,7 @@ class SecureFedMean(FedMean):
             self._fail_without(number, before, f"{', '.join(missing)} cannot be asked")
         return [message for message in messages if site_of(message) in before]
 
-    def parsed(self, site: str, reply: Message, size: int) -> Training:
+    def parse_update(self, site: str, reply: Message, size: int) -> Training:
         """Check the form of a reply, since its masked numbers allow no other check, and store them."""
         expected = self._expected(site)
         sends_dev = expected.measures and not self.settings.sums_scores
@@ -198,7 +198,7 @@ class SecureFedMean(FedMean):
         self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
         return Training(Update(site, Joined({}, NOTHING), int(expected.about["train"])), {}, NO_CHANGE, "", dev=dev)
 
-    def checked(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
+    def check_updates(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
         """Open the round's sums with the sites' shares; return each survivor's update, which is the mean of its clusters.
 
         Raises:
@@ -247,13 +247,13 @@ class SecureFedMean(FedMean):
             for reply in replies
         }
 
-    def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
+    def aggregate_updates(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
         """Return the next state, with the next round's scales. The round's record has the mean of all sites' sums for each site."""
         seconds = self.phases.record.phase_s.get("train", 0.0)
         known = [replace(reply, parsed=replace(reply.parsed, sums={**self._sums, "seconds": seconds})) for reply in replies]
         for reply in known:
             self._record(reply.site, reply.parsed.sums, NO_CHANGE, None, None)
-        state = super().aggregated(number, known, updates)
+        state = super().aggregate_updates(number, known, updates)
         return replace(state, values={**state.values, **self._next})
 
     # --- Dev losses and scores ---------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class SecureFedMean(FedMean):
         if self.settings.best_by != "tokens":  # the mean over sentences, as if every site had this loss
             nll_sum = weighted / examples * tokens
         sums = {"nll_sum": nll_sum, "num_tokens": tokens, "num_examples": examples, "seconds": 0.0}
-        self.measured(number, [(reply.message, reply.site, sums) for reply in replies])
+        self.record_dev_losses(number, [(reply.message, reply.site, sums) for reply in replies])
 
     def _parse_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
         if not self.settings.sums_scores:

@@ -31,6 +31,7 @@ from fedlingua.exchange.tensors import Tensors
 from fedlingua.selection.meta_gradient import bounded, mean_over_sites, score_slope
 from fedlingua.selection.second_filter import drawn
 from fedlingua.settings.config import Settings
+from fedlingua.training.optimizers import optimizer_state, restore_optimizer
 
 MEMORY = 0.7
 """Share of a baseline that carries over to the next round. Losses fall, so a mean over all earlier rounds would lag far behind."""
@@ -60,33 +61,26 @@ class _Learned:
     """Weights that one Adam trains, and the state of both from round to round. weights: by their names in a checkpoint."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], lr: float) -> None:
-        self.weights, self.steps = weights, 0
+        self.weights = weights
         self.adam = torch.optim.Adam(weights.values(), lr=lr, foreach=False)
 
     def _descend(self, gradients: Sequence[torch.Tensor]) -> None:
         for weight, gradient in zip(self.weights.values(), gradients, strict=True):
             weight.grad = gradient
         self.adam.step()
-        self.steps += 1
 
     def _tensors(self) -> Tensors:
-        """Copy the weights and, after the first step, Adam's two moments of each."""
-        tensors = {name: weight.detach().numpy().copy() for name, weight in self.weights.items()}
-        for name, weight in self.weights.items() if self.steps else ():
-            moments = self.adam.state[weight]
-            tensors[f"{name}.mean"] = moments["exp_avg"].numpy().copy()
-            tensors[f"{name}.square"] = moments["exp_avg_sq"].numpy().copy()
-        return tensors
+        """Copy the weights and Adam's state."""
+        weights = {name: weight.detach().numpy().copy() for name, weight in self.weights.items()}
+        return weights | optimizer_state(self.adam, self.weights)
 
-    def _load(self, tensors: Mapping[str, Numbers], steps: int) -> None:
-        """Load what `_tensors` copied. steps: The number of steps taken until then."""
-        self.steps = steps
-        for name, weight in self.weights.items():
-            with torch.no_grad():
+    def _load(self, tensors: Mapping[str, Numbers]) -> None:
+        """Load what `_tensors` copied; other tensors may be among them."""
+        with torch.no_grad():
+            for name, weight in self.weights.items():
                 weight.copy_(torch.from_numpy(tensors[name].copy()))
-            if steps:
-                mean, square = (torch.from_numpy(tensors[f"{name}.{what}"].copy()) for what in ("mean", "square"))
-                self.adam.state[weight] = {"step": torch.tensor(float(steps)), "exp_avg": mean, "exp_avg_sq": square}
+        of_adam = {key: value for key, value in tensors.items() if key.rpartition("/")[0] in self.weights}
+        restore_optimizer(self.adam, self.weights, of_adam)
 
 
 class ThresholdModel(_Learned):
@@ -236,13 +230,12 @@ class ThresholdModel(_Learned):
             "losses": self.losses,
             "baselines": self.baselines,
             "silent": self.silent,
-            "steps": self.steps,
             "random": [version, list(words), gauss],
         }
 
     def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
         """Load what `state` returned, so that the run continues as if it had never stopped."""
-        self._load(tensors, values["steps"])
+        self._load(tensors)
         self.scale, self.silent = values["scale"], list(values["silent"])
         self.losses, self.baselines = dict(values["losses"]), dict(values["baselines"])
         version, words, gauss = values["random"]
@@ -297,10 +290,10 @@ class SecondFilter(_Learned):
         self._descend([torch.tensor(mean, dtype=torch.float32)])
         return True, left_out
 
-    def state(self) -> tuple[Tensors, dict[str, Any]]:
-        """Return what the next round needs: named tensors and JSON values."""
-        return self._tensors(), {"filter_steps": self.steps}
+    def state(self) -> Tensors:
+        """Return what the next round needs."""
+        return self._tensors()
 
-    def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
+    def restore(self, tensors: Mapping[str, Numbers]) -> None:
         """Load what `state` returned."""
-        self._load(tensors, values["filter_steps"])
+        self._load(tensors)

@@ -204,7 +204,7 @@ class Rounds(Strategy):
 
     def asked_in(self, site: str) -> int:
         """Return the round in which a site began the training of its latest reply."""
-        task, _ = self.phases.asked[site]
+        task, _ = self.phases.last_request[site]
         return task.round
 
     def is_measured_now(self, number: int) -> bool:

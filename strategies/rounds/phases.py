@@ -20,7 +20,7 @@ from strategies.rounds.flower_records import site_of
 from strategies.rounds.holdings import Holdings
 from strategies.rounds.record import RoundRecord
 from strategies.rounds.registration import Registry, sites_json
-from strategies.rounds.replies import LOST, Asked, Failure, Reply, bad_reply, first_line, in_order, pull_one, replies_to
+from strategies.rounds.replies import LOST, Failure, Pending, Reply, bad_reply, first_line, in_order, pull_one, replies_to
 from strategies.rounds.traffic import FILE as TRAFFIC
 from strategies.rounds.traffic import FP32, Counts, kind_of
 
@@ -40,8 +40,8 @@ class Phases:
     """The phases of a run, round after round. `record` is that of the current round. Remembers which sites have not answered yet.
 
     Attributes:
-        training: Under `async.buffer`, message -> the site that trains on it while rounds go on.
-        asked: Site -> its last request, and when it was sent, by the monotonic clock.
+        training: Under `async.buffer`, message id -> the site that trains on it while rounds go on.
+        last_request: Site -> the task of its last request, and when it was sent, by the monotonic clock.
         good: Site -> its good reply, of the phase that is going on.
     """
 
@@ -55,8 +55,8 @@ class Phases:
         """Site -> the message that it has not answered, the upper bound of its reply's size, and when to ask the site again; the pause
         doubles each time."""
         self._pauses: dict[str, float] = {}
-        self.training: dict[str, Asked] = {}
-        self.asked: dict[str, tuple[Task, float]] = {}
+        self.training: dict[str, Pending] = {}
+        self.last_request: dict[str, tuple[Task, float]] = {}
         self.good: dict[str, Reply[Any]] = {}
         self._last_reply: float | None = None
         self._said = ""
@@ -73,7 +73,7 @@ class Phases:
 
     def most_seconds(self, site: str) -> float:
         """Return the most seconds that a site can have worked for this round so far, with a margin for clocks that differ."""
-        _, asked = self.asked.get(site, (None, self._round_began))
+        _, asked = self.last_request.get(site, (None, self._round_began))
         return 1.1 * (time.monotonic() - min(asked, self._round_began)) + 5.0
 
     @property
@@ -107,7 +107,7 @@ class Phases:
             self.note(f"site {site} has joined")
             self.folder.write("sites.json", sites_json(self.registry))
         self._pull_late_replies(grid)
-        self.training = {number: each for number, each in self.training.items() if each.site in connected}
+        self.training = {message_id: each for message_id, each in self.training.items() if each.site in connected}
         available, busy = [], self.busy if phase != "finish" else set[str]()  # the last message may wait behind a training
         for site in self.wanted(phase):
             if self._is_aside(site):
@@ -127,8 +127,8 @@ class Phases:
     def _pull_late_replies(self, grid: Grid) -> None:
         """Drop late replies and let their sites be asked again; also sites whose pause is over, since a restarted node may have
         lost the request."""
-        for site, (number, most_bytes, retry_at) in list(self._unanswered.items()):
-            for reply in pull_one(grid, number, most_bytes)[:1]:
+        for site, (message_id, most_bytes, retry_at) in list(self._unanswered.items()):
+            for reply in pull_one(grid, message_id, most_bytes)[:1]:
                 error = reply.error if isinstance(reply, Message) and reply.has_error() else None
                 if error and error.code in LOST:  # Flower's own, of a message that is gone; the site may still be at work on it
                     continue
@@ -168,7 +168,7 @@ class Phases:
         self._refused.clear()
         wanted, quorum = self.wanted(phase), self.quorum(phase)
         sites: Collection[str] = wanted
-        asks_again = True
+        is_first_request, asks_again = True, True
         """Whether sites may still be asked once more after bad replies."""
         # A run that continues without a quorum, or waits for one, gives up on no site before the deadline.
         waits_for_all = self.settings.below_quorum != "fail"
@@ -179,13 +179,14 @@ class Phases:
             asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
             if (
                 waits_for_absent
-                and sites is wanted
+                and is_first_request
                 and len(asked) + len(good) < quorum
                 and self._may_come(quorum, phase, gives_up)
             ):
                 self._say_once(f"round {self.record.number}, {phase}: waiting for sites that are away")
                 time.sleep(min(WAIT_PAUSE_S, waits_s))
                 continue
+            is_first_request = False
             needed = 0 if waits_for_all and not self._is_buffered(phase) else quorum - len(good)
             answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
             good |= answered
@@ -215,21 +216,13 @@ class Phases:
         asks_again: bool,
     ) -> tuple[dict[str, Reply[T]], set[str]]:
         """Return the good replies, and the sites to ask again because they lost tensors that their request named by hash."""
-        number, sites = self.record.number, list(messages)
         good: dict[str, Reply[T]] = {}
         failures: list[Failure] = []
-        self._refused -= set(sites)
+        self._refused -= set(messages)
         refused_before = len(self._refused)
         outstanding = self.training if self._is_buffered(phase) else None
-        awaited = len(sites) + len(outstanding or ())
-        self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=awaited)
-        for site, message in messages.items():
-            self.asked[site] = Task.of(message.content.config_records[protocol.TASK]), time.monotonic()
-        whole = self.holdings.replace_held(messages)
-        for site, message in messages.items():
-            self.record.of(site)["downlink_bytes"] += message_bytes(message)
-            self.registry.traffic.counts[site, kind_of(message), FP32] += whole[site]
-        measures = any(self.asked[site][0].measure is not None for site in sites)
+        self._count_requests(messages, phase, len(outstanding or ()))
+        measures = any(self.last_request[site][0].measure is not None for site in messages)
         started, deadline_s = time.monotonic(), self.settings.deadline_of(phase, measures)
 
         def on_sent() -> None:
@@ -251,27 +244,37 @@ class Phases:
             self._last_reply = time.monotonic()
             size = message_bytes(reply)
             self.record.of(site)["uplink_bytes"] += size
-            try:
-                check_task(reply, self.asked[site][0])
-                good[site] = Reply(site, reply, parsed := parse(site, reply, size))
-                self.holdings.confirm(site)
-            except (RunError, OSError):
-                raise  # an error of the server itself
-            except Exception as error:  # a reply with arbitrary content may fail anywhere
-                failures.append(bad_reply(site, error))
-                self._refuse(failures[-1], phase)
-            else:
-                seconds = round(time.monotonic() - started, 3)
-                about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
-                self.folder.event("reply", **about, loss=_loss(getattr(parsed, "sums", parsed)), uplink_bytes=size)
-            finally:
-                # The parsed reply has the tensors that are needed; the message itself stays in memory until the phase is over.
-                reply.content.pop(protocol.ARRAYS, None)
+            parsed = read_reply(site, reply, self.last_request[site][0], parse)
+            # The parsed reply has the tensors that are needed; the message itself stays in memory until the phase is over.
+            reply.content.pop(protocol.ARRAYS, None)
+            if isinstance(parsed, Failure):
+                failures.append(parsed)
+                self._refuse(parsed, phase)
+                continue
+            good[site] = parsed
+            self.holdings.confirm(site)
+            about = {"phase": phase, "round": self.record.number, "site": site, "seconds": round(time.monotonic() - started, 3)}
+            self.folder.event("reply", **about, loss=_loss(getattr(parsed.parsed, "sums", parsed.parsed)), uplink_bytes=size)
         self.record.bytes = self.registry.traffic.as_json(self._before)
         self.folder.write(TRAFFIC, self.registry.traffic.as_json())
         self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
         for site in good:
             self._pauses.pop(site, None)
+        return good, self._sort(failures, phase, most_bytes, deadline_s)
+
+    def _count_requests(self, messages: dict[str, Message], phase: Phase, outstanding: int) -> None:
+        """Replace tensors that sites hold by their hashes, and record what is sent. outstanding: Number of earlier requests."""
+        number, awaited = self.record.number, len(messages) + outstanding
+        self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=awaited)
+        for site, message in messages.items():
+            self.last_request[site] = Task.of(message.content.config_records[protocol.TASK]), time.monotonic()
+        whole = self.holdings.replace_held(messages)
+        for site, message in messages.items():
+            self.record.of(site)["downlink_bytes"] += message_bytes(message)
+            self.registry.traffic.counts[site, kind_of(message), FP32] += whole[site]
+
+    def _sort(self, failures: list[Failure], phase: Phase, most_bytes: int, deadline_s: float) -> set[str]:
+        """Record a phase's failures by kind. Return the sites that lost tensors which their request named by hash, to be asked again."""
         lost: set[str] = set()
         for failure in in_order(failures, self.registry.expected):
             if failure.kind == "not held" and self.holdings.forget(failure.site):
@@ -285,7 +288,7 @@ class Phases:
                 self._refuse(failure, phase)
             elif failure.kind != "refused":  # refused replies were recorded above, as they arrived
                 self.record.fail(failure, phase)
-        return good, lost
+        return lost
 
     # --- Failures --------------------------------------------------------------------------------------------------------------
 
@@ -333,6 +336,17 @@ class Phases:
             raise RunError(f"{short}; {way_on}")
 
 
+def read_reply(site: str, reply: Message, task: Task, parse: Parser[T]) -> Reply[T] | Failure:
+    """Return a reply with its parsed content or why it does not count; errors of the server itself are raised."""
+    try:
+        check_task(reply, task)
+        return Reply(site, reply, parse(site, reply, message_bytes(reply)))
+    except (RunError, OSError):
+        raise
+    except Exception as error:  # a reply with arbitrary content may fail anywhere
+        return bad_reply(site, error)
+
+
 def ask_every_site(
     grid: Grid,
     settings: Settings,
@@ -369,16 +383,11 @@ def ask_every_site(
         folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
         failures: list[Failure] = []
         for site, reply in replies_to(grid, messages, deadline, most_bytes):
-            try:
-                if isinstance(reply, Failure):
-                    failures.append(reply)
-                else:
-                    check_task(reply, tasks[site])
-                    parsed[site] = parse(site, reply, message_bytes(reply))
-            except (RunError, OSError):
-                raise  # an error of the server itself
-            except Exception as error:  # a reply with arbitrary content may fail anywhere
-                failures.append(bad_reply(site, error))
+            result = reply if isinstance(reply, Failure) else read_reply(site, reply, tasks[site], parse)
+            if isinstance(result, Failure):
+                failures.append(result)
+            else:
+                parsed[site] = result.parsed
         failures = in_order([failure for failure in failures if failure.kind != "duplicate"], ask)
         ask = [failure.site for failure in failures if failure.kind in ("refused", "unreadable", "failed")]
         if len(ask) < len(failures) or not ask:

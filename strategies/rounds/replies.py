@@ -69,7 +69,7 @@ class Reply(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Pending:
     """A message that a site has not answered yet. ends: when it is late, by the monotonic clock."""
 
     site: str
@@ -84,7 +84,7 @@ def replies_to(
     most_bytes: Callable[[str], int],
     on_sent: Callable[[], None] = lambda: None,
     is_over: Callable[[int], bool] = lambda waiting: False,
-    outstanding: dict[str, Asked] | None = None,
+    outstanding: dict[str, Pending] | None = None,
 ) -> Iterator[tuple[str, Message | Failure]]:
     """Send `messages` (site -> message) at once, call `on_sent`, and yield replies as they arrive: (site, reply or error).
 
@@ -95,50 +95,51 @@ def replies_to(
     Args:
         most_bytes: Site -> the upper bound of its reply's size, checked before anything is decoded.
         is_over: Called with the number of missing replies; if it returns true, waiting ends.
-        outstanding: Message -> who was asked earlier and is waited for as well. Messages that are still unanswered when waiting ends
+        outstanding: Message id -> who was asked earlier and is waited for as well. Messages that are still unanswered when waiting ends
             before their deadline are left in it, instead of being yielded as failures.
     """
-    waiting: dict[str, Asked] = {} if outstanding is None else outstanding
+    waiting: dict[str, Pending] = {} if outstanding is None else outstanding
     if messages:
-        asked_now = [(site, message.metadata.dst_node_id) for site, message in messages.items()]
+        receivers = [(site, message.metadata.dst_node_id) for site, message in messages.items()]
         # Flower needs a list: a generator would end the run. Arrays that several sites get go to the SuperLink once for the list.
         ids = list(grid.push_messages(list(messages.values())))
         messages.clear()
         on_sent()
         ends = time.monotonic() + deadline_s
-        waiting |= {str(number): Asked(site, node, ends) for number, (site, node) in zip(ids, asked_now, strict=True) if number}
-        for number, (site, _) in zip(ids, asked_now, strict=True):
-            if not number:  # so Flower reports a message that it does not store
+        for message_id, (site, node) in zip(ids, receivers, strict=True):
+            if message_id:
+                waiting[str(message_id)] = Pending(site, node, ends)
+            else:  # so Flower reports a message that it does not store
                 yield site, Failure(site, "its node has signed off", "dead")
-    site_of = {number: each.site for number, each in waiting.items()}
+    site_by_message = {message_id: each.site for message_id, each in waiting.items()}
     while waiting:
-        for asked in sorted(waiting):
-            site = site_of[asked]
+        for message_id in sorted(waiting):
+            site = site_by_message[message_id]
             most = most_bytes(site)
-            for reply in pull_one(grid, asked, most):
-                if asked in waiting:
-                    del waiting[asked]
-                    yield site, _fault(site, reply, asked, most) or cast(Message, reply)
+            for reply in pull_one(grid, message_id, most):
+                if message_id in waiting:
+                    del waiting[message_id]
+                    yield site, _fault(site, reply, message_id, most) or cast(Message, reply)
                     continue
-                about = site_of.get(str(cast(Message, reply).metadata.reply_to_message_id))
+                about = site_by_message.get(str(cast(Message, reply).metadata.reply_to_message_id))
                 why = "a second reply to the same message; the first one counts"
                 why = why if about else "a reply to a message that was never sent"
                 yield about or "", Failure(about or "unknown", why, "duplicate")
-        for number in [number for number, each in waiting.items() if time.monotonic() >= each.ends]:
-            late = waiting.pop(number)
+        for message_id in [message_id for message_id, each in waiting.items() if time.monotonic() >= each.ends]:
+            late = waiting.pop(message_id)
             is_here = late.node in set(grid.get_node_ids())
             where = "though its node is connected" if is_here else "and its node is not connected any more"
             why = f"no reply within {deadline_s:g} s, {where}"
-            yield late.site, Failure(late.site, why, "late" if is_here else "dead", number)
+            yield late.site, Failure(late.site, why, "late" if is_here else "dead", message_id)
         if is_over(len(waiting)):
             break
         if waiting:
             time.sleep(max(0.0, min(POLL_S, min(each.ends for each in waiting.values()) - time.monotonic())))
-    for number, each in waiting.items() if outstanding is None else ():
-        yield each.site, Failure(each.site, "not waited for, since the quorum is out of reach", "not waited for", number)
+    for message_id, each in waiting.items() if outstanding is None else ():
+        yield each.site, Failure(each.site, "not waited for, since the quorum is out of reach", "not waited for", message_id)
 
 
-def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message] | list[ExchangeError]:
+def pull_one(grid: Grid, message_id: str, most_bytes: int) -> list[Message] | list[ExchangeError]:
     """Return the replies to one message, or a single error if one does not decode as a message; arrays of more than `most_bytes` in all
     are never allocated.
 
@@ -146,7 +147,7 @@ def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message] | list[E
     """
     try:
         with bounded_arrays(most_bytes):
-            return list(grid.pull_messages([number]))
+            return list(grid.pull_messages([message_id]))
     except (httpx.HTTPError, OSError):
         raise  # the SuperLink cannot be reached, which is no site's fault
     except ExchangeError as error:
@@ -155,10 +156,10 @@ def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message] | list[E
         return [ExchangeError(f"bad reply: its records do not decode ({type(error).__name__})")]
 
 
-def _fault(site: str, reply: Message | ExchangeError, asked: str, most_bytes: int) -> Failure | None:
+def _fault(site: str, reply: Message | ExchangeError, message_id: str, most_bytes: int) -> Failure | None:
     if isinstance(reply, ExchangeError):
         return Failure(site, str(reply), "unreadable")
-    if str(reply.metadata.reply_to_message_id) != asked:
+    if str(reply.metadata.reply_to_message_id) != message_id:
         return Failure(site, "bad reply: answers another message than the one it was sent", "unreadable")
     if not reply.has_error():
         size = message_bytes(reply)

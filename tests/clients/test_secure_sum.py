@@ -50,16 +50,16 @@ def test_an_honest_server_is_answered(honest: Federation) -> None:
         **{part: group.num_bytes(9 + CHECKS) for part in PARTS},
         "counters": 1 + len(TRAINING),
     }
-    assert len(honest.site("b", 1).shares_of(honest.request("b", 1, ("a", "b", "c", "e")))["shares"]) == 5 * 32
+    assert len(honest.site("b", 1).give_shares(honest.request("b", 1, ("a", "b", "c", "e")))["shares"]) == 5 * 32
 
 
 def test_asked_again_it_gives_the_same(honest: Federation) -> None:
-    assert honest.site("a").keys(ROUNDS) == {"channel": honest.roster.channels[0], "keys": honest.roster.keys[0]}
+    assert honest.site("a").public_keys(ROUNDS) == {"channel": honest.roster.channels[0], "keys": honest.roster.keys[0]}
     one, two = honest.train("c"), honest.train("c")
     assert all((one[name] == two[name]).all() for name in one)
     request = honest.request("c", 1, NAMES)
-    assert honest.site("c", 1).shares_of(request) == honest.site("c", 1).shares_of(request)
-    honest.site("c").shares(honest.roster.record())
+    assert honest.site("c", 1).give_shares(request) == honest.site("c", 1).give_shares(request)
+    honest.site("c").accept_roster(honest.roster.record())
 
 
 @pytest.mark.parametrize("bits", [16, 24])
@@ -67,7 +67,7 @@ def test_noise_in_shares_is_drawn_once_and_the_sum_is_as_wide_as_planned(honest:
     def sent(seed: bytes, plan: Any) -> dict[str, Any]:
         sums = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs} | {SEED: np.frombuffer(seed, np.uint8)}
         asked, site = {**SCALES, **models_of(START)}, honest.site("a", 1)
-        return site.masked(sums, START, CHOSEN, {"steps": 1}, {}, asked, seed=7, size=30, measured=START, plan=plan)
+        return site.mask_update(sums, START, CHOSEN, {"steps": 1}, {}, asked, seed=7, size=30, measured=START, plan=plan)
 
     def plan(clusters: Any, chosen: Any, sentences: int) -> dict[str, PartNoise]:
         assert (clusters, chosen, sentences) == (honest.roster.clusters, CHOSEN, 1)
@@ -102,8 +102,8 @@ def test_masks_cancel_only_where_all_sites_have_received_the_same(honest: Federa
         for name in NAMES:
             start = tensors_of.get(name, START)
             asked = {**SCALES, **models_of(start)}
-            sent[name] = honest.site(name, 1).masked(update, start, CHOSEN, SUMS, {}, asked, seed=7, size=30, measured=start)
-        shares = {name: honest.site(name, 1).shares_of(honest.request(name, 1, NAMES))["shares"] for name in NAMES}
+            sent[name] = honest.site(name, 1).mask_update(update, start, CHOSEN, SUMS, {}, asked, seed=7, size=30, measured=start)
+        shares = {name: honest.site(name, 1).give_shares(honest.request(name, 1, NAMES))["shares"] for name in NAMES}
         seeds = {
             owner: recovered({name: shares[name][32 * at : 32 * at + 32] for name in NAMES}, honest.roster)
             for at, owner in enumerate(NAMES)
@@ -125,13 +125,13 @@ def test_what_was_refused_leaves_no_trace(tmp_path: Path) -> None:
     federation = Federation(tmp_path)
     for made, said in ROSTERS.values():
         with pytest.raises(ExchangeError, match=said):
-            federation.site("a").shares(made(federation))
+            federation.site("a").accept_roster(made(federation))
     federation.begin()
     for ask, said in OPENINGS.values():
         with pytest.raises(ExchangeError, match=said):
             ask(federation)
     federation.train("a")
-    federation.site("a", 1).shares_of(federation.request("a", 1, NAMES[:4]))
+    federation.site("a", 1).give_shares(federation.request("a", 1, NAMES[:4]))
 
 
 def test_another_attempt_has_other_secrets(honest: Federation) -> None:
@@ -142,14 +142,14 @@ def test_another_attempt_has_other_secrets(honest: Federation) -> None:
 
 def test_a_round_is_opened_for_one_list_of_survivors_in_all_attempts(honest: Federation) -> None:
     honest.train("a")
-    honest.site("a", 1).shares_of(honest.request("a", 1, NAMES))
+    honest.site("a", 1).give_shares(honest.request("a", 1, NAMES))
     with pytest.raises(ExchangeError, match="asked to open round 1 for a, b, c, d, but it was opened for a, b, c, d, e"):
-        honest.site("a", 1).shares_of(honest.request("a", 1, NAMES[:4]))
+        honest.site("a", 1).give_shares(honest.request("a", 1, NAMES[:4]))
     again = Federation(honest.folder, attempt=2).begin()
     again.train("a")
     with pytest.raises(ExchangeError, match="but it was opened for a, b, c, d, e"):
-        again.site("a", 1).shares_of(again.request("a", 1, NAMES[:4]))
-    again.site("a", 1).shares_of(again.request("a", 1, NAMES))
+        again.site("a", 1).give_shares(again.request("a", 1, NAMES[:4]))
+    again.site("a", 1).give_shares(again.request("a", 1, NAMES))
 
 
 def test_a_cluster_with_too_few_survivors_is_not_opened(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_cluster_with_too_few_survivors_is_not_opened(tmp_path: Path) -> None:
     federation.roster = Roster(NAMES, federation.roster.channels, federation.roster.keys, clusters)
     federation.begin()
     with pytest.raises(ExchangeError, match="a sum over 1 sites of the encoder cluster one; wanted 2"):
-        federation.site("a", 1).shares_of(federation.request("a", 1, ("a", "c", "d", "e")))
+        federation.site("a", 1).give_shares(federation.request("a", 1, ("a", "c", "d", "e")))
 
 
 @pytest.mark.parametrize(
@@ -192,19 +192,19 @@ def test_nothing_is_answered_before_a_roster(tmp_path: Path) -> None:
     with pytest.raises(ExchangeError, match="no roster came before in attempt 1"):
         federation.train("a")
     with pytest.raises(ExchangeError, match="no roster came before in attempt 1"):
-        federation.site("a", 1).shares_of({"sum": 3, "survivors": ["a"], "sealed": b""})
+        federation.site("a", 1).give_shares({"sum": 3, "survivors": ["a"], "sealed": b""})
 
 
 def test_a_roster_that_the_owner_approved_and_all_sites_signed_is_accepted(tmp_path: Path) -> None:
     sites, roster, _ = signed(tmp_path)
     assert Roster.of(roster.record()) == roster
-    assert len(sites["a"].shares(roster.record())["sealed"]) == SEALED_BYTES * 5 * num_sums(ROUNDS)
+    assert len(sites["a"].accept_roster(roster.record())["sealed"]) == SEALED_BYTES * 5 * num_sums(ROUNDS)
 
 
 def test_signatures_of_another_attempt_are_refused(tmp_path: Path) -> None:
     _, roster, approved = signed(tmp_path)
     later = SecureSite(tmp_path / "a", Task("a", "run", 2, 0), 3, Trust(tmp_path / "a" / "site.key", approved))
-    sent = later.keys(ROUNDS)
+    sent = later.public_keys(ROUNDS)
     mixed = replace(
         roster,
         **{
@@ -213,7 +213,7 @@ def test_signatures_of_another_attempt_are_refused(tmp_path: Path) -> None:
         },
     )
     with pytest.raises(ExchangeError, match="the keys of site b in the roster are not signed"):
-        later.shares(mixed.record())
+        later.accept_roster(mixed.record())
 
 
 def test_secrets_can_be_read_by_the_site_alone(honest: Federation) -> None:

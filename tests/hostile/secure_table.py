@@ -49,7 +49,7 @@ class Federation:
 
     def __init__(self, folder: Path, attempt: int = 1, least: int = 3) -> None:
         self.folder, self.attempt, self.least = folder, attempt, least
-        sent = {name: self.site(name).keys(ROUNDS) for name in NAMES}
+        sent = {name: self.site(name).public_keys(ROUNDS) for name in NAMES}
         channels, keys = (tuple(sent[name][key] for name in NAMES) for key in ("channel", "keys"))
         clusters: Any = {"encoder": {"all": NAMES}, "decoder": {"all": NAMES}}
         self.roster = Roster(NAMES, channels, keys, clusters)
@@ -58,7 +58,7 @@ class Federation:
         return SecureSite(self.folder / name, Task(name, "run", self.attempt, number), self.least)
 
     def begin(self) -> "Federation":
-        self.sealed = {name: self.site(name).shares(self.roster.record())["sealed"] for name in NAMES}
+        self.sealed = {name: self.site(name).accept_roster(self.roster.record())["sealed"] for name in NAMES}
         return self
 
     def request(self, holder: str, number: int, survivors: tuple[str, ...]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Federation:
     ) -> dict[str, np.ndarray]:
         update = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs}
         asked = {**MODELS_OF_ALL, **scales}
-        return self.site(name, number).masked(update, START, CHOSEN, SUMS, dev, asked, seed=7, size=30, measured=START)
+        return self.site(name, number).mask_update(update, START, CHOSEN, SUMS, dev, asked, seed=7, size=30, measured=START)
 
 
 def begun(folder: Path) -> Federation:
@@ -90,7 +90,7 @@ def signed(folder: Path) -> tuple[dict[str, SecureSite], Roster, set[str]]:
     sites = {
         name: SecureSite(folder / name, Task(name, "run", 1, 0), 3, Trust(folder / name / "site.key", approved)) for name in NAMES
     }
-    sent = {name: site.keys(ROUNDS) for name, site in sites.items()}
+    sent = {name: site.public_keys(ROUNDS) for name, site in sites.items()}
     channels, keys, signers, signatures = (
         tuple(sent[name][key] for name in NAMES) for key in ("channel", "keys", "signer", "signature")
     )
@@ -141,7 +141,7 @@ ROSTERS: dict[str, tuple[Any, str]] = {
 def _opens(change: Any = None, holder: str = "a", survivors: tuple[str, ...] = NAMES, number: int = 1) -> Any:
     def lie(federation: Federation) -> None:
         request = federation.request(holder, number, survivors)
-        federation.site("a", 1).shares_of(change(request, federation) if change else request)
+        federation.site("a", 1).give_shares(change(request, federation) if change else request)
 
     return lie
 
@@ -162,7 +162,7 @@ OPENINGS: dict[str, tuple[Any, str]] = {
     "a sum without keys": (_opens(lambda r, f: {**r, "sum": 9}), "asked about sum 9; the roster has keys for 1 to 8"),
     "shares for another site": (_opens(holder="b"), "is not sealed for this site"),
     "shares of two sites exchanged": (
-        lambda f: f.site("a", 1).shares_of(
+        lambda f: f.site("a", 1).give_shares(
             (lambda r: {**r, "sealed": r["sealed"][80:160] + r["sealed"][:80] + r["sealed"][160:]})(f.request("a", 1, NAMES))
         ),
         "is not sealed for this site",
@@ -178,7 +178,7 @@ OPENINGS: dict[str, tuple[Any, str]] = {
 
 def _second_roster(federation: Federation) -> None:
     fewer = Roster(NAMES[:4], federation.roster.channels[:4], federation.roster.keys[:4], {"encoder": {"all": NAMES[:4]}})
-    federation.site("a").shares(fewer.record())
+    federation.site("a").accept_roster(fewer.record())
 
 
 def _other_size(federation: Federation) -> None:
@@ -188,46 +188,46 @@ def _other_size(federation: Federation) -> None:
 
 def _most_of_the_weight_left(federation: Federation) -> None:
     federation.roster = replace(federation.roster, sizes=(60, 25, 1, 1, 50))
-    federation.begin().site("a", 1).shares_of(federation.request("a", 1, NAMES[:4]))
+    federation.begin().site("a", 1).give_shares(federation.request("a", 1, NAMES[:4]))
 
 
 def _opened_again(federation: Federation, attempt: int) -> None:
     federation.train("a")
-    federation.site("a", 1).shares_of(federation.request("a", 1, NAMES))
+    federation.site("a", 1).give_shares(federation.request("a", 1, NAMES))
     again = federation if attempt == 1 else Federation(federation.folder, attempt).begin()
     again.train("a")
-    again.site("a", 1).shares_of(again.request("a", 1, NAMES[:4]))
+    again.site("a", 1).give_shares(again.request("a", 1, NAMES[:4]))
 
 
 def _dev_loss_over_others(federation: Federation) -> None:
     """The dev loss of the same tensors, first among a round's counters, then by itself and over one site fewer."""
     federation.train("a", 2, dev=DEV)
-    federation.site("a", 2).shares_of(federation.request("a", 2, NAMES))
-    federation.site("a", 1).dev_loss(DEV, START, CHOSEN, MODELS_OF_ALL)
-    federation.site("a", 1).shares_of(federation.opening("a", dev_loss_sum(1), NAMES[:4]))
+    federation.site("a", 2).give_shares(federation.request("a", 2, NAMES))
+    federation.site("a", 1).mask_dev_loss(DEV, START, CHOSEN, MODELS_OF_ALL)
+    federation.site("a", 1).give_shares(federation.opening("a", dev_loss_sum(1), NAMES[:4]))
 
 
 def _opened_before_it_has_sent(federation: Federation) -> None:
     """A round's sum before the site trained: what it holds could then not be told apart from a dev loss over one site fewer."""
-    federation.site("a", 2).shares_of(federation.request("a", 2, NAMES))
+    federation.site("a", 2).give_shares(federation.request("a", 2, NAMES))
 
 
 def _scores_over_others(federation: Federation) -> None:
-    federation.site("a", 3).scores("translation", {}, START, CHOSEN, MODELS_OF_ALL)
-    federation.site("a", 3).shares_of(federation.opening("a", SCORES))
-    federation.site("a", 3).shares_of(federation.opening("a", SCORES, NAMES[:4]))
+    federation.site("a", 3).mask_scores("translation", {}, START, CHOSEN, MODELS_OF_ALL)
+    federation.site("a", 3).give_shares(federation.opening("a", SCORES))
+    federation.site("a", 3).give_shares(federation.opening("a", SCORES, NAMES[:4]))
 
 
 def _of_fewer_than_allowed(folder: Path, number: int) -> None:
     federation = Federation(folder, least=5).begin()
-    federation.site("a", 1).shares_of(federation.opening("a", number, NAMES[:4]))
+    federation.site("a", 1).give_shares(federation.opening("a", number, NAMES[:4]))
 
 
 def _dev_loss_of_other_tensors(federation: Federation) -> None:
     """Another dev loss under the same masks."""
-    federation.site("a", 1).dev_loss(DEV, START, CHOSEN, MODELS_OF_ALL)
+    federation.site("a", 1).mask_dev_loss(DEV, START, CHOSEN, MODELS_OF_ALL)
     moved = {name: array + 1 for name, array in START.items()}
-    federation.site("a", 1).dev_loss({**DEV, "nll_sum": 80.0}, moved, CHOSEN, models_of(moved))
+    federation.site("a", 1).mask_dev_loss({**DEV, "nll_sum": 80.0}, moved, CHOSEN, models_of(moved))
 
 
 def _asked_otherwise(federation: Federation, **changes: Any) -> None:
@@ -243,12 +243,12 @@ def _another_update(federation: Federation) -> None:
     asked = {**MODELS_OF_ALL, **SCALES}
     for size in (0.1, 0.2):
         update = {spec.name: np.full(spec.shape, size, np.float32) for spec in CHOSEN.specs}
-        federation.site("a", 1).masked(update, START, CHOSEN, SUMS, {}, asked, seed=7, size=30, measured=START)
+        federation.site("a", 1).mask_update(update, START, CHOSEN, SUMS, {}, asked, seed=7, size=30, measured=START)
 
 
 def _signed_lie(folder: Path, change: Callable[[Roster, set[str]], Roster]) -> None:
     sites, roster, approved = signed(folder)
-    sites["a"].shares(change(roster, approved).record())
+    sites["a"].accept_roster(change(roster, approved).record())
 
 
 def _in_place(what: str, roster: Roster, _: set[str]) -> Roster:
@@ -300,7 +300,7 @@ def attacks() -> list[Attack]:
         found.append(Attack(name, partial(refused, play, said)))
 
     for name, (made, said) in ROSTERS.items():
-        add(f"roster: {name}", said, lambda folder, made=made: (f := Federation(folder)).site("a").shares(made(f)))
+        add(f"roster: {name}", said, lambda folder, made=made: (f := Federation(folder)).site("a").accept_roster(made(f)))
     add("roster: a second one in an attempt", "got another roster in attempt 1", lambda folder: _second_roster(begun(folder)))
     for name, (change, said) in SIGNED.items():
         add(f"roster: {name}", said, partial(_signed_lie, change=change))

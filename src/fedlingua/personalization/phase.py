@@ -312,7 +312,7 @@ class _Phase:
         return counts is not None
 
     def second_beside(self, chosen: Choice) -> tuple[Second | None, dict[str, Any] | None]:
-        """Measure the ensemble of the model trained alone and one that it has no part in: the chosen one, or else the best of them.
+        """Measure the ensemble of the model trained alone and the chosen one or, if alone has a part in that, the best other.
 
         Models whose mistakes differ gain most from averaging, and these two have seen different text.
 

@@ -10,10 +10,15 @@ from fedlingua.common.languages import nearest
 class Method:
     """A row of a paper's table: which tensors train, and which sites average them.
 
+    Attributes:
+        tensor_set: The tensors that train, as the option `tensor-set` names them.
         clustering: "none" (all sites together), "random", "gradients", "families", or "alone" (every site by itself: local-only).
-    trains: whether anything trains. travels: whether trained tensors leave the site. pooled: whether one model trains on a pool of
-    sites' text. selection: which part of an update is sent, see SELECTIONS. optimizer: what the server applies to the mean, see
-    SERVER_OPTIMIZERS. pools: whose text a pooled method trains on: "all", "public", or the name of a site.
+        trains: Whether anything trains.
+        travels: Whether trained tensors leave the site.
+        pooled: Whether one model trains on a pool of sites' text.
+        selection: Which part of an update is sent, one of SELECTIONS.
+        optimizer: What the server applies to the mean, one of SERVER_OPTIMIZERS.
+        pools: Whose text a pooled method trains on: "all", "public", or the name of a site.
     """
 
     tensor_set: str

@@ -205,7 +205,7 @@ WITNESSES = 8
 
 
 class Movement:
-    """A comparison of the tensors before and after an epoch, from its first step with a `rate` above 0, whose gradients it needs.
+    """Checks that an epoch moves every tensor that has a gradient. Made at its first step with a rate above 0, while gradients are there.
 
     A tensor may stay unchanged if its gradient is 0 (A of LoRA while B is 0). If other tensors move, it may also stay where fp32 rounds
     its step away (a key's bias, whose gradient is 0 except for rounding).

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 Numbers = np.ndarray[Any, Any]
 
@@ -27,7 +27,7 @@ OPTIMIZERS: dict[str, Maker] = {"adam": partial(_adam, torch.optim.Adam), "adamw
 """`optimizer` -> its maker, from parameters, rate, weight decay and epsilon (unused by SGD); one line for each optimizer."""
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Numbers]:
+def optimizer_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Numbers]:
     """Copy the optimizer's state: `<parameter>/<entry>` -> its values in float32."""
     return {
         f"{name}/{what}": np.atleast_1d(value.detach().float().cpu().numpy().copy())
@@ -36,9 +36,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
     }
 
 
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], state: Mapping[str, Numbers]
-) -> None:
+def restore_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor], state: Mapping[str, Numbers]) -> None:
     """Restore the state that `optimizer_state` copied."""
     for key, value in state.items():
         name, _, what = key.rpartition("/")

@@ -198,7 +198,7 @@ def test_what_is_tried_lies_around_the_mlps_theta_and_above_0() -> None:
 def test_the_baseline_is_of_earlier_losses_and_the_first_loss_only_begins_it() -> None:
     model = started(spread=SPREAD)
     assert not model.step_by_loss({"a": 4.0, "b": 6.0}, HALF)
-    assert (model.baselines, model.steps) == ({"a": 4.0, "b": 6.0}, 0)
+    assert (model.baselines, dict(model.adam.state)) == ({"a": 4.0, "b": 6.0}, {})
     theta = model.theta(LOSSES)
     assert model.step_by_loss({"a": 3.0, "b": 6.0}, HALF)
     assert model.baselines == pytest.approx({"a": MEMORY * 4 + (1 - MEMORY) * 3, "b": 6.0})
@@ -211,7 +211,7 @@ def test_a_validation_loss_that_is_no_number_is_left_out_of_the_baseline_too() -
     model.step_by_loss({"a": 4.0}, HALF)
     model.theta(LOSSES)
     assert not model.step_by_loss({"a": math.nan}, HALF)
-    assert (model.baselines, model.steps) == ({"a": 4.0}, 0)
+    assert (model.baselines, dict(model.adam.state)) == ({"a": 4.0}, {})
 
 
 def test_who_answers_does_not_move_theta() -> None:

@@ -299,7 +299,7 @@ def test_a_target_that_cannot_be_scored_here_is_refused_before_anything_is_loade
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
     (tmp_path / "ja.toml").write_text('[[site]]\nname = "a"\ndirection = "en-ja"\ntsv = "en-ja.tsv"\n')
     config = {**config, "federation": str(tmp_path / "ja.toml"), "data-dir": str(tmp_path), "backbone": "never-trained"}
-    with pytest.raises(ConfigError, match=r"direction en-ja: .*pip install 'fedlingua\[ja\]'"):
+    with pytest.raises(ConfigError, match=r"BLEU into 'ja' .*pip install 'fedlingua\[ja\]'"):
         run(config, tmp_path / "run", num_nodes=1)
 
 

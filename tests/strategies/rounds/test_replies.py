@@ -29,6 +29,7 @@ class SignedOff(InProcessGrid):
 
 
 def test_every_site_of_a_node_that_has_signed_off_is_named():
+    grid = SignedOff({}, 1)
     messages = {site: Message(RecordDict(), dst_node_id=5, message_type="train", group_id="1") for site in ("court", "bank")}
-    failures = list(replies_to(SignedOff({}, 1), messages, 5.0, lambda _: 1000))
+    failures = list(replies_to(grid, messages, 5.0, lambda _: 1000))
     assert [(site, failure.kind) for site, failure in failures] == [("court", "dead"), ("bank", "dead")]

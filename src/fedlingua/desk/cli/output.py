@@ -105,7 +105,7 @@ class AnsweringConsole(Console):
 
 
 class Commands(typer.Typer):
-    """A command with `--format` or, if it has a help of its own, a group of such commands."""
+    """A typer app whose commands take `--format`. With `help` it is a group of commands."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False, **options})

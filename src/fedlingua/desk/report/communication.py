@@ -12,7 +12,7 @@ from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.json_values import mapping, number
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.read import RunFolder
+from fedlingua.desk.report.read import RunContent
 from fedlingua.desk.report.round_seconds import training_seconds
 
 BANDWIDTH_MBPS = 1000.0
@@ -85,7 +85,7 @@ def full_model(parameters: float) -> Traffic:
     return Traffic(parameters, size, size)
 
 
-def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> RunCommunication | None:
+def run_communication(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> RunCommunication | None:
     """Return the communication of a run and of the full model, at a tenth of a bandwidth, at it and at ten times it; None until the
     bytes of a round are known. Raise ConfigError unless the bandwidth is a positive number.
     """
@@ -105,7 +105,7 @@ def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS)
     return RunCommunication(num_sites, training_seconds(folder.rounds), lines, traffic)
 
 
-def mean_bytes(folder: RunFolder, way: str) -> float | None:
+def mean_bytes(folder: RunContent, way: str) -> float | None:
     """Return a site's mean bytes per round, from the scores or else from the rounds so far. way: "uplink" or "downlink"."""
     of_scores = number(folder.summary.get(f"{way}_bytes_per_round"))
     trained = [each for each in folder.rounds if each.number > 0]

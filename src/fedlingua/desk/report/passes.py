@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from fedlingua.desk.json_values import mapping, number, sequence
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.read import RunFolder, read_object
+from fedlingua.desk.report.read import RunContent, read_object
 
 Curve = Mapping[float, float]
 """Passes -> dev loss, in nats per token."""
@@ -17,7 +17,7 @@ WAYS = {"alone": "dot", "joined": "solid"}
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10)
 
 
-def passes_plot(folder: RunFolder) -> go.Figure | None:
+def passes_plot(folder: RunContent) -> go.Figure | None:
     """Plot the curves of each site with a folder in the run folder, and their means; None if there are none."""
     curves = site_curves(folder)
     if not curves:
@@ -45,7 +45,7 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
     return figure
 
 
-def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
+def site_curves(folder: RunContent) -> dict[str, tuple[Curve, Curve]]:
     """Return site -> (alone, joined). joined: The rounds up to the best one, then further training from that round's model."""
     settings = folder.settings
     if settings is None or settings.sums_scores:  # of sums, rounds.jsonl has the mean of all sites for each of them

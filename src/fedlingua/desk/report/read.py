@@ -160,7 +160,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class RunContent:
     """The content of a run folder. notes: Name of an incomplete file -> what is wrong with it."""
 
     path: Path
@@ -224,7 +224,7 @@ class RunFolder:
         return list(dict.fromkeys(site for each in self.rounds for site in each.sites))
 
 
-def read_run(run_dir: Path) -> RunFolder:
+def read_run(run_dir: Path) -> RunContent:
     """Read a run folder, of which only run.json has to exist; raise RunError if it does not."""
     notes: dict[str, str] = {}
     summary = read_object(run_dir / "scores.json", notes)
@@ -234,7 +234,7 @@ def read_run(run_dir: Path) -> RunFolder:
         site_signatures += signatures.read_site_signatures(run_dir / signatures.FILE)
     except (OSError, ValueError) as error:
         notes[signatures.FILE] = _why_not(run_dir / signatures.FILE, error)
-    return RunFolder(
+    return RunContent(
         path=run_dir,
         run=mapping(run_about(run_dir)),
         sites=[read_as(Site, each, name=name) for name, each in objects(read_object(run_dir / "sites.json", notes)).items()],

@@ -10,7 +10,7 @@ from fedlingua.desk.report.canvas import colour
 from fedlingua.desk.report.communication import BANDWIDTH_MBPS, communication_plot, mean_bytes, run_communication
 from fedlingua.desk.report.passes import passes_plot
 from fedlingua.desk.report.publish import heading, put_page, render_page, sites_by_signature
-from fedlingua.desk.report.read import RunFolder, Score, change, read_run
+from fedlingua.desk.report.read import RunContent, Score, change, read_run
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
 from fedlingua.desk.report.sent import deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
 from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
@@ -31,7 +31,7 @@ def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
     return put_page(render(folder, bandwidth_mbps), folder.path / "report.html")
 
 
-def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
+def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     communication = run_communication(folder, bandwidth_mbps)
     colours, sent, config = _cluster_colours(folder), what_was_sent(folder), mapping(folder.run.get("config"))
     accounts = [account for site in folder.sites for account in site.accounts]
@@ -95,14 +95,14 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     )
 
 
-def _cluster_members(folder: RunFolder) -> list[str]:
+def _cluster_members(folder: RunContent) -> list[str]:
     """Return the rows of the cluster table: the sites in their usual order, then sites that only the clusters name."""
     named = [site for clusters in folder.clusters.values() for sites in clusters.values() for site in sites]
     order = [site.name for site in folder.sites] or folder.round_sites
     return [site for site in dict.fromkeys([*order, *named]) if site in set(named)]
 
 
-def _cluster_colours(folder: RunFolder) -> dict[str, str]:
+def _cluster_colours(folder: RunContent) -> dict[str, str]:
     """Return cluster name -> colour, so that a family has the same colour in every part."""
     names = dict.fromkeys(cluster for clusters in folder.clusters.values() for cluster in clusters)
     names |= dict.fromkeys(cluster for known in folder.site_signatures for cluster in known.clusters.values())

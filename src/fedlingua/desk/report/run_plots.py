@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from fedlingua.common import units
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.convergence import perplexity
-from fedlingua.desk.report.read import RunFolder, Score
+from fedlingua.desk.report.read import RunContent, Score
 from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.metrics import PERPLEXITY
 
@@ -30,7 +30,7 @@ def at_the_ends(items: Sequence[T], key: Callable[[T], float | None], what: str)
     return shown, f"; of {len(items)} the {half} with the lowest and highest {what}"
 
 
-def score_plot(folder: RunFolder) -> go.Figure:
+def score_plot(folder: RunContent) -> go.Figure:
     """Plot each site's first metric before and after training, joined by a line that shows the gain."""
     lines = [score for score in folder.scores if score.first.after is not None or score.first.before is not None]
     lines, which = at_the_ends(lines, lambda score: score.first.gain, "gain")
@@ -67,7 +67,7 @@ def _add_joints(figure: go.Figure, scores: list[Score], worse: bool) -> None:
         figure.add_scatter(name=name, mode="lines", line=style, hoverinfo="skip", legendrank=2000, **points)
 
 
-def loss_plot(folder: RunFolder) -> go.Figure:
+def loss_plot(folder: RunContent) -> go.Figure:
     """Plot dev loss above train loss, a line per site, with the mean and the best round; for masked text, plot perplexity.
 
     The lines skip rounds without a measurement. If the server learned sums alone, one line stands for all sites.
@@ -116,7 +116,7 @@ def loss_plot(folder: RunFolder) -> go.Figure:
     return figure
 
 
-def bytes_plot(folder: RunFolder) -> go.Figure | None:
+def bytes_plot(folder: RunContent) -> go.Figure | None:
     """Plot the uplink and downlink bytes of each round, summed over sites; None if there were none."""
     numbers = [each.number for each in folder.rounds]
     uplink = [sum(site.uplink_bytes for site in each.sites.values()) for each in folder.rounds]
@@ -135,7 +135,7 @@ def bytes_plot(folder: RunFolder) -> go.Figure | None:
     return figure
 
 
-def time_plot(folder: RunFolder) -> go.Figure:
+def time_plot(folder: RunContent) -> go.Figure:
     """Plot the seconds that each site spent in each phase, summed over rounds."""
     done = [(site, each) for of_round in folder.rounds for site, each in of_round.sites.items()]
     spent = defaultdict[str, float](float)

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from fedlingua.common import units
 from fedlingua.desk.json_values import number, sequence, whole
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.read import Round, RunFolder, read_lines
+from fedlingua.desk.report.read import Round, RunContent, read_lines
 
 FILE = "deviations.jsonl"
 BINS = 40
@@ -74,7 +74,7 @@ class Sent:
         return own.mean if own and own.low == own.high else None
 
 
-def what_was_sent(folder: RunFolder) -> Sent | None:
+def what_was_sent(folder: RunContent) -> Sent | None:
     """Return what the sites of a run sent; None for a run in which they send whole updates."""
     deviations, note = read_deviations(folder.path / FILE)
     thresholds = {each.number: each.threshold for each in folder.rounds if "theta" in each.threshold}
@@ -109,12 +109,12 @@ def _line(content: dict[str, Any]) -> tuple[int, str, list[float | None]] | None
     return index, site, [None if value is None or value < 0 else value for value in values]
 
 
-def _by_round(folder: RunFolder, figure: str) -> dict[int, Spread]:
+def _by_round(folder: RunContent, figure: str) -> dict[int, Spread]:
     by_round = {each.number: _known(getattr(site, figure) for site in each.sites.values()) for each in folder.rounds}
     return {index: Spread(fmean(values), min(values), max(values)) for index, values in by_round.items() if values}
 
 
-def _saving(folder: RunFolder, saving: str, share: str) -> float | None:
+def _saving(folder: RunContent, saving: str, share: str) -> float | None:
     """Return a saving from the scores, or else from the rounds so far."""
     of_scores = number(folder.summary.get(saving))
     sent = _known(getattr(site, share) for each in folder.rounds for site in each.sites.values())

@@ -10,7 +10,7 @@ from rich.text import Text
 from fedlingua.common import units
 from fedlingua.desk.cli.output import plain_table
 from fedlingua.desk.json_values import integers
-from fedlingua.desk.report.read import Change, Choice, RunFolder, Score, change, choice, read_run
+from fedlingua.desk.report.read import Change, Choice, RunContent, Score, change, choice, read_run
 from fedlingua.desk.templates import markdown_table
 from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.metrics import BLEU, METRICS
@@ -30,14 +30,14 @@ def fitting(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> 
     return shown
 
 
-def headers(folder: RunFolder) -> tuple[str, ...]:
+def headers(folder: RunContent) -> tuple[str, ...]:
     """Return the table's headers, for the metrics of the run's task."""
     text = ("direction", "pairs") if folder.metrics == METRICS["translation"] else ("language", "sentences")
     changes = ((f"{metric.short} before", f"{metric.short} after", "gain") for metric in folder.metrics)
     return ("site", *text, *chain.from_iterable(changes))
 
 
-def choice_headers(folder: RunFolder) -> tuple[str, ...]:
+def choice_headers(folder: RunContent) -> tuple[str, ...]:
     """Return the headers for a run whose sites chose what they keep: the first metric and the gain over the model trained alone."""
     return (*headers(folder)[:3], f"{folder.metrics[0].short} base", *CHOICE_COLUMNS)
 
@@ -51,7 +51,7 @@ def choice_cells(line: Score, macro: Choice | None = None) -> list[str]:
     return [*cells(line)[:3], *(units.score(value) for value in values), joined, choice.candidate]
 
 
-def choice_rows(folder: RunFolder) -> tuple[list[list[str]], list[list[str]]]:
+def choice_rows(folder: RunContent) -> tuple[list[list[str]], list[list[str]]]:
     """Return the sites' lines and the line of their mean; both are empty if sites did not choose."""
     if not folder.scores or any(line.choice is None for line in folder.scores):
         return [], []
@@ -60,7 +60,7 @@ def choice_rows(folder: RunFolder) -> tuple[list[list[str]], list[list[str]]]:
     return [choice_cells(line) for line in folder.scores], means
 
 
-def better_off(folder: RunFolder) -> str:
+def better_off(folder: RunContent) -> str:
     """Say how many sites gain over the better of base and the model trained alone; "" if sites did not choose."""
     gains = [line.choice.over_better[0] for line in folder.scores if line.choice and line.choice.over_better]
     counts = integers(folder.summary.get("choices"))  # if the server learned the scores of all sites together
@@ -71,7 +71,7 @@ def better_off(folder: RunFolder) -> str:
     return f"{of}, {worse} worse" if worse else of
 
 
-def verdict(folder: RunFolder) -> str:
+def verdict(folder: RunContent) -> str:
     """Return a verdict, "Joined: 9 of 9 sites gain, +5.9 BLEU over alone", or over the base if sites did not choose; "" without scores."""
     metric, macro = folder.metrics[0], change(folder.metrics[0], folder.summary, "macro_")
     chosen = [line.choice.over_alone[0] for line in folder.scores if line.choice and line.choice.over_alone]
@@ -87,7 +87,7 @@ def verdict(folder: RunFolder) -> str:
     return f"Joined: {said} alone" if chosen else f"{said} the base"
 
 
-def averages(folder: RunFolder) -> list[Score]:
+def averages(folder: RunContent) -> list[Score]:
     """Return the run's averages, without lines that have no number."""
     first, second = folder.metrics
     micro, of_second = (change(each, folder.summary, "micro_") for each in folder.metrics)
@@ -162,6 +162,6 @@ def _weighted(values: Sequence[float | None], sizes: Sequence[int | None]) -> fl
     return sum(mean * size for mean, size in known) / sum(size for _, size in known)
 
 
-def _no_scores(folder: RunFolder) -> str:
+def _no_scores(folder: RunContent) -> str:
     note = folder.notes.get("scores.json", "")
     return note if "cannot" in note or "holds" in note else f"{NO_SCORES} Status: {folder.status}."

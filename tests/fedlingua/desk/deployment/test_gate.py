@@ -160,7 +160,7 @@ def test_a_request_that_would_fill_the_memory_is_refused_before_it_does(
     )
 
     def flower() -> None:
-        with pytest.raises(ExchangeError, match="its arrays are of 2000128 bytes; wanted at most (999999|1000000)"):
+        with pytest.raises(ExchangeError, match=r"its arrays are of 2000128 bytes; wanted at most (999999|1000000)"):
             flower_runtime.pull_task_input("client")
 
     monkeypatch.setattr(flower_program, "flwr_clientapp", flower)
