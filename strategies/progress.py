@@ -39,8 +39,10 @@ class Progress:
     digests: dict[str, str] = field(default_factory=dict)
     aggregated: list[int] = field(default_factory=list)
     outvoted: str = ""
-    """The site whose report the last choice left out."""
+    """The site whose report the last choice of `best_round` left out."""
     lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
+    earlier_stages: dict[str, list[Stage]] = field(default_factory=dict)
+    """Site -> the stages of its own tensors that a run asks for if it goes on from the checkpoint before."""
 
     def forget(self, number: int) -> None:
         """Forget a round in which no site trained, so that it does not count."""
@@ -79,11 +81,13 @@ class Progress:
 
     def choose_best(self, best_by: str, stored: Collection[int]) -> None:
         """Set `best_round`, which stays as it is if the checkpoint of the round to choose is gone. stored: Rounds with a checkpoint."""
-        chosen = self.best_up_to(max(self.round, *self.dev_losses, 0), best_by)
+        chosen, self.outvoted = self.best_up_to(max(self.round, *self.dev_losses, 0), best_by)
         self.best_round = chosen if chosen in stored else self.best_round
 
-    def best_up_to(self, last: int, best_by: str) -> int:
-        """Return the federation's best round up to `last`; 0 if none was measured. Under "last" the last round with training.
+    def best_up_to(self, last: int, best_by: str) -> tuple[int, str]:
+        """Return the federation's best round up to `last`, and the site whose report that choice left out, "" if none.
+
+        The round is 0 if none was measured, and under "last" the last one with training.
 
         Rounds that more sites measured are preferred: a loss over fewer sites is not comparable. With three or more sites, none decides
         alone, neither by its reports nor by its silence: if the choice would cost all others more than `SLACK`, it is made again between
@@ -91,7 +95,7 @@ class Progress:
         sentences is never left out.
         """
         if best_by == "last":
-            return max((past for past in self.aggregated if past <= last), default=0)
+            return max((past for past in self.aggregated if past <= last), default=0), ""
         measured = {n: losses for n, losses in self.dev_losses.items() if 0 < n <= last}
         best = _best(_means(measured, best_by))
         costs: dict[str, tuple[float, int]] = {}
@@ -102,8 +106,7 @@ class Progress:
                 costs[site] = cost, theirs
         chosen = min((best, *(theirs for _, theirs in costs.values())), key=lambda n: (self._typical(n), n)) if costs else best
         wanted = [site for site, (_, theirs) in costs.items() if theirs == chosen != best]
-        self.outvoted = max(wanted, key=lambda site: costs[site], default="")
-        return chosen
+        return chosen, max(wanted, key=lambda site: costs[site], default="")
 
     def _typical(self, number: int) -> float:
         """Return the median over sites of the dev loss after a round, relative to the site's first."""
@@ -142,6 +145,9 @@ class Progress:
         # JSON has neither integer keys nor tuples.
         progress.dev_losses = {int(n): losses for n, losses in progress.dev_losses.items()}
         progress.stages = {site: {int(n): attempt for n, attempt in rounds.items()} for site, rounds in progress.stages.items()}
+        progress.earlier_stages = {
+            site: [(number, attempt) for number, attempt in stages] for site, stages in progress.earlier_stages.items()
+        }
         progress.traffic = [(up, down) for up, down in progress.traffic]
         progress.savings = [(tensors, numbers) for tensors, numbers in progress.savings]
         return progress
@@ -158,6 +164,7 @@ _STORED = (
     "digests",
     "aggregated",
     "lengths",
+    "earlier_stages",
 )
 """Fields that a checkpoint holds as they are."""
 

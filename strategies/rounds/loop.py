@@ -23,7 +23,7 @@ from fedlingua.evaluation.totals import Totals
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import digests_of
 from fedlingua.exchange.joined import Joined, join
-from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.protocol import START, Stage, Task
 from fedlingua.exchange.records import Packed, opened, pack
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.runs.checkpoints import Checkpoint
@@ -85,8 +85,10 @@ class Rounds(Strategy):
         """`sent`: the state that the current round's requests carry, like `current_arrays` of Flower's FedAdam."""
         self.starts: dict[str, State] = {}
         """Site -> the state of an earlier round that it trains from, under `async.buffer`."""
-        self._best: tuple[int, dict[int, int]] = 0, {}
-        """How many rounds are measured, and by these: round -> the best one up to it."""
+        self._best_round: dict[tuple[int, int], int] = {}
+        """(a round, how many rounds are measured) -> the best round up to it: the last answer, which every site is asked for."""
+        self._last_stages: dict[str, list[Stage]] = {}
+        """Site -> the stages of its own tensors that the run asks for if it goes on from the last checkpoint."""
         self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
         self.scores: dict[str, Scores] = {}
         self.totals: Totals | None = None
@@ -228,10 +230,12 @@ class Rounds(Strategy):
         if number > 0:
             self.progress.traffic += record.traffic
             self.progress.savings += record.savings
-            self.progress.choose_best(self.settings.best_by, {0, number, *self.folder.checkpoints.rounds()})
+            stored = {0, number, *self.folder.checkpoints.rounds()}
+            self.progress.choose_best(self.settings.best_by, {past for past in stored if self._is_at_sites(past)})
             if self.progress.outvoted:
                 best = self.progress.best_round
                 self.note(f"the best round is {best}: site {self.progress.outvoted} alone would have another")
+        self.progress.earlier_stages = self._last_stages
         values = {"progress": self.progress.values(), "strategy": dict(state.values)}
         residuals = {f"{RESIDUAL}{key}": numbers for key, numbers in state.residuals.items()}
         self.folder.checkpoints.save(number, state.tensors, {**state.memory, **residuals}, values)
@@ -239,6 +243,7 @@ class Rounds(Strategy):
         every, pending = self.settings.keep_every, self.progress.pending or 0
         besides = range(every, number + 1, every) if every else ()
         self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, pending, *besides})
+        self._last_stages = self._stages_asked_for()
         self.folder.update(rounds=number, best_round=self.progress.best_round)
         uplink = sum(up for up, _ in record.traffic)
         self.folder.event(
@@ -247,7 +252,7 @@ class Rounds(Strategy):
 
     def _resume(self) -> None:
         """Restore the last complete round; skip damaged checkpoints and name them."""
-        newest, passed_over = self.folder.checkpoints.newest_good(self._has_its_best)
+        newest, passed_over = self.folder.checkpoints.newest_good(self._check_resumable)
         for reason in passed_over:
             self.note(f"checkpoint passed over: {reason}")
         if newest is None:
@@ -261,15 +266,49 @@ class Rounds(Strategy):
             self.state = _state_of(newest)
             self.phases.progress = Progress.of(newest.number, newest.values["progress"])
             self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
-        self._best = 0, {}
+        self._best_round, self._last_stages = {}, self._stages_asked_for()
         self.folder.cut_rounds(self.progress.round)
         self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
 
-    def _has_its_best(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint whose best round is missing: a run resumed from an earlier one trains that round again."""
+    def _check_resumable(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint whose best round is missing, since a run resumed from an earlier one trains that round again."""
         best = int(checkpoint.values["progress"]["best_round"])
         if self.travels and best > 0:
             self.folder.checkpoints.load(best)
+
+    # --- What sites store between rounds ---------------------------------------------------------------------------------------
+
+    @property
+    def _has_own_tensors(self) -> bool:
+        """Whether a site's model has tensors that never leave it."""
+        return not self.travels or bool(self.settings.private)
+
+    @property
+    def _sites_store(self) -> bool:
+        """Whether a site stores anything of one round that the next one needs."""
+        return self._has_own_tensors or self.settings.remembers
+
+    def _stages_asked_for(self) -> dict[str, list[Stage]]:
+        """Return site -> the stages of its own tensors that the run asks for if it goes on from the round that is stored last.
+
+        They are those of that round, to train further, and of the best round by then. What only training needs, such as a residual, is
+        never delivered, so it is not asked for of the best round."""
+        last = self.progress.round
+        stages = {site: [self.progress.own(site, last)] for site in self.registry.expected if self._sites_store}
+        for site, asked_for in stages.items() if self._has_own_tensors else ():
+            best = self.progress.best_round if self.one_best_round else self._best_up_to(site, last)
+            asked_for.append(self.progress.own(site, best))
+        return {site: [stage for stage in dict.fromkeys(asked_for) if stage != START] for site, asked_for in stages.items()}
+
+    def _is_at_sites(self, number: int) -> bool:
+        """Return whether all sites are sure to have their own tensors of a round, so that it may be delivered: those that they were to
+        store when the current round began, or those of that round."""
+        if not self.settings.private:
+            return True
+        own, last = self.progress.own, self.state.round
+        return all(
+            own(site, number) in (START, own(site, last), *self._last_stages.get(site, ())) for site in self.registry.expected
+        )
 
     # --- The end ---------------------------------------------------------------------------------------------------------------
 
@@ -302,11 +341,10 @@ class Rounds(Strategy):
         """Return the round that the site would use if the run ended with round `last`."""
         if not self.one_best_round:
             return self.progress.own_best(site, last, self.settings.best_by)
-        if self._best[0] != (measured := len(self.progress.dev_losses)) or self.settings.best_by == "last":
-            self._best = measured, {}
-        if last not in self._best[1]:  # it is asked for each site, and costs a look at every site and round
-            self._best[1][last] = self.progress.best_up_to(last, self.settings.best_by)
-        return self._best[1][last]
+        key = last, len(self.progress.dev_losses)
+        if key not in self._best_round:  # costs a look at every site and round
+            self._best_round = {key: self.progress.best_up_to(last, self.settings.best_by)[0]}
+        return self._best_round[key]
 
     def _expected(self, site: str) -> Expected:
         """Return the expectations that a site's reply is checked against."""
@@ -337,16 +375,11 @@ class Rounds(Strategy):
         return self.registry.request(message_type, task, deadline)
 
     def _task(self, values: Mapping[str, Any], site: str, number: int, own_round: int, trains: bool) -> Task:
-        all_travels = self.travels and not self.settings.private
-        if all_travels and not (trains and self.settings.remembers):
+        if not self._has_own_tensors and not (trains and self.settings.remembers):
             return Task(site, self.run_id, self.attempt, number)
-        # The rounds that checkpoints keep: this one and the one before, each with the best round at that time, also as known before that
-        # round was measured. Tensors that only a selection compares with are never delivered, so they need no best round.
-        last = [own_round, own_round - 1]
-        wanted = [*last, *(self._best_up_to(site, up_to) for up_to in (*last, own_round - 2) if not all_travels)]
-        keep = dict.fromkeys(self.progress.own(site, past) for past in wanted)
-        own = self.progress.own(site, own_round)
-        return Task(site, self.run_id, self.attempt, number, own, tuple(stage for stage in keep if stage[0]))
+        # Damage to the last checkpoint must not end the run, so the sites also store what the one before asks for.
+        keep = dict.fromkeys([*self._last_stages.get(site, ()), *self.progress.earlier_stages.get(site, ())])
+        return Task(site, self.run_id, self.attempt, number, self.progress.own(site, own_round), tuple(keep))
 
 
 def _state_of(checkpoint: Checkpoint) -> State:

@@ -244,6 +244,19 @@ def test_sites_still_have_their_own_tensors_of_the_round_before_a_damaged_one(tw
     assert [record["attempt"] for record in rounds(folder)] == [1, 1, 1, 2, 2]
 
 
+@pytest.mark.parametrize("changes", [{"send.code": "4bit"}, {"private-layers": "decoder.0"}], ids=["code", "private-layers"])
+@pytest.mark.fault("resumed")
+def test_a_resumed_run_can_go_back_a_round_too(families, tmp_path, unbroken, changes):
+    config = {**families, **changes}
+    wanted = whole(config, tmp_path, unbroken)
+    folder = begin(config, tmp_path / "killed", answered=True)
+    begin({**config, "resume": True}, folder.directory, answered=True)
+    truncate(folder.directory / "checkpoints" / "0003" / "state.json")
+    resume(config, folder)
+    assert (final_bytes(folder), losses(folder)) == wanted
+    assert any(note.startswith("resumed after round 2") for note in notes(folder))
+
+
 @pytest.mark.fault("resumed")
 def test_a_lost_best_round_is_made_again(families, tmp_path, unbroken):
     wanted = whole(families, tmp_path, unbroken)

@@ -14,7 +14,8 @@ from fedlingua.settings.table import KEYS
 from strategies.aggregation.mean import weights_of
 from strategies.aggregation.updates import Update
 from strategies.progress import Progress
-from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on
+from tests.damage import truncate
+from tests.in_process import InProcessGrid, Tamper, checkpoint_bytes, rounds, run, run_on
 
 
 def updates(*sizes: int, losses: tuple[float, ...] = ()) -> list[Update]:
@@ -74,38 +75,85 @@ HONEST = [{"a": 5.0, "b": 5.2, "c": 4.8}, {"a": 4.0, "b": 4.2, "c": 3.9}, {"a": 
 def test_no_site_alone_chooses_the_best_round(lie: float, number: int) -> None:
     told = [{**losses, "c": lie} if n == number else losses for n, losses in enumerate(HONEST, start=1)]
     progress = of_losses(*told)
-    assert progress.best_up_to(3, "examples") == 3
-    assert progress.best_up_to(3, "tokens") == 3
+    assert progress.best_up_to(3, "examples")[0] == 3
+    assert progress.best_up_to(3, "tokens")[0] == 3
 
 
 def test_no_site_alone_chooses_by_its_silence() -> None:
     told = [HONEST[0], *({site: loss for site, loss in losses.items() if site != "c"} for losses in HONEST[1:])]
     progress = of_losses(*told)
-    assert progress.best_up_to(3, "examples") == 3
-    assert progress.outvoted == "c"
+    assert progress.best_up_to(3, "examples") == (3, "c")
+    assert progress.outvoted == ""  # only a choice stores it
+    progress.choose_best("examples", range(4))
+    assert (progress.best_round, progress.outvoted) == (3, "c")
 
 
 def test_a_choice_that_costs_the_others_little_stands() -> None:
     """Honest sites want different rounds by a hair: 3.50 to 3.51 is a loss of 0.3 %."""
     progress = of_losses({"a": 3.51, "b": 3.61, "c": 3.0}, {"a": 3.50, "b": 3.60, "c": 3.2})
-    assert progress.best_up_to(2, "examples") == 1
-    assert progress.outvoted == ""
+    assert progress.best_up_to(2, "examples") == (1, "")
 
 
 def test_who_has_most_of_the_sentences_is_heard() -> None:
     told = ({"a": 3.0, "b": 3.0, "c": 4.0}, {"a": 3.5, "b": 3.5, "c": 3.0})
-    assert of_losses(*told, examples={"a": 10, "b": 10, "c": 100}).best_up_to(2, "examples") == 2
-    assert of_losses(*told, examples={"a": 10, "b": 10, "c": 18}).best_up_to(2, "examples") == 1
+    assert of_losses(*told, examples={"a": 10, "b": 10, "c": 100}).best_up_to(2, "examples") == (2, "")
+    assert of_losses(*told, examples={"a": 10, "b": 10, "c": 18}).best_up_to(2, "examples")[0] == 1
 
 
 def test_of_two_sites_the_mean_decides() -> None:
-    assert of_losses({"a": 5.0, "b": 0.1}, {"a": 3.0, "b": 3.0}).best_up_to(2, "examples") == 1
+    assert of_losses({"a": 5.0, "b": 0.1}, {"a": 3.0, "b": 3.0}).best_up_to(2, "examples") == (1, "")
 
 
 def test_no_site_alone_ends_a_run_by_patience() -> None:
     told = [{**HONEST[0], "c": 1e-6}, *HONEST[1:]]
     assert not of_losses(*told).is_stale(2, 0.0, "examples")
     assert of_losses(*told, HONEST[2], HONEST[2]).is_stale(2, 0.0, "examples")
+
+
+LIES = {0: 3.0, 1: 2.95, 2: 2.0, 3: 2.5}
+"""Round -> the dev loss that the bank reports; from round 4 on 2.6, and once 0.8, so that its choice is outvoted."""
+TRUE = {0: 3.0, 1: 2.95, 2: 2.8, 3: 2.79}
+"""The same of the other sites; from round 4 on 2.85."""
+
+
+def lying(falsely: int, dies: str = "") -> Tamper:
+    """The bank reports a false dev loss after one round. The run is killed once a site has answered a message of the type `dies`."""
+
+    def tamper(request: Message, reply: Message) -> Message:
+        kind, task = request.metadata.message_type, request.content.config_records.get(protocol.TASK, {})
+        if kind == dies:
+            raise KeyboardInterrupt
+        record = {protocol.TRAIN: protocol.MEASURED, protocol.EVALUATE: protocol.METRICS}.get(kind)
+        if record and reply.has_content() and record in reply.content:
+            number = task.get("measure", task["round"])
+            told = {**LIES, falsely: 0.8}.get(number, 2.6) if task["site"] == "bank" else TRUE.get(number, 2.85)
+            reply.content[record]["nll_sum"] = told * reply.content[record]["num_tokens"]
+        return reply
+
+    return tamper
+
+
+@pytest.mark.parametrize(
+    ("changes", "falsely"),
+    [
+        ({"private-layers": "decoder.0", "rounds": 9}, 6),  # the others' choice, round 3, has no checkpoint any more
+        ({"private-layers": "decoder.0", "rounds": 7, "keep-every": 3}, 7),  # it has one, but the sites do not have that round
+        pytest.param({"own-model": "ditto", "pull": 0.1, "rounds": 9}, 6, marks=pytest.mark.slow),
+        pytest.param({"own-model": "shared-private", "rounds": 7, "keep-every": 3}, 7, marks=pytest.mark.slow),
+    ],
+    ids=["gone", "kept by the server alone", "ditto", "shared-private"],
+)
+@pytest.mark.fault("resumed")
+def test_one_false_loss_leaves_a_best_round_that_every_site_can_deliver(
+    four_sites: dict[str, Any], tmp_path: Any, changes: dict[str, Any], falsely: int
+) -> None:
+    config = {**four_sites, "method": "adapter-families", **changes}
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "run", tamper=lying(falsely, protocol.FINISH))
+    truncate(tmp_path / "run" / "checkpoints" / f"{config['rounds']:04d}" / "state.json")
+    folder, _ = run({**config, "resume": True}, tmp_path / "run", tamper=lying(falsely))
+    assert folder.read("run.json")["best_round"] == 2
+    assert "site bank alone would have another" in (folder.directory / "progress.jsonl").read_text(encoding="utf-8")
 
 
 class Once(InProcessGrid):

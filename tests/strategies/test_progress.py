@@ -35,6 +35,7 @@ def test_progress_comes_back_from_json_bit_for_bit() -> None:
         stages={"a": {1: 1, 2: 2}, "b": {}},
         bad_replies={"b": 2},
         digests={"a": "ff"},
+        earlier_stages={"a": [(2, 2), (1, 1)]},
     )
     text = json.dumps(before.values())
     after = Progress.of(3, json.loads(text))
@@ -136,10 +137,10 @@ def test_the_last_round_is_the_last_that_trained_whatever_its_loss() -> None:
     progress = of_losses(r0={"a": 1.0}, r1={"a": 1.0, "b": 1.0}, r2={"a": 9.0, "b": 9.0}, r4={"a": 9.0})
     progress.stages = {"a": {1: 1, 2: 1, 3: 2}, "b": {1: 1, 2: 1}}  # round 4 was skipped
     progress.aggregated = [1, 2, 3]
-    assert [progress.best_up_to(last, "last") for last in (0, 1, 2, 3, 4)] == [0, 1, 2, 3, 3]
+    assert [progress.best_up_to(last, "last")[0] for last in (0, 1, 2, 3, 4)] == [0, 1, 2, 3, 3]
     assert [progress.own_best("b", last, "last") for last in (0, 1, 4)] == [0, 1, 2]
     progress.choose_best("last", range(5))
     assert progress.best_round == 3
-    assert Progress(Random(1), round=2).best_up_to(2, "last") == 0
+    assert Progress(Random(1), round=2).best_up_to(2, "last") == (0, "")
     assert progress.is_stale(3, 0.0, "last") == progress.is_stale(3, 0.0, "examples") is True
     assert progress.loss(1, "last") == progress.loss(1, "examples")

@@ -17,6 +17,7 @@ from fedlingua.runs.folder import RunFolder
 from fedlingua.runs.plan import check_enough
 from fedlingua.settings.checks import NOT_BUFFERED, settings_from
 from strategies.rounds.phases import Phases
+from tests.damage import truncate
 from tests.federations import SITES
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run_on
 from tests.in_process import _start as tensors_of
@@ -32,13 +33,27 @@ def trainings(grid: InProcessGrid) -> dict[str, dict[str, Any]]:
 
 
 class Unequal(InProcessGrid):
-    """The court's update comes in once `AGE` more rounds have asked the others to train."""
+    """The court's update comes in once `age` more rounds have asked the others to train."""
+
+    age = AGE
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         tasks = trainings(self)
         newest = max((int(task["round"]) for task in tasks.values()), default=0)
-        held = {name for name, task in tasks.items() if task["site"] == SLOW and newest < int(task["round"]) + AGE}
+        held = {name for name, task in tasks.items() if task["site"] == SLOW and newest < int(task["round"]) + self.age}
         return super().pull_messages(name for name in message_ids if name not in held)
+
+
+class Mortal(Unequal):
+    """Dies once all have been asked to train in the last round, and have answered."""
+
+    age = 1
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        ids = super().push_messages(messages)
+        if any(task["round"] == self.run_config["rounds"] for task in trainings(self).values()):
+            raise KeyboardInterrupt
+        return ids
 
 
 def unequal(config: Mapping[str, Any], directory: Any) -> tuple[RunFolder, InProcessGrid]:
@@ -235,3 +250,17 @@ def test_the_last_round_is_the_last_in_which_a_change_counted(config, tmp_path):
     folder = run_on(InTurn(dict(config), 4), dict(config))
     assert [max(about.get("staleness", 0) for about in line["sites"].values()) for line in rounds(folder)[1:]] == [0, 1, 2, 3]
     assert folder.read("run.json")["best_round"] == 4
+
+
+@pytest.mark.fault("resumed")
+def test_a_late_site_still_has_what_the_checkpoint_before_the_last_asks_for(config, tmp_path):
+    """The court's update of round 3 comes in round 4. As long as checkpoint 4 may be damaged, the court needs what round 1 left."""
+    config = {**config, "run-dir": str(tmp_path / "run")}
+    with pytest.raises(KeyboardInterrupt):
+        run_on(Mortal(config, 4), config)
+    before, last = RunFolder(tmp_path / "run").checkpoints.rounds()[-2:]
+    stages = [RunFolder(tmp_path / "run").checkpoints.load(number).values["progress"]["stages"] for number in (before, last)]
+    assert [list(each[SLOW]) for each in stages] == [["1"], ["1", "3"]]
+    truncate(tmp_path / "run" / "checkpoints" / f"{last:04d}" / "state.json")
+    folder = run_on(InProcessGrid(config, 4), {**config, "resume": True})
+    assert not [failure for line in rounds(folder) for failure in line["failures"]]
