@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedlingua.backbones.knowledge import near_chance
 from fedlingua.clustering.clusters import Clusters
+from fedlingua.common.errors import RunError
 from fedlingua.evaluation.totals import Totals
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import digests_of
@@ -271,7 +272,14 @@ class Rounds(Strategy):
         self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
 
     def _check_resumable(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint whose best round is missing, since a run resumed from an earlier one trains that round again."""
+        """Refuse a checkpoint whose best round is missing, since a run resumed from an earlier one trains that round again; and one for
+        which the sites have no longer stored what they need, since the server names stages of the last two rounds only (`_task`)."""
+        newest = max(*self.folder.checkpoints.rounds(), int((self.folder.read("run.json") or {}).get("rounds", 0)))
+        if 0 < checkpoint.number < newest - 1 and self._sites_store:
+            raise RunError(
+                f"checkpoint {checkpoint.number:04d} is older than the last two rounds, {newest - 1} and {newest}; only of those the sites "
+                "still have what they store between rounds"
+            )
         best = int(checkpoint.values["progress"]["best_round"])
         if self.travels and best > 0:
             self.folder.checkpoints.load(best)
