@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ExchangeError
@@ -18,11 +19,15 @@ class RoundFiles:
         self.directory = directory
 
     def save(self, tensors: Mapping[str, Numbers], stage: Stage) -> None:
-        """Store the tensors of a stage; the file is written completely or not at all."""
+        """Store the tensors of a stage; the file is on disk completely or not at all."""
         save_tensors(tensors, self._file(stage))
 
     def load(self, stage: Stage) -> Tensors:
-        """Load the tensors of a stage, none for START; raise ExchangeError, which names the stored stages, if it is not stored."""
+        """Load the tensors of a stage, none for START.
+
+        Raises:
+            ExchangeError: They are not stored, or damaged; the message names the stage, but not where the folder lies.
+        """
         file = self._file(stage)
         if stage == START:
             return {}
@@ -32,7 +37,13 @@ class RoundFiles:
                 f"asked for this site's own tensors {file.stem} (round-attempt), which are not in {self.directory.name}/; "
                 f"here: {there}"
             )
-        return load_file(file)
+        try:
+            return load_file(file)
+        except (OSError, SafetensorError) as error:
+            raise ExchangeError(
+                f"asked for this site's own tensors {file.stem} (round-attempt), which are damaged in {self.directory.name}/ "
+                f"({type(error).__name__}): restore that file, or start a new run"
+            ) from error
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove the files of all stages except `keep`."""

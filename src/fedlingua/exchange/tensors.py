@@ -22,16 +22,14 @@ NamedTensors = Mapping[str, np.ndarray[Any, Any]]
 """Named float32 arrays for reading only, in memory or in a file."""
 
 
-def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | None = None, synced: bool = False) -> None:
-    """Write a safetensors file atomically: under another name, then renamed. about: the file's metadata. synced: survives a power cut."""
+def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file atomically, under another name and then renamed, and sync it to disk. about: the file's metadata."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     save_file(dict(tensors), aside, dict(about) if about else None)
-    if synced:
-        to_disk(aside)
+    to_disk(aside)
     os.replace(aside, file)
-    if synced:
-        to_disk(file.parent)
+    to_disk(file.parent)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from fedlingua.backbones.parts import PARTS, Part
@@ -253,11 +254,12 @@ class _Phase:
 
     @staticmethod
     def _stored(files: tuple[Path, Path], key: str) -> dict[str, Any] | None:
-        """Return the record of an earlier training with the same key, else None."""
-        with suppress(OSError, ValueError):
+        """Return the record of an earlier training with the same key, else None; also if the file of its tensors cannot be read."""
+        with suppress(OSError, ValueError, SafetensorError):
             about: dict[str, Any] = json.loads(files[1].read_bytes())
-            if about["key"] == key and files[0].is_file():
-                return about
+            if about["key"] == key:
+                with safe_open(files[0], "numpy"):
+                    return about
         return None
 
     def add_mixed(self, name: str, other: str) -> None:

@@ -1,12 +1,13 @@
-"""Named tensors: what is refused at the border."""
+"""Named tensors: what is refused at the border, and how they are written."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec, check_tensors
+from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec, check_tensors, save_tensors
 
 WANTED = TensorSet("toy", (TensorSpec("b", (2, 2), "encoder", 0), TensorSpec("a", (3,), "decoder", None)))
 
@@ -47,3 +48,16 @@ def test_a_wrong_tensor_is_refused_by_name(good: Tensors, spoil: Callable[[Tenso
     spoil(good)
     with pytest.raises(ExchangeError, match=message):
         check_tensors(good, WANTED)
+
+
+def test_a_file_is_on_disk_before_it_has_its_name_and_its_folder_after(
+    good: Tensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[tuple[str, list[str]]]()
+
+    def noted(path: Path) -> None:
+        synced.append((path.name.partition(".safetensors")[0], [file.name for file in tmp_path.glob("[!.]*")]))
+
+    monkeypatch.setattr("fedlingua.exchange.tensors.to_disk", noted)
+    save_tensors(good, tmp_path / "w.safetensors")
+    assert synced == [(".w", []), (tmp_path.name, ["w.safetensors"])]
