@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import START, Stage
-from fedlingua.exchange.tensors import Tensors, save_tensors
+from fedlingua.exchange.tensors import Tensors, remove_unfinished, save_tensors
 
 
 class RoundFiles:
@@ -46,11 +46,12 @@ class RoundFiles:
             ) from error
 
     def forget(self, keep: Collection[Stage]) -> None:
-        """Remove the files of all stages except `keep`."""
+        """Remove the files of all stages except `keep`, and those that were never finished."""
         needed = {self._file(stage) for stage in keep}
         for file in self.directory.glob("*.safetensors"):
             if file not in needed:
                 file.unlink()
+        remove_unfinished(self.directory)
 
     def _file(self, stage: Stage) -> Path:
         return self.directory / f"{stage[0]:04d}-{stage[1]}.safetensors"

@@ -34,3 +34,9 @@ def test_a_damaged_stage_is_named_without_the_sites_path(files: RoundFiles, tmp_
     with pytest.raises(ExchangeError, match=r"tensors 0002-1 .* damaged in residual/") as raised:
         files.load((2, 1))
     assert str(tmp_path) not in str(raised.value)
+
+
+def test_other_stages_and_files_that_a_killed_process_left_half_written_are_removed(files: RoundFiles) -> None:
+    (files.directory / ".0003-1.safetensors.4711").write_bytes(b"half of i")
+    files.forget([(2, 1)])
+    assert [file.name for file in files.directory.iterdir()] == ["0002-1.safetensors"]

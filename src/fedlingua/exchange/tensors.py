@@ -26,10 +26,19 @@ def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | N
     """Write a safetensors file atomically, under another name and then renamed, and sync it to disk. about: the file's metadata."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
-    save_file(dict(tensors), aside, dict(about) if about else None)
-    to_disk(aside)
-    os.replace(aside, file)
+    try:
+        save_file(dict(tensors), aside, dict(about) if about else None)
+        to_disk(aside)
+        os.replace(aside, file)
+    finally:
+        aside.unlink(missing_ok=True)
     to_disk(file.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the files that `save_tensors` left half-written in a folder because its process was killed."""
+    for aside in folder.glob(".*.safetensors.*"):
+        aside.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

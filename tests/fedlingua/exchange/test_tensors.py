@@ -1,5 +1,6 @@
 """Named tensors: what is refused at the border, and how they are written."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,3 +62,13 @@ def test_a_file_is_on_disk_before_it_has_its_name_and_its_folder_after(
     monkeypatch.setattr("fedlingua.exchange.tensors.to_disk", noted)
     save_tensors(good, tmp_path / "w.safetensors")
     assert synced == [(".w", []), (tmp_path.name, ["w.safetensors"])]
+
+
+def test_a_write_that_fails_leaves_nothing(good: Tensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="No space left"):
+        save_tensors(good, tmp_path / "w.safetensors")
+    assert list(tmp_path.iterdir()) == []
