@@ -20,8 +20,8 @@ from fedlingua.common import devices
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
-from fedlingua.settings.checks import NOT_QUANTIZED
 from fedlingua.settings.config import Scalar
+from fedlingua.settings.conflicts import NOT_QUANTIZED
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.pretraining import ModelSize
 from fedlingua.training.translation import PairExample, encode_pairs

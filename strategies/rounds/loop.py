@@ -289,7 +289,7 @@ class Rounds(Strategy):
     @property
     def _has_own_tensors(self) -> bool:
         """Whether a site's model has tensors that never leave it."""
-        return not self.travels or bool(self.settings.private)
+        return not self.travels or bool(self.settings.differs_by)
 
     @property
     def _sites_store(self) -> bool:
@@ -311,7 +311,7 @@ class Rounds(Strategy):
     def _is_at_sites(self, number: int) -> bool:
         """Return whether all sites are sure to have their own tensors of a round, so that it may be delivered: those that they were to
         store when the current round began, or those of that round."""
-        if not self.settings.private:
+        if not self.settings.differs_by:
             return True
         own, last = self.progress.own, self.state.round
         return all(

@@ -52,7 +52,7 @@ class Settings(Sections):
         return self.tensor_set or self.how.tensor_set
 
     @property
-    def private(self) -> str:
+    def differs_by(self) -> str:
         """The option that makes a site's model differ from its cluster's mean, in words; empty if none, or nothing travels."""
         by = {
             f"own-model = {self.own_model!r}": self.own_model != "none",
@@ -180,7 +180,7 @@ class Settings(Sections):
     @property
     def rounds_at_sites(self) -> int:
         """Number of last rounds whose received tensors a site stores; more for small sets, so that it may choose their mean."""
-        return 4 if self.chooses and self.trained_set in SMALL_SETS and not self.private else 1
+        return 4 if self.chooses and self.trained_set in SMALL_SETS and not self.differs_by else 1
 
     @property
     def draws_in_passes(self) -> bool:

@@ -18,8 +18,9 @@ from fedlingua.corpora.read import Pair
 from fedlingua.evaluation.decode import translate
 from fedlingua.exchange.tensor_sets import read_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.settings.checks import NOT_QUANTIZED, settings_from
+from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
+from fedlingua.settings.conflicts import NOT_QUANTIZED
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.loop import train_locally

@@ -93,7 +93,7 @@ def test_what_is_written_is_read_again_and_the_rest_stays(backbone: Backbone) ->
 @pytest.mark.parametrize("name", TENSOR_SETS)
 def test_what_stays_private_is_said_of_the_sets_as_they_are(run_config: dict[str, Any], name: str) -> None:
     kind, settings = TENSOR_SETS[name], settings_from({**run_config, "tensor-set": name})
-    assert (kind.travels is kind.trains) == (settings.private == "")
+    assert (kind.travels is kind.trains) == (settings.differs_by == "")
 
 
 def test_a_third_of_the_decoder_is_a_fifth_of_mbart_50s_adapters() -> None:

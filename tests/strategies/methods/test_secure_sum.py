@@ -13,7 +13,8 @@ from fedlingua.evaluation.totals import score_counters
 from fedlingua.exchange import protocol
 from fedlingua.privacy.fixed_point import SITES, TRAINING, UNSENT
 from fedlingua.privacy.masks import MODELS
-from fedlingua.settings.checks import UNSOUND, settings_from
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.conflicts import NOT_SUMMED
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
 ROUNDS = 2
@@ -339,7 +340,7 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("key", UNSOUND)
+@pytest.mark.parametrize("key", NOT_SUMMED)
 def test_what_is_unsound_with_secure_sums_is_refused_by_name(key: str, secure: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"privacy.sum = 'secure', and {key} = "):
         settings_from({**secure, **VALUES[key]})

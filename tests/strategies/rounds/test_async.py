@@ -15,7 +15,8 @@ from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.records import from_record
 from fedlingua.runs.folder import RunFolder
 from fedlingua.runs.plan import check_enough
-from fedlingua.settings.checks import NOT_BUFFERED, settings_from
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.conflicts import NOT_BUFFERED
 from strategies.rounds.phases import Phases
 from tests.damage import truncate
 from tests.federations import SITES

@@ -128,7 +128,7 @@ def _check(settings: Settings, run_dir: Path) -> None:
     refused = {
         f"method = {settings.method!r} sends no tensors that were trained": not (settings.how.travels and settings.how.trains),
         f"task = {settings.task!r} trains on no sentence pairs": settings.task != "translation",
-        f"{settings.private} leaves a part of the model at the site": bool(settings.private),
+        f"{settings.differs_by} leaves a part of the model at the site": bool(settings.differs_by),
         f"send.rule = {settings.rule!r} sends a part of each update": settings.rule != "all",
         "dp.unit = 'document' hides more than the single sentences that are looked for": settings.dp_unit == "document",
         "scaffold or optimizer-state = 'averaged' sends more than the model": bool(settings.companions),

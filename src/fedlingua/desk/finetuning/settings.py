@@ -78,7 +78,7 @@ def _only_site(run: CompletedRun) -> str:
     """Return any site if all end with the same tensors."""
     folder, settings = run.folder, run.settings
     sites, clusters = list(folder.read("sites.json") or {}), folder.read("clusters.json") or {}
-    why = "of several clusters" if any(len(named) > 1 for named in clusters.values()) else settings.private
+    why = "of several clusters" if any(len(named) > 1 for named in clusters.values()) else settings.differs_by
     if settings.chooses:
         why = why or "keep.choose = true"
     if why and len(sites) > 1:

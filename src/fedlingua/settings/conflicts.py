@@ -1,0 +1,398 @@
+"""Keys of a run config that exclude each other, each with the reason and what to do.
+
+Options that only some ways of running allow are in tables: key -> whether its value is in the way, and what it does there.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+
+from fedlingua.settings.config import Scalar, Settings
+from fedlingua.settings.methods import AGREED, SMALL_SETS
+from fedlingua.settings.table import OPTIONS
+
+Exclusions = dict[str, tuple[Callable[[Settings], bool], str]]
+MOST_PRIVATE_DIM = 64
+"""Most numbers in a private signature; each adds noise."""
+_MEANS = ("fed-mean", "fed-avg", "by-loss")
+WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
+    "aggregation": _MEANS,
+    "async.buffer": (0,),
+    "dp.epsilon": (0,),
+    "optimizer-state": ("fresh", "kept"),
+    "own-model": ("none",),
+    "privacy.sum": ("plain",),
+    "private-layers": ("",),
+    "pull": (0,),
+    "scaffold": (False,),
+    "send.rule": ("all", ""),
+    "server.extrapolation": (False,),
+    "server.optimizer": ("none", ""),
+    "sites-per-round": (0,),
+}
+"""Key -> its values that go with a method under which nothing leaves a site."""
+
+
+def conflicts(settings: Settings) -> Iterator[str]:
+    """Yield a message for each conflict between keys."""
+    groups = (_of_methods, _of_the_run, _of_clusters, _of_own, _of_codes, _of_modes, _of_training, _of_the_server, _of_sending)
+    for of_group in groups:
+        yield from of_group(settings)
+    if settings.task == "masked-language":
+        yield from _of_masked_language(settings)
+
+
+def _said(settings: Settings, key: str) -> str:
+    """Return a key with its value, as messages begin."""
+    return f"{key} = {typed(getattr(settings, OPTIONS[key].attribute))}"
+
+
+def typed(value: Scalar) -> str:
+    """Return a value as it stands in a TOML file."""
+    return repr(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _of_methods(settings: Settings) -> Iterator[str]:
+    """Yield conflicts with a method under which nothing leaves a site."""
+    for key, values in WITHOUT_FEDERATION.items() if not settings.how.travels else ():
+        if getattr(settings, OPTIONS[key].attribute) not in values:
+            here = f"under method {settings.method} nothing leaves a site"
+            yield f"{_said(settings, key)}, and {here}; give {typed(values[0])}, or a federated method"
+
+
+def _of_the_run(settings: Settings) -> Iterator[str]:
+    if settings.resume and not settings.run_dir:
+        yield "resume = true needs run-dir, the folder of the run to resume"
+    for key, value, arguments in (("strategy", settings.strategy, r"(\(.*\))?"), ("client", settings.client, "")):
+        if value and not re.fullmatch(rf"[\w.]+:\w+{arguments}", value):
+            yield f"{key} = {value!r} is not known; give 'my_file:My{key.title()}', or leave it empty"
+    if settings.backbone_weights == "random" and settings.trained_set != "full":
+        yield (
+            f"backbone-weights = 'random' needs a tensor set that trains all weights, but got {settings.trained_set!r}; give a method "
+            "of the full model, or backbone-weights = 'published'"
+        )
+    if settings.adapter_layers != "all" and settings.trained_set not in SMALL_SETS:
+        yield (
+            f"adapter.layers = {settings.adapter_layers!r} prunes adapters, but the tensor set is {settings.trained_set!r}; "
+            f"give adapter.layers = 'all', or tensor-set = one of {', '.join(SMALL_SETS)}"
+        )
+    if settings.how.pools != "all" and settings.score_split == "dev":
+        yield (
+            f"score-split = 'dev', and under method {settings.method} only the pool's own dev text is kept, which chooses its best "
+            "round; give 'test', or a method that trains on all sites' text"
+        )
+    if settings.sites_per_round:
+        yield from _against_draws(settings)
+
+
+def _against_draws(settings: Settings) -> Iterator[str]:
+    """Yield conflicts with rounds that only some sites train in."""
+    here = f"sites-per-round = {settings.sites_per_round:g}"
+    if settings.sites_per_round > 1 and not settings.sites_per_round.is_integer():
+        yield f"{here}; wanted a whole number of sites, or a share below 1"
+    if settings.scaffold:
+        yield f"{here}, and scaffold = true corrects by the mean of all sites' gradients of the round before; give 0, or scaffold = false"
+    if settings.learns_threshold:
+        yield f"{here}, and selection {settings.selected_by} learns a threshold from all sites' losses; give 0, or another send.rule"
+    if settings.draws and not settings.sample_replacement:
+        yield (
+            f"{here}, and under sample.replacement = false a site that is not drawn would miss its next examples; give 0, or "
+            "sample.replacement = true"
+        )
+
+
+def _of_clusters(settings: Settings) -> Iterator[str]:
+    clustering, number = settings.how.clustering, settings.num_clusters
+    if clustering == "gradients" and settings.trained_set != "adapters":
+        yield (
+            f"method {settings.method} takes the gradient of an adapter, but the tensor set is {settings.trained_set!r}; "
+            "give tensor-set = 'adapters', or another method"
+        )
+    if number != 0 and clustering not in ("random", "gradients"):
+        yield (
+            f"cluster.number = {number}, but method {settings.method} takes no number of clusters; leave it 0, or choose "
+            "adapter-random or adapter-gradients"
+        )
+    if number == -1 and clustering != "gradients":
+        yield "cluster.number = -1 leaves the number to the silhouette of gradients; give adapter-random a number, or 0"
+    if settings.signature_form == "private" and settings.signature_dim > MOST_PRIVATE_DIM:
+        yield (
+            f"signature.dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers; lower it, or give "
+            "signature.form = 'raw'"
+        )
+    if settings.cluster_parts != "both" and clustering in ("none", "alone"):
+        yield f"cluster.parts = {settings.cluster_parts!r}, but method {settings.method} has no clusters; leave it 'both'"
+    places = [re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", name.strip()) for name in settings.signature_adapter.split(",")]
+    if len(places) > 2 or len({place and place[1] for place in places} - {None}) < len(places):
+        yield (
+            f"signature.adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2', of the encoder "
+            "and of the decoder with a comma between them, or one for both"
+        )
+
+
+def _of_own(settings: Settings) -> Iterator[str]:
+    names = [name.strip() for name in settings.private_layers.split(",") if name.strip()]
+    if not all(re.fullmatch(r"(encoder|decoder)\.(-?\d+|input-end|middle|output-end)", name) for name in names):
+        yield (
+            f"private-layers = {settings.private_layers!r}; wanted part.layer or part.third with commas, as in "
+            "'decoder.output-end' or 'decoder.-2,decoder.-1'"
+        )
+    if settings.own_model != "none":
+        yield from (f"own-model = {settings.own_model!r}, and {but}" for but in _against_own_models(settings))
+    if settings.pull and settings.own_model == "shared-private":
+        yield f"pull = {settings.pull:g}, and own-model = 'shared-private' has the others beside it instead; give 0"
+    if settings.pull and settings.learns_threshold:
+        yield f"pull = {settings.pull:g}, and selection {settings.selected_by} has no request that tells it; give 0, or another send.rule"
+
+
+def _of_codes(settings: Settings) -> Iterator[str]:
+    """Yield conflicts with codes, which need changes that add up to the cluster's mean."""
+    if settings.code_up.method == settings.code_down.method == "none":
+        return
+    codes = f"send.code = {settings.send_code!r} and send.code-down = {settings.send_code_down!r}"
+    if settings.sends_own:
+        yield f"{codes}, and under own-model = {settings.own_model!r} a site sends no change of the mean; give 'none' twice"
+    if settings.companions:
+        yield f"{codes}, and {' and '.join(settings.companions)} travel(s) beside the tensors, which no code is for; give 'none' twice"
+    if settings.selected_by != "all" and (settings.code_up.nearest or settings.code_up.method in ("top", "rank")):
+        yield (
+            f"{codes}, and selection {settings.selected_by} leaves nothing behind that a later update could make up for; give send.code = "
+            "'lossless' or '2bit' to '8bit', or send.rule = 'all'"
+        )
+
+
+NOT_SUMMED: Exclusions = {
+    "aggregation": (
+        lambda s: s.aggregation not in ("fed-mean", "fed-avg"),
+        "weighs or compares single updates; give 'fed-mean' or 'fed-avg'",
+    ),
+    "send.rule": (
+        lambda s: s.rule not in AGREED,
+        f"takes numbers or losses of single sites; give one of {', '.join(AGREED)}, by which all sites send the same",
+    ),
+    "send.missing": (
+        lambda s: s.rule != "all" and s.missing == "renormalise",
+        "takes means over the sites that sent a tensor, and all or none do; give 'previous'",
+    ),
+    "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
+    "own-model": (lambda s: s.sends_own, "sends models, not changes of a mean; give 'none' or 'ditto'"),
+    "optimizer-state": (
+        lambda s: s.optimizer_state == "averaged",
+        "sends Adam's state beside every tensor; give 'fresh' or 'kept'",
+    ),
+    "scaffold": (lambda s: s.scaffold, "sends controls beside every tensor; leave it out"),
+    "server.extrapolation": (lambda s: s.server_extrapolation, "needs the length of each update; leave it out"),
+    "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
+    "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
+    "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites whose masks the others' cancel; give 0"),
+    "metrics": (
+        lambda s: s.sums_scores and bool(s.more_metrics),
+        "are not summed under masks; give 'bleu, chrf', or privacy.scores = 'sites'",
+    ),
+    "robust.max-norm": (lambda s: s.max_update_norm > 0, "needs the length of each update; give 0"),
+    "signature.form": (
+        lambda s: s.how.clustering == "gradients" and s.signature_form == "raw",
+        "sends a gradient of each site; give 'private', or a method that is not clustered by gradients",
+    ),
+}
+"""Key -> test of whether its value is unsound with secure sums, and the reason. Keys that are not listed are sound."""
+NOT_PRIVATE: Exclusions = {
+    "task": (
+        lambda s: s.task != "translation",
+        "fills sequences, so that one sentence moves all that follow; give 'translation'",
+    ),
+    "dp.unit": (
+        lambda s: s.dp_unit == "site",
+        "cannot be protected: to hide one of 12 sites over 20 rounds at epsilon 8, delta 1e-5 takes noise of 2.7 clips, in the mean 0.22 "
+        "clips a number: 635 clips over 8 million numbers; give 'sentence' or 'document'",
+    ),
+    "method": (
+        lambda s: s.dp_unit == "document" and s.how.clustering == "gradients",
+        "makes signatures whose noise hides a sentence, not a document; give one with other clusters, or dp.unit = 'sentence'",
+    ),
+    "tensor-set": (lambda s: s.trained_set == "ia3", "has gradients that cannot be clipped sentence by sentence; give another"),
+    "own-model": (lambda s: s.own_model == "ditto", "measures a model that trains without noise; give 'none' or 'mr-mtl'"),
+    "aggregation": (lambda s: s.aggregation == "by-loss", "needs each site's training loss, which stays there; give 'fed-mean'"),
+    "send.rule": (lambda s: s.learns_threshold, "learns from each site's training loss, which stays there; give another"),
+    "sample.least": (lambda s: s.sample_least > 0, "draws a fixed number of sentences; give 0, and sample.share"),
+    "sample.share": (lambda s: s.sample_share > 1, "is no probability; give 1 or less"),
+    "sample.replacement": (
+        lambda s: s.draws and not s.sample_replacement,
+        "draws sentences that depend on each other; give true",
+    ),
+    "head-vocabulary": (lambda s: s.head_vocabulary == "text", "lets one sentence change the gradients of all; give 'all'"),
+    "overlap": (lambda s: s.overlap != "off", "sends a hash of every sentence; give 'off'"),
+    "processes": (lambda s: s.processes > 1, "would add noise in each process; give 1"),
+    "memory.gradient-checkpointing": (
+        lambda s: s.gradient_checkpointing,
+        "forgets what clipping needs; give memory.micro-tokens",
+    ),
+    "frozen-bits": (
+        lambda s: s.frozen_bits == 8,
+        "looks for outliers in all sentences of a batch at once, so that one sentence changes the gradients of others; give 4 or 0",
+    ),
+    "signature.form": NOT_SUMMED["signature.form"],
+}
+"""Key -> test of whether its value breaks the guarantee of dp.epsilon, and the reason. Keys that are not listed are sound: values computed
+from noised gradients alone (SCAFFOLD's controls, Adam's state, selections, codes, mr-mtl's own model) reveal nothing more."""
+
+_ONE_STEP = "makes an update other than one step along a sum of clipped gradients"
+NOT_SHARED: Exclusions = {
+    "privacy.sum": (lambda s: not s.sums_securely, "has no sum in which shares of noise add up; give 'secure'"),
+    "dp.epsilon": (lambda s: not s.trains_privately, "needs no noise; give more than 0, such as 8, and a method that trains"),
+    "sample.share": (lambda s: s.sample_share > 0, "draws sentences; give 0, all text in each round"),
+    "local-epochs": (lambda s: s.local_epochs != 1, f"{_ONE_STEP}; give 1, and more rounds"),
+    "optimizer-state": (
+        lambda s: s.optimizer_state != "fresh",
+        "carries on a site's own steps, which count for nothing; give 'fresh'",
+    ),
+    "weight-decay": (lambda s: s.weight_decay > 0, f"{_ONE_STEP}; give 0"),
+    "clip-norm": (lambda s: s.clip_norm > 0, f"{_ONE_STEP}; give 0"),
+    "pull": (lambda s: s.pull > 0, f"{_ONE_STEP}; give 0"),
+    "aggregation": (lambda s: s.aggregation != "fed-avg", "weighs sentences of a small site more than others'; give 'fed-avg'"),
+    "sampling-temperature": (lambda s: s.sampling_temperature != 1, "weighs sentences of a small site more than others'; give 1"),
+    "private-layers": (lambda s: bool(s.private_layers), "trains without noise what stays at a site; leave it empty"),
+    "tensor-set": (lambda s: s.trained_set == "controllers", "trains without noise what stays at a site; give another"),
+    "send.rule": (lambda s: s.rule != "all", "leaves out tensors, and their noise; give 'all'"),
+    "client": (lambda s: bool(s.client), "may send other numbers than sums of clipped gradients; leave it empty"),
+}
+"""Key -> test of whether its value does not go with noise in shares, and the reason. A round has to send one noised sum of
+gradients that are clipped by sentence. `NOT_PRIVATE` and `NOT_SUMMED` exclude the rest."""
+NOT_QUANTIZED: Exclusions = {
+    "device": (
+        lambda s: s.device == "cpu",
+        "computes without a GPU, which the quantized layers need; give 'cuda', or frozen-bits = 0",
+    ),
+    "tensor-set": (
+        lambda s: bool(s.tensor_set) and s.trained_set not in SMALL_SETS,
+        f"trains all weights, so that none is frozen; give one of {', '.join(SMALL_SETS)}",
+    ),
+    "method": (
+        lambda s: not s.tensor_set and s.trained_set not in SMALL_SETS,
+        f"trains all weights, so that none is frozen; give tensor-set = one of {', '.join(SMALL_SETS)}",
+    ),
+}
+"""Key -> test of whether its value does not go with quantized weights (frozen-bits), and the reason."""
+NOT_BUFFERED: Exclusions = {
+    "privacy.sum": (lambda s: s.sums_securely, "has masks that cancel in the sum of all its sites only; give 'plain'"),
+    "sites-per-round": (lambda s: s.sites_per_round > 0, "draws whom a round asks, not who answers first; give 0"),
+    "send.rule": (lambda s: s.selected_by != "all", "selects tensors by one round's updates; give 'all'"),
+    "own-model": (lambda s: s.own_model != "none", "keeps a model in step with the rounds; give 'none'"),
+    "private-layers": (lambda s: bool(s.private_layers), "keeps layers in step with the rounds; leave it empty"),
+    "optimizer-state": (lambda s: s.optimizer_state == "averaged", "averages Adam's state of one round; give 'fresh' or 'kept'"),
+    "scaffold": (lambda s: s.scaffold, "corrects by the gradients of all sites; leave it out"),
+    "sample.replacement": (
+        lambda s: s.draws and not s.sample_replacement,
+        "has a site train on the next examples in every round; give true",
+    ),
+}
+"""Key -> test of whether its value needs all sites in every round, and the reason."""
+
+
+def _of_modes(settings: Settings) -> Iterator[str]:
+    """Yield conflicts with secure sums, differential privacy, quantized weights, and rounds that do not wait for all sites."""
+    chosen = (
+        ("privacy.sum", settings.sums_securely, NOT_SUMMED),
+        ("dp.epsilon", settings.trains_privately, NOT_PRIVATE),
+        ("dp.noise", settings.dp_noise == "shares", NOT_SHARED),
+        ("frozen-bits", settings.frozen_bits > 0, NOT_QUANTIZED),
+        ("async.buffer", settings.async_buffer > 0 and settings.how.travels, NOT_BUFFERED),
+    )
+    for key, holds, excluded in chosen:
+        for other, (is_in_the_way, why) in excluded.items() if holds else ():
+            if is_in_the_way(settings):
+                yield f"{_said(settings, key)}, and {_said(settings, other)} {why}"
+
+
+def _against_own_models(settings: Settings) -> Iterator[str]:
+    able = ("adapters", "lora") if settings.own_model == "shared-private" else SMALL_SETS
+    if settings.trained_set not in able:
+        yield f"the tensor set is {settings.trained_set!r}; give tensor-set = one of {', '.join(able)}"
+    if settings.private_layers:
+        yield f"private-layers = {settings.private_layers!r} are of the federation's model; give one of the two"
+    if settings.selected_by != "all":
+        yield f"selection {settings.selected_by} sends a part of it; give send.rule = 'all'"
+    if settings.sends_own and (settings.aggregation not in _MEANS or settings.optimized_by != "none" or settings.strategy):
+        yield "the sites go by the mean of their models; leave server.optimizer and strategy, and give aggregation a mean"
+
+
+def _of_training(settings: Settings) -> Iterator[str]:
+    if settings.how.pooled and settings.draws and not settings.sample_replacement and settings.sampling_temperature != 1:
+        yield (
+            f"sampling-temperature = {settings.sampling_temperature:g}, and under sample.replacement = false every example of the "
+            "pool comes once before any comes again, whichever text it belongs to; give 1, or sample.replacement = true"
+        )
+    stateless = settings.optimizer_state == "averaged" and settings.optimizer == "sgd"
+    in_part = settings.own_model != "none" or settings.selected_by != "all"
+    at_server = settings.optimized_by != "none" or settings.server_extrapolation or settings.strategy
+    if settings.companions and (stateless or in_part or at_server):
+        yield (
+            f"{' and '.join(settings.companions)} travel(s) beside every tensor and is averaged as it is; that takes a method "
+            "that sends all of its updates, adam for optimizer-state = 'averaged', and no own-model, server.optimizer, "
+            "server.extrapolation or strategy"
+        )
+    if settings.optimizer_state == "kept" and settings.own_model == "ditto":
+        yield "optimizer-state = 'kept', and under own-model = 'ditto' a site trains two models in a round; leave it 'fresh'"
+    if settings.optimizer != "sgd" and not settings.optimizer_epsilon > 0:
+        yield f"optimizer-epsilon = {settings.optimizer_epsilon:g}, and {settings.optimizer} divides by it; give more than 0"
+    if 0 < settings.tokens_per_batch < settings.max_tokens:
+        yield (
+            f"tokens-per-batch = {settings.tokens_per_batch} holds no sentence of max-tokens = {settings.max_tokens}; give so many or "
+            "more, or 0 for batches of batch-size sentences"
+        )
+    if settings.evaluate_every > 1 and settings.learns_threshold:
+        yield (
+            f"evaluate-every = {settings.evaluate_every}, and selection {settings.selected_by} learns from every round's dev text; "
+            "leave it 1"
+        )
+
+
+def _of_masked_language(settings: Settings) -> Iterator[str]:
+    untranslated = "and nothing is translated under task = 'masked-language'; leave it"
+    if settings.more_metrics:
+        yield f"metrics = {settings.metrics!r}, {untranslated} {OPTIONS['metrics'].default!r}"
+    if settings.keep_translations:
+        yield f"keep-translations = {settings.keep_translations}, {untranslated} 0"
+    if settings.trained_set == "controllers":
+        yield (
+            "tensor-set = 'controllers' adds layers to translation models; give full, adapters or lora under task = 'masked-language'"
+        )
+
+
+def _of_the_server(settings: Settings) -> Iterator[str]:
+    aggregation, optimizer, rule = settings.aggregation, settings.optimized_by, settings.selected_by
+    if aggregation in ("median", "trimmed-mean", "krum", "multi-krum") and rule != "all":
+        yield (
+            f"aggregation = {aggregation!r} compares all sites' values of every number, but selection {rule} leaves some out; "
+            "give send.rule = 'all', or aggregation = 'norm-clip' or 'fed-mean'"
+        )
+    of_mean = aggregation in _MEANS and not (settings.learns_threshold or settings.sends_own or settings.strategy)
+    if settings.server_extrapolation and not of_mean:
+        yield (
+            "server.extrapolation = true works on the mean of the sites' changes; leave it out, or take a mean as aggregation, and no "
+            "learned threshold, strategy or own-model that is sent"
+        )
+    if optimizer != "none" and settings.learns_threshold:
+        yield (
+            f"server.optimizer = {optimizer!r}, and selection {rule} learns its threshold from what it does to the sites' mean; "
+            "give server.optimizer = 'none', or another send.rule"
+        )
+
+
+def _of_sending(settings: Settings) -> Iterator[str]:
+    if settings.fixed_threshold != "median" and not _is_number(settings.fixed_threshold):
+        yield (f"send.fixed-threshold = {settings.fixed_threshold!r}; wanted a number, 0 or above, as in '0.5', or 'median'")
+    if settings.second_filter and not (settings.learns_threshold and not settings.meta_frozen):
+        yield (
+            f"meta.second-filter = true looks at what a learned threshold leaves, and selection {settings.selected_by} learns none; "
+            "give metasend-g or metasend-l, not frozen, or meta.second-filter = false"
+        )
+    if settings.learns_threshold and not settings.meta_frozen and not settings.meta_learning_rate > 0:
+        yield (f"meta.learning-rate = {settings.meta_learning_rate:g} learns nothing; give more than 0, or meta.frozen = true")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return 0 <= float(text) < math.inf
+    except ValueError:
+        return False
