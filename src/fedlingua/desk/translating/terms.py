@@ -75,9 +75,10 @@ class Terms:
             )
         listed, remarks = read_glossary(path, direction)
         terms, pieces = {}, {}
-        before = codec.pieces([_BEFORE])[0]
-        within = codec.pieces([_BEFORE + term.target for term in listed])
-        for term, ids, inside in zip(listed, codec.pieces([term.target for term in listed]), within, strict=True):
+        before = codec.pieces([_BEFORE], written=True)[0]
+        within = codec.pieces([_BEFORE + term.target for term in listed], written=True)
+        alone = codec.pieces([term.target for term in listed], written=True)
+        for term, ids, inside in zip(listed, alone, within, strict=True):
             if codec.tokenizer.unk_token_id in ids or folded(codec.decode([ids])[0]) != folded(term.target):
                 remarks.append(f"{path}, line {term.line}: the backbone's tokenizer cannot write the translation; it is left out")
                 continue

@@ -97,3 +97,12 @@ def test_a_decoder_only_model_is_refused(family_folder: Callable[[str], Path], t
     codec = load_backbone(family_folder("qwen3"), "qwen3").codec
     with pytest.raises(ConfigError, match=r"terms\.tsv: the run's backbone is a decoder-only model; .*; leave --terms out"):
         Terms.read(tmp_path / "terms.tsv", DE_FR, codec)
+
+
+def test_a_term_has_the_pieces_of_the_target_side(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """Marian has a SentencePiece model a side, and only the target side's pieces are those that the decoder writes."""
+    codec = load_backbone(family_folder("marian"), "marian").codec
+    (source,), (target,) = (codec.pieces(["maison"], written=written) for written in (False, True))
+    assert source != target
+    (tmp_path / "terms.tsv").write_text("Haus\tmaison\n")
+    assert Terms.read(tmp_path / "terms.tsv", DE_FR, codec).pieces == {"haus": target}
