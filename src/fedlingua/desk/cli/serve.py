@@ -54,6 +54,8 @@ def serve(
         app = Guard(application(models, limits), limits.body_bytes, hosts)
         for text in (run_models.run.folder.read("run.json") or {}).get("warnings") or ():
             warn(f"warning: {text}")
+        for remark in models.remarks:
+            warn(remark, style="yellow")
         warn(f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it", style="")
         if asks_json():
             print_json({"url": url_of(listening), "sites": list(models.sites)})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlingua.common.errors import ConfigError, FedlinguaError
-from fedlingua.common.languages import Direction, normal_code
+from fedlingua.common.languages import Direction, known_as, normal_code, script_of
 from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua.desk.translating.translator import Translator
@@ -45,6 +45,11 @@ class Models:
                 self.translator.use(model, self._load)
         self.of_direction = lru_cache(maxsize=4096)(self._of_direction)
 
+    @property
+    def remarks(self) -> list[str]:
+        """Which lines of the glossary are not used, and in which direction."""
+        return [f"{direction}: {remark}" for direction, terms in self._terms.items() for remark in terms.remarks]
+
     def _of_direction(self, direction: Direction) -> TrainedModel:
         """Return the model of the clusters that answer for a direction; raise a FedlinguaError if none do."""
         self.translator.trainable.backbone.codec.check([direction])
@@ -59,20 +64,34 @@ class Models:
         return answered
 
     def _read_terms(self, file: Path) -> Iterator[tuple[Direction, "Terms"]]:
-        """Yield the terms of a glossary, in both directions if the run has its languages."""
+        """Yield the terms of a glossary, in each of its two directions that the run translates; raise ConfigError if it does neither."""
         from fedlingua.desk.translating.glossary import named_direction
         from fedlingua.desk.translating.terms import Terms
 
         named = named_direction(file)
         if named is None:
             raise ConfigError(f"--terms {file}: serve answers many directions; name the file after its own, as terms.de-en.tsv")
-        for direction in (named, named.reverse):
+        if not (translated := [direction for direction in (named, named.reverse) if self._translates(direction)]):
+            raise ConfigError(
+                f"--terms {file}: the run translates neither {named} nor {named.reverse}; give a glossary of languages that it translates"
+            )
+        for direction in translated:
             yield direction, Terms.read(file, direction, self.translator.trainable.backbone.codec)
+
+    def _terms_of(self, direction: Direction) -> "Terms | None":
+        """Return the terms of a direction, also those of its languages' more general codes: for de-DE--fr those of de-fr."""
+        return next((terms for held, terms in self._terms.items() if _goes_with(held, direction)), None)
+
+    def _translates(self, direction: Direction) -> bool:
+        """Return whether a site's model or clusters answer for a direction."""
+        with suppress(FedlinguaError):
+            return bool(self._of_direction(direction))
+        return any(_goes_with(direction, model.direction) for model in self.sites.values())
 
     def translate(self, variant: TrainedModel, sentences: list[str]) -> list[str]:
         """Return one translation for each sentence, exactly as `fedlingua translate` writes it."""
         self.translator.use(variant, self._load)
-        self.translator.terms = self._terms.get(variant.direction)
+        self.translator.terms = self._terms_of(variant.direction)
         return self.translator.translate(sentences)
 
     def too_long(self, variant: TrainedModel, sentences: list[str]) -> int | None:
@@ -90,3 +109,9 @@ class Models:
             self._loaded.popitem(last=False)
             del sizes[0]
         return self._loaded[variant.key]
+
+
+def _goes_with(held: Direction, asked: Direction) -> bool:
+    """Return whether terms of a direction go with text of another: never if a script differs, as of zh and zh-Hant."""
+    sides = zip(held.sides, asked.sides, strict=True)
+    return all(known_as(code, [own]) is not None and script_of(own) == script_of(code) for own, code in sides)

@@ -35,7 +35,7 @@ def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[st
     """
     if (named := named_direction(path)) and direction not in (named, named.reverse):
         raise ConfigError(f"--terms {path}: holds terms of {named.source} and {named.target}, and {direction} is translated")
-    is_tbx = path.name.removesuffix(".gz").endswith((".tbx", ".xml"))
+    is_tbx = path.name.lower().removesuffix(".gz").endswith((".tbx", ".xml"))
     terms, remarks = dict[str, Term](), list[str]()
     for term in _of_tbx(path, direction) if is_tbx else _of_tsv(path, turned=named is not None and named != direction):
         first = terms.setdefault(folded(term.source), term)
@@ -49,9 +49,23 @@ def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[st
 
 
 def named_direction(path: Path) -> Direction | None:
-    """Return the direction that a file's name ends in, if any."""
-    ending = regex.search(r"(?:^|\.)([a-z]{2,3}-[a-z]{2,3})\.(?:tsv|tbx|xml)(?:\.gz)?$", path.name)
-    return parse_direction(ending[1]) if ending else None
+    """Return the direction that a file's name ends in, such as `DE-EN` or `zh-Hant--en`, if any.
+
+    Raises:
+        ConfigError: the name ends in two short codes, one of them of no language, as in cz-en.
+    """
+    ending = regex.search(r"(?:^|\.)([^.]*-[^.]*)\.(?:tsv|tbx|xml)(?:\.gz)?$", path.name, regex.IGNORECASE)
+    if ending is None:
+        return None
+    try:
+        named = parse_direction(ending[1], f"--terms {path}: direction")
+    except ConfigError:
+        if regex.fullmatch("[a-z]{2,3}-[a-z]{2,3}", ending[1]):
+            raise
+        return None
+    # Without "--", codes with a hyphen have to be in their normal form: med-de-en is not med-DE into en.
+    is_plain = "--" in ending[1] or ending[1].count("-") == 1
+    return named if is_plain or "-".join(named.sides) == ending[1] else None
 
 
 def folded(text: str) -> str:

@@ -133,7 +133,7 @@ def test_what_speaks_against_a_start_is_told_before_the_model_loads(
     assert "0" in asked(finished_run, "--max-waiting", 0)
 
 
-def test_more_than_loopback_is_warned_of_and_so_is_what_the_run_warned_of(
+def test_more_than_loopback_is_warned_of_and_so_are_what_the_run_warned_of_and_unused_terms(
     finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a server, so that nobody can reach it."""
@@ -153,7 +153,10 @@ def test_more_than_loopback_is_warned_of_and_so_is_what_the_run_warned_of(
     assert warned.exit_code == 0, warned.output
     assert "warning: 0.0.0.0 can be reached from other machines" in warned.stderr
     assert started[0] is None
-    unwarned = CliRunner().invoke(app, ["serve", "--run", str(tmp_path / "run"), "--port", "0"])
+    (tmp_path / "x.sv-de.tsv").write_text("bok\tBuch\nbok\tBand\n")
+    arguments = ["--port", "0", "--terms", str(tmp_path / "x.sv-de.tsv")]
+    unwarned = CliRunner().invoke(app, ["serve", "--run", str(tmp_path / "run"), *arguments])
     assert "can be reached" not in unwarned.stderr
     assert "warning: the backbone knows nothing" in unwarned.stderr
+    assert "x.sv-de.tsv, line 2: translates the term of line 1 differently; line 1 is used" in unwarned.stderr
     assert started[2] == {"127.0.0.1", "localhost", "::1"}

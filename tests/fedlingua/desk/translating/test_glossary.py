@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.translating.glossary import folded, pattern, read_glossary
+from fedlingua.desk.translating.glossary import folded, named_direction, pattern, read_glossary
 
 DE_EN = Direction("de", "en")
 TBX = """<?xml version="1.0"?>
@@ -45,6 +45,40 @@ def test_a_name_that_tells_a_direction_turns_the_columns(tmp_path: Path) -> None
     assert pairs_of(written(tmp_path, "Fieber\tfever\n", "x.de-en.tsv")) == [("Fieber", "fever", 1)]
     with pytest.raises(ConfigError, match="holds terms of en and de, and fr-en is translated"):
         read_glossary(tmp_path / "en-de.tsv.gz", Direction("fr", "en"))
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("x.de-en.tsv", "de-en"),
+        ("x.DE-EN.tsv", "de-en"),
+        ("x.de-en.TSV", "de-en"),
+        ("x.de--en.tsv", "de-en"),
+        ("de-en.TSV.gz", "de-en"),
+        ("x.zh-Hant--en.tsv", "zh-Hant--en"),
+        ("x.zh-Hant-en.tsv", "zh-Hant--en"),
+        ("x.pt-BR--en.tsv", "pt-BR--en"),
+        ("x.sr-Latn--de.tbx", "sr-Latn--de"),
+        ("my-terms.tsv", "None"),
+        ("terms.v1-2.tsv", "None"),
+        ("terms.en-US.tsv", "None"),
+        ("terms.2024-05-01.tsv", "None"),
+        ("med-de-en.tsv", "None"),
+        ("x.de-en.v2.tsv", "None"),
+        ("x.de-en.csv", "None"),
+    ],
+)
+def test_a_name_tells_a_direction_by_its_last_part(name: str, direction: str) -> None:
+    assert str(named_direction(Path(name))) == direction
+
+
+def test_a_name_with_a_code_of_no_language_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--terms x\.cz-en\.tsv: direction = 'cz-en': language = 'cz' is not known"):
+        named_direction(Path("x.cz-en.tsv"))
+
+
+def test_an_ending_in_capitals_is_the_same_ending(tmp_path: Path) -> None:
+    assert pairs_of(written(tmp_path, TBX_3, "T.TBX")) == [("Fieber", "fever", 3)]
 
 
 @pytest.mark.parametrize("line", ["alone", "a\tb\tc", "\tb", "a\t "])
