@@ -62,7 +62,8 @@ class Translator:
                 raise ConfigError(
                     f"--{option} {value}: backbone = {self.settings.backbone!r} has positions for {positions} tokens; give fewer"
                 )
-        self._uses_memory, self._memory_file = decoding.memory, Path()
+        self._uses_memory = decoding.memory
+        self._memory_file: Path | None = Path()
         self.memory: Memory | None = None
         self._key: tuple[str, ...] = ()
         self._backbone = backbone or self.settings.backbone
@@ -91,12 +92,13 @@ class Translator:
         self.model = model
         file = model.memory if self._uses_memory and model.memory and model.memory.is_file() else Path()
         if is_new or file != self._memory_file:
-            self.memory, self._memory_file = None, file
+            self.memory = self._memory_file = None  # if loading fails, the next call tries again
             if file.name:
                 from fedlingua.desk.translating.memory_store import Memory
 
                 memory = Memory.load(file, self.fingerprint()).to(self.trainable.model.device)
                 self.memory = memory if memory.mixing.weight else None
+            self._memory_file = file
 
     def _use_second(self, second: TrainedModel, share: float, load: Callable[[TrainedModel], Tensors]) -> None:
         """Load the second model of an ensemble, which stays loaded beside the first one."""

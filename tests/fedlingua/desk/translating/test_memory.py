@@ -72,6 +72,21 @@ def test_a_memory_lies_beside_the_sites_model_and_is_used_until_the_model_is_ano
             use()
 
 
+def test_a_damaged_memory_is_refused_each_time_and_used_once_it_is_whole(run_dir):
+    asked("memory", "--run", run_dir, "--site", "bank")
+    models = Models(RunModels(run_dir), Decoding())
+    bank, school = models.sites["bank"], models.sites["school"]
+    looked_up = models.translate(bank, SENTENCES)
+    models.translate(school, SENTENCES)
+    whole = bank.memory.read_bytes()
+    bank.memory.write_bytes(whole[:1000])
+    for _ in range(2):
+        with pytest.raises(RunError, match="damaged"):
+            models.translate(bank, SENTENCES)
+    bank.memory.write_bytes(whole)
+    assert models.translate(bank, SENTENCES) == looked_up
+
+
 def test_with_lambda_0_it_is_stored_and_not_used(run_dir, monkeypatch):
     monkeypatch.setattr(memory_making, "choose_mixings", lambda *of: {})
     monkeypatch.setattr(
