@@ -28,7 +28,7 @@ def model_card(facts: Facts) -> str:
         library_name="fedlingua" if form == "adapter" else form,
         pipeline_tag="translation" if translates else "fill-mask",
         base_model=name if "/" in name else None,
-        metrics=["bleu", "chrf"] if translates and facts.get("scores") else None,
+        metrics=[metric for metric in ("bleu", "chrf") if metric in (facts.get("scores") or {})] or None,
         tags=["fedlingua", "federated-learning", *(["lora"] if facts["tensor_set"].startswith("lora") else [])],
     )
     return markdown(

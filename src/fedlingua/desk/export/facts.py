@@ -30,7 +30,10 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
     Args:
         directory: The backbone's directory.
         name: The backbone's public name.
-        run_dir: The run's folder; None at a site, which knows less than the server.
+        run_dir: The run's folder; None at a site, which knows less than the server: of the scores, BLEU.
+
+    Raises:
+        RunError: The file with the site's scores is damaged.
     """
     settings = model.settings
     of_model: Facts = {
@@ -75,7 +78,8 @@ def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None)
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": library_versions("peft"),
     }
-    return of_model | (_of_run(model, run_dir) if run_dir else {})
+    scores = model.site_scores
+    return of_model | (_of_run(model, run_dir) if run_dir else {"scored_on": scores.get("split"), "scores": scores or None})
 
 
 def _of_run(model: TrainedModel, run_dir: Path) -> Facts:

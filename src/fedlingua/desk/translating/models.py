@@ -1,5 +1,6 @@
 """The models of a completed run: each site's own, the clusters' for any direction, and what was delivered to a site."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.completed import CompletedRun, same_backbone, settings_of
-from fedlingua.exchange.delivery import delivered, delivered_about, delivered_second, is_delivered
+from fedlingua.exchange.delivery import SCORES, delivered, delivered_about, delivered_second, is_delivered
 from fedlingua.exchange.tensors import Tensors, of_the_model
 from fedlingua.settings.config import Settings
 
@@ -72,6 +73,15 @@ class TrainedModel:
         names = about["ensemble"]
         second = replace(first, load=lambda: delivered_second(folder), key=(*key, "second"), candidate=names["second"])
         return replace(first, candidate=names["first"], second=(second, names["share"]))
+
+    @property
+    def site_scores(self) -> dict[str, Any]:
+        """The scores that the run told the site, with their split; empty if none. Raises RunError if their file is damaged."""
+        file = self.memory and self.memory.with_name(f"{SCORES}{self.site}.json")
+        try:
+            return dict(json.loads(file.read_bytes())[self.site]) if file and file.is_file() else {}
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise RunError(f"{file} is damaged ({error!r}); restore it, or move it away") from error
 
     @property
     def owner(self) -> str:

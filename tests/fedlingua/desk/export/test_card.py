@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.export import take_away
 from fedlingua.desk.cli.options import ExportOptions
 from fedlingua.desk.export.card import model_card
@@ -67,7 +68,25 @@ def test_norwegian_is_no_false_and_a_hub_id_is_the_base_model(run_of: RunOf) -> 
     assert header(card)["base_model"] == "facebook/m2m100_418M"
     assert "The backbone's licence is `mit`." in card
     assert "at revision `55c2e61bbf05dfb8d7abccdc3fae6fc8512fd636`" in card
-    assert "its figures are not known at the site" in card, "without the run's folder"
+
+
+def test_at_a_site_the_card_has_the_bleu_that_the_site_was_told(run_of: RunOf, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run_of("adapters") / "sites" / "hospital", tmp_path / "hospital"))
+    scores = json.loads((run_of("adapters") / "scores.json").read_text())["sites"]["hospital"]
+    about = {"form": "adapter", "quantization": None, "use": None}
+    card = model_card(about | facts(TrainedModel.of_delivery(folder), Path("nowhere"), "demo", None))
+    assert f"On the site's own test text, {scores['sentences']} sentences:" in card
+    assert f"| BLEU | {scores['base_bleu']:.2f} | {scores['bleu']:.2f} |  |\n" in card
+    assert "chrF" not in card
+    assert header(card)["metrics"] == ["bleu"]
+    file = folder / "scores-hospital.json"
+    file.write_text("{")
+    with pytest.raises(RunError, match=r"scores-hospital\.json is damaged"):
+        facts(TrainedModel.of_delivery(folder), Path("nowhere"), "demo", None)
+    file.unlink()
+    card = model_card(about | facts(TrainedModel.of_delivery(folder), Path("nowhere"), "demo", None))
+    assert "its figures are not known at the site" in card
+    assert "metrics" not in header(card)
 
 
 @pytest.mark.parametrize(
