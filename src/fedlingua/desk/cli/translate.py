@@ -1,12 +1,15 @@
 """`fedlingua translate`: translate a file or standard input line by line, or a translation memory unit by unit."""
 
-import json
+import os
+import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, TextIO
+from queue import Empty, Queue
+from threading import Thread
+from typing import IO, Annotated, TextIO
 
 from rich.console import Console
 from typer import BadParameter, Option
@@ -21,11 +24,10 @@ from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_j
 from fedlingua.desk.corpora.write import FORMS, Form, Target, not_in_xml, write_pairs
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.scores import below_base
-from fedlingua.exchange.delivery import SCORES
 
 commands = Commands()
 AT_ONCE, AT_ONCE_OF_A_FILE = 64, 1024
-"""Lines translated together: few from a pipe, to keep it flowing; many from a file, for full batches; one if typed."""
+"""Most lines translated together: few from a pipe, to keep it flowing; many from a file, for full batches; one if typed."""
 QUIET_S = 10.0
 """Seconds between two lines of progress."""
 
@@ -79,8 +81,7 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     """
     model = translator.model
     warn(translator.answering, style="")
-    scores = model.memory and model.memory.with_name(f"{SCORES}{model.site}.json")
-    for text in below_base(json.loads(scores.read_text(encoding="utf-8"))) if scores and scores.is_file() else ():
+    for text in below_base({str(model.site): model.site_scores}):
         warn(f"warning: {text}")
     work = _Work(translator, how, AnsweringConsole(stderr=True) if how.to or not output.isatty() else None)
     started, answered = time.monotonic(), list[str]()
@@ -131,15 +132,8 @@ class _Work:
 
     def chunks(self) -> Iterator[list[Pair]]:
         """Yield the lines with their translations: in each list those that are translated together."""
-        at_once = AT_ONCE_OF_A_FILE if self.file else 1 if sys.stdin.isatty() else AT_ONCE
         reported = started = time.monotonic()
-        if self.file is None:
-            lines: Iterator[str | None] = lines_of(sys.stdin.buffer, "standard input")
-        elif self.file.name.removesuffix(".gz").endswith(".tmx"):
-            lines = read_tmx_side(self.file, self.translator.direction.source)
-        else:
-            lines = read_lines(self.file, may_be_empty=True)
-        while chunk := list(islice(lines, at_once)):
+        for chunk in self._read():
             sentences = [line or "" for line in chunk]
             for number, sentence in enumerate(sentences if self._into_xml else (), start=self.lines + 1):
                 if odd := not_in_xml(sentence):
@@ -155,6 +149,19 @@ class _Work:
                 reported = time.monotonic()
                 self.console.print(f"{self.lines:,} lines, {self.lines / (reported - started):,.1f} a second")
 
+    def _read(self) -> Iterator[Sequence[str | None]]:
+        """Yield the lines to translate, in lists of those that are translated together."""
+        if self.file is None and _is_pipe(sys.stdin):
+            return _as_they_come(open(sys.stdin.fileno(), "rb", closefd=False))
+        at_once = AT_ONCE_OF_A_FILE if self.file else 1 if sys.stdin.isatty() else AT_ONCE
+        if self.file is None:
+            lines: Iterator[str | None] = lines_of(sys.stdin.buffer, "standard input")
+        elif self.file.name.removesuffix(".gz").endswith(".tmx"):
+            lines = read_tmx_side(self.file, self.translator.direction.source)
+        else:
+            lines = read_lines(self.file, may_be_empty=True)
+        return iter(lambda: list(islice(lines, at_once)), [])
+
     def remarks(self) -> Iterator[str]:
         """Yield remarks about the text."""
         if self.missing:
@@ -162,6 +169,45 @@ class _Work:
             yield f"{self.missing:,} of {self.lines:,} units have no text in {source!r}; they are kept, empty"
         if self.cut:
             yield f"{self.cut:,} of {self.lines:,} lines are longer than {self.translator.max_tokens} tokens; the rest of them was not read"
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except OSError:  # no file is behind it
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _as_they_come(stream: IO[bytes]) -> Iterator[list[str]]:
+    """Yield the lines of a pipe as they come: the next one, and of those after it as many as have come, up to `AT_ONCE` together.
+
+    A thread reads them. It may outlast the program, so the stream must not be sys.stdin's, which the interpreter locks as it ends.
+    """
+    queue, errors = Queue[str | None](AT_ONCE), list[Exception]()
+
+    def read() -> None:
+        try:
+            for line in lines_of(stream, "standard input"):
+                queue.put(line)
+        except Exception as error:  # raised below
+            errors.append(error)
+        queue.put(None)
+
+    Thread(target=read, daemon=True).start()
+    line = queue.get()
+    while line is not None:
+        chunk = [line]
+        try:
+            while (line := queue.get_nowait()) is not None and len(chunk) < AT_ONCE:
+                chunk.append(line)
+        except Empty:
+            yield chunk
+            line = queue.get()
+        else:
+            yield chunk
+    if errors:
+        raise errors[0]
 
 
 def _form(to: Path) -> Form:

@@ -3,9 +3,15 @@
 import gzip
 import io
 import json
+import os
 import re
 import shutil
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
+from typing import IO
 
 import pytest
 from lxml import etree
@@ -253,10 +259,51 @@ def test_memory_stays_where_it_is_however_long_the_text(finished_run: Path, monk
             return b"Ja\n"
 
     asked_for = TranslateOptions()
-    monkeypatch.setattr(translate.sys, "stdin", type("In", (), {"buffer": Endless(), "isatty": lambda self: False})())
+    no_pipe = {"buffer": Endless(), "isatty": lambda self: False, "fileno": io.BytesIO().fileno}
+    monkeypatch.setattr(translate.sys, "stdin", type("In", (), no_pipe)())
     chunks = translate._Work(translator_of_site(finished_run, "hospital"), asked_for, None).chunks()
     assert [pair.source for _ in range(2) for pair in next(chunks)] == ["Ja"] * 2 * translate.AT_ONCE
     assert read == 2 * translate.AT_ONCE
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[bytes]]:
+    """The end to write into of a real pipe that is standard input."""
+    read_end, write_end = os.pipe()
+    with open(read_end) as stdin, open(write_end, "wb", buffering=0) as written:
+        monkeypatch.setattr(translate.sys, "stdin", stdin)
+        yield written
+
+
+def test_from_a_pipe_a_line_is_translated_before_the_next_one_comes(
+    finished_run: Path, wanted: list[str], pipe: IO[bytes]
+) -> None:
+    came = Queue[str]()
+
+    class Output(io.StringIO):
+        def write(self, text: str) -> int:
+            came.put(text)
+            return len(text)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(translate.translate_with, translator_of_site(finished_run, "hospital"), TranslateOptions(), Output())
+        try:
+            for number in (0, 5):
+                pipe.write(f"{LINES[number]}\n".encode())
+                assert came.get(timeout=60) == f"{wanted[number]}\n"
+        finally:
+            pipe.close()
+        assert done.result(60)["lines"] == 2
+
+
+def test_what_has_come_through_a_pipe_is_translated_together_up_to_a_limit(finished_run: Path, pipe: IO[bytes]) -> None:
+    work = translate._Work(translator_of_site(finished_run, "hospital"), TranslateOptions(), None)
+    pipe.write(b"Ja\n" * (3 * translate.AT_ONCE) + b"\xff\n")
+    pipe.close()
+    sizes = list[int]()
+    with pytest.raises(CorpusError, match=f"standard input, line {3 * translate.AT_ONCE + 1}: byte 1 of the line is not UTF-8"):
+        deque(sizes.append(len(chunk)) for chunk in work.chunks())
+    assert (sum(sizes), max(sizes) <= translate.AT_ONCE) == (3 * translate.AT_ONCE, True)
 
 
 def test_a_deployed_site_translates_with_the_same_options(
