@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from cryptography import x509
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import check_absent, replace_text
@@ -29,12 +30,16 @@ def init_site(
     table, with paths relative to the current folder.
 
     Raises:
-        ConfigError: a name, direction, address or corpus is invalid, or the folder already belongs to a site or holds a key.
+        ConfigError: a name, direction, address, corpus or certificate is invalid, or the folder already belongs to a site or holds a key.
     """
     file = directory / FILE
     check_absent(file)
     try:
         certificate = authority.read_bytes() if authority else b""
+        if authority:
+            x509.load_pem_x509_certificates(certificate)
+    except ValueError as error:
+        raise ConfigError(f"--authority {authority}: holds no certificate (PEM); give the server's ca.crt") from error
     except OSError as error:
         raise ConfigError(f"--authority {authority}: {error.strerror}; ask the server's operator for its ca.crt") from error
     host_and_port(address, "--server")

@@ -25,6 +25,7 @@ from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.cli import site as command
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.deployment.build import build_bundle
+from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.exchange.protocol import SENT_BY_A_SITE
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.privacy.roster import members_hash
@@ -71,9 +72,9 @@ def checked(folder: Path, experiment: Path, expected: str = "") -> str:
 
 
 def test_a_site_with_an_authority_has_a_key_and_needs_no_warning(tmp_path: Path) -> None:
-    (tmp_path / "ca.crt").write_text("")
+    make_certificates(tmp_path / "certificates", ["a"])
     arguments = ["--name", "clinic", "--direction", "de-fr", "--server", "a:1", "--phrasebook", "hospital"]
-    places = ["--to", str(tmp_path / "site"), "--authority", str(tmp_path / "ca.crt")]
+    places = ["--to", str(tmp_path / "site"), "--authority", str(tmp_path / "certificates" / "ca.crt")]
     made = CliRunner().invoke(app, ["site", "init", *arguments, *places])
     assert made.exit_code == 0, made.output
     assert read_site_file(tmp_path / "site" / "site.toml").key.is_file()

@@ -21,6 +21,7 @@ from fedlingua.consent.limits import SiteLimits
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.desk.check_result import CheckResult
+from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
 from fedlingua.desk.deployment.site_setup import init_site
 from fedlingua.evaluation import scores
@@ -51,9 +52,9 @@ def settings(tiny_run_config: dict[str, Scalar]) -> Settings:
 @pytest.fixture
 def site(tmp_path: Path) -> SiteFile:
     """With a key, and an authority for a server that nobody runs."""
-    (tmp_path / "ca").write_text("")
+    make_certificates(tmp_path / "ca", ["127.0.0.1"])
     corpus = {"phrasebook": "hospital", "sentences": 60}
-    return init_site(tmp_path / "site", "clinic", "de-fr", corpus, "127.0.0.1:1", tmp_path / "ca")[0]
+    return init_site(tmp_path / "site", "clinic", "de-fr", corpus, "127.0.0.1:1", tmp_path / "ca" / "ca.crt")[0]
 
 
 def federation(folder: Path, name: str = "clinic", direction: str = "de-fr", key: str = "") -> Federation:
@@ -108,9 +109,9 @@ def test_a_site_is_told_whom_it_is_averaged_with_or_that_it_is_alone(site: SiteF
 def test_a_backbone_that_knows_nothing_of_the_text_is_a_remark(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
     lines = [f"El médico examina al paciente {number}.\tThe doctor sees patient {number}.\n" for number in range(40)]
     (tmp_path / "es-en.tsv").write_text("".join(lines))
-    real = init_site(tmp_path / "real", "clinic", "es-en", {"tsv": str(tmp_path / "es-en.tsv")}, "127.0.0.1:1", tmp_path / "ca")[
-        0
-    ]
+    real = init_site(
+        tmp_path / "real", "clinic", "es-en", {"tsv": str(tmp_path / "es-en.tsv")}, "127.0.0.1:1", tmp_path / "ca" / "ca.crt"
+    )[0]
     found = findings(real, dataclasses.replace(settings, backbone="demo"), measure=True)["knowledge"]
     assert (found.good, found.remark) == (True, True)
     assert "direction es-en: backbone 'demo' was never trained to write English" in found.text
@@ -141,9 +142,9 @@ def test_what_fedlingua_writes_at_a_site_no_other_can_change_whatever_the_umask(
 ) -> None:
     before = os.umask(0o002)
     try:
-        another = init_site(tmp_path / "another", "clinic", "de-fr", {"phrasebook": "hospital"}, "127.0.0.1:1", tmp_path / "ca")[
-            0
-        ]
+        another = init_site(
+            tmp_path / "another", "clinic", "de-fr", {"phrasebook": "hospital"}, "127.0.0.1:1", tmp_path / "ca" / "ca.crt"
+        )[0]
         approve(another.approvals, "0" * 64)
     finally:
         os.umask(before)

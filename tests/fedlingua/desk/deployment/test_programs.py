@@ -11,6 +11,7 @@ from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 from fedlingua.common.errors import ConfigError
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.desk.deployment import programs
+from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.programs import (
     SITE_FILE,
     control_address,
@@ -25,9 +26,12 @@ grpc_only = pytest.mark.skipif(not over_grpc(), reason="the Flower here speaks H
 
 
 def site(folder: Path, insecure: bool = False) -> SiteFile:
-    (folder / "ca").write_text("")
+    if not insecure:
+        make_certificates(folder / "ca", ["fl.example.org"])
     corpus = {"phrasebook": "hospital"}
-    return init_site(folder / "site", "clinic", "de-fr", corpus, "fl.example.org:9092", None if insecure else folder / "ca")[0]
+    return init_site(
+        folder / "site", "clinic", "de-fr", corpus, "fl.example.org:9092", None if insecure else folder / "ca" / "ca.crt"
+    )[0]
 
 
 def server(folder: Path, insecure: bool = False) -> ServerFile:

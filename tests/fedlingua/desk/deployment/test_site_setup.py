@@ -13,6 +13,7 @@ from fedlingua.consent.keys import read_public_key
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.read import LineFiles, Notes, TsvFile
 from fedlingua.corpora.tmx import TmxFile
+from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.server_file import add_site, init_server
 from fedlingua.desk.deployment.site_setup import init_site
 
@@ -22,9 +23,8 @@ ADDRESS = "fl.example.org:9092"
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Path:
-    file = tmp_path / "from-the-server.crt"
-    file.write_text("a certificate")
-    return file
+    make_certificates(tmp_path / "certificates", ["fl.example.org"])
+    return (tmp_path / "certificates" / "ca.crt").rename(tmp_path / "from-the-server.crt")
 
 
 def made(folder: Path, authority: Path | None, **changes: Any) -> tuple[SiteFile, Path]:
@@ -37,7 +37,7 @@ def test_a_site_has_its_file_key_authority_and_join_file_and_no_more(tmp_path: P
     there = sorted(str(file.relative_to(tmp_path / "site")) for file in (tmp_path / "site").rglob("*") if file.is_file())
     assert there == [".gitignore", "ca.crt", "clinic.join.toml", "keys/site.key", "keys/site.pub", "site.toml"]
     assert (site.path, join_file) == (tmp_path / "site" / "site.toml", tmp_path / "site" / "clinic.join.toml")
-    assert (site.insecure, site.address, site.authority.read_text()) == (False, ADDRESS, "a certificate")
+    assert (site.insecure, site.address, site.authority.read_bytes()) == (False, ADDRESS, authority.read_bytes())
     assert [one.name for one in site.sites] == ["clinic"]
     assert site.key.stat().st_mode & 0o777 == 0o600
 
@@ -119,6 +119,16 @@ def test_an_authority_that_is_not_there_is_asked_for(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("of", ["notes.txt", "ca.key"])
+def test_what_holds_no_certificate_is_refused(tmp_path: Path, authority: Path, of: str) -> None:
+    file = authority.parent / "certificates" / of
+    if not file.exists():
+        file.write_text("a certificate")
+    with pytest.raises(ConfigError, match=rf"{of}: holds no certificate \(PEM\); give the server's ca\.crt"):
+        made(tmp_path, file)
+    assert not (tmp_path / "site").exists()
+
+
 def test_a_folder_that_is_a_sites_already_is_left_alone(tmp_path: Path, authority: Path) -> None:
     site, _ = made(tmp_path, authority)
     before = {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()}
@@ -127,18 +137,19 @@ def test_a_folder_that_is_a_sites_already_is_left_alone(tmp_path: Path, authorit
     assert {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()} == before
 
 
-def test_the_authority_may_lie_in_the_sites_folder_already(tmp_path: Path) -> None:
+def test_the_authority_may_lie_in_the_sites_folder_already(tmp_path: Path, authority: Path) -> None:
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "ca.crt").write_text("a certificate")
-    site, _ = made(tmp_path, tmp_path / "site" / "ca.crt")
-    assert site.authority.read_text() == "a certificate"
+    content = authority.read_bytes()
+    site, _ = made(tmp_path, authority.rename(tmp_path / "site" / "ca.crt"))
+    assert site.authority.read_bytes() == content
 
 
 def test_a_folder_that_holds_a_key_is_refused_before_anything_is_written(tmp_path: Path, authority: Path) -> None:
     """As when only site.toml was removed: another institution may know the site by that key."""
     site, _ = made(tmp_path, authority)
     site.path.unlink()
-    authority.write_text("another certificate")
+    make_certificates(tmp_path / "others", ["fl.example.org"])
+    authority.write_bytes((tmp_path / "others" / "ca.crt").read_bytes())
     before = {file: file.read_bytes() for file in site.path.parent.rglob("*") if file.is_file()}
     with pytest.raises(ConfigError, match=r"site.key already exists and may be in use; give another folder, or move it away"):
         made(tmp_path, authority)
