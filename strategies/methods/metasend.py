@@ -40,6 +40,8 @@ from strategies.strategy import Federated
 
 META_PARTS = {"batches": protocol.BATCHES_S, "slope": protocol.SLOPE_S}
 """Name in the record of seconds -> key in a site's reply, for the site's work in the meta step."""
+SLOPES = 10.0
+"""How much more than updates honest slopes may differ, since few tensors have a deviation near the threshold; in `robust.max-ratio`."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ class MetaSend(FedMean):
             figures["stepped"] = model.step_by_loss({site: loss + paid for site, loss in finite.items()}, weights)
             figures["loss"] = total if math.isfinite(total) else None
         else:
-            total = mean_over_sites(bounded(finite, self.settings.max_update_ratio), weights)
+            total = mean_over_sites(bounded(finite, SLOPES * self.settings.max_update_ratio), weights)
             if price and meta.deviations:
                 sizes = np.array([spec.size for spec in self.tensor_set.specs])
                 total += price * bytes_slope(meta.deviations, sizes, meta.theta.value, model.tau, self.settings.side)
@@ -206,7 +208,7 @@ class MetaSend(FedMean):
             figures["slope"] = total if math.isfinite(total) else None
         if meta.filter:
             gradients = {site: sums["filter"] for site, sums in answers.items()}
-            figures["filtered"], left_out = meta.filter.step(gradients, weights, self.settings.max_update_ratio)
+            figures["filtered"], left_out = meta.filter.step(gradients, weights, SLOPES * self.settings.max_update_ratio)
             for site in left_out:
                 why = "its gradient of the second filter is not finite; left out of the filter's step"
                 self.note(f"round {number}: site {site}: {why}")

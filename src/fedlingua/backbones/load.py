@@ -25,6 +25,7 @@ from fedlingua.backbones.codec_t5 import T5Codec
 from fedlingua.backbones.convert import as_safetensors
 from fedlingua.backbones.families import FAMILIES, Shape, check_type
 from fedlingua.backbones.fingerprint import BackboneFiles
+from fedlingua.backbones.precision import cast
 from fedlingua.common.devices import check_cuda, computed_in
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.tasks import TaskName
@@ -95,7 +96,8 @@ def load_backbone(
     if random_weights is not None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(random_weights)
-            model = type(model)(model.config).to(model.dtype)
+            dtype, model = model.dtype, type(model)(model.config)
+            cast(model, dtype)
     model.requires_grad_(False)
     model.eval()
     return Backbone(name=name, directory=directory, codec=codec, drawn_with=random_weights, model=model)
@@ -111,12 +113,13 @@ def _with_its_head(config: Any, directory: Path) -> Any:
 
 
 def _check_rows(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, name: str) -> None:
-    """Raise BackboneError if text can have ids for which the model has no embedding; special tokens, which text never has, may."""
+    """Raise BackboneError if text or padding can have ids for which the model has no embedding; special tokens of other use may."""
     rows = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
     if len(tokenizer) <= rows:
         return
-    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    most = max(number for number in tokenizer.get_vocab().values() if number not in special)
+    unused = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    unused -= {tokenizer.pad_token_id, tokenizer.mask_token_id}
+    most = max(number for number in tokenizer.get_vocab().values() if number not in unused)
     if most >= rows:
         raise BackboneError(
             f"backbone = {name!r}: its tokenizer has the id {most}, and its model embeddings for {rows} ids; give the tokenizer that the "

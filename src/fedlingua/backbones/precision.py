@@ -50,12 +50,8 @@ def hold(model: PreTrainedModel, trained: Collection[str], precision: str, devic
     parameters = dict(model.named_parameters())
     masters = {name: parameters[name].detach().float() for name in trained}  # copied before the cast, which rounds
     in_half = computed_in(precision, device) == "bf16" and (device == "cuda" or model.dtype != torch.float32)
-    frequencies = {name: buffer for name, buffer in model.named_buffers() if "inv_freq" in name}
     quantize(model, dtype := torch.bfloat16 if in_half else torch.float32, device)
-    model.to(dtype=dtype)  # type: ignore[call-arg]  # hidden by transformers' decorator
-    for name, buffer in model.named_buffers():
-        if name in frequencies:  # rotary: rounded, the hundredth position would be off by a tenth of a turn
-            buffer.data = frequencies[name].data
+    cast(model, dtype)
     for name, master in masters.items():
         parameters[name].data = master
     model.to(torch.device(device))  # type: ignore[arg-type]  # as above
@@ -65,6 +61,15 @@ def hold(model: PreTrainedModel, trained: Collection[str], precision: str, devic
                 module.cast_input_dtype_enabled = False  # peft would cast the layer's input to fp32
             if any(f"{path}.{name}" in masters for name, _ in module.named_parameters(recurse=False)):
                 module.forward = _rounded(module) if type(module) is nn.Linear else _in_fp32(module.forward)
+
+
+def cast(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Cast a model, but for the frequencies of rotary positions: rounded to bf16, position 500 would be off by a tenth of a turn."""
+    frequencies = {name: buffer for name, buffer in model.named_buffers() if "inv_freq" in name}
+    model.to(dtype=dtype)  # type: ignore[call-arg]  # hidden by transformers' decorator
+    for name, buffer in model.named_buffers():
+        if name in frequencies:
+            buffer.data = frequencies[name].data
 
 
 def _rounded(layer: nn.Linear) -> Callable[[Tensor], Tensor]:

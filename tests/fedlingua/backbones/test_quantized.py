@@ -52,6 +52,8 @@ def built(folder: Path, name: str, bits: int, tensors: str = "adapters", compute
     more: dict[str, Scalar] = {"frozen-bits": bits, "max-tokens": 48, "adapter.init": "zero", "lora.rank": 4, "adapter.dim": 8}
     if name in ENCODERS:
         more["task"] = "masked-language"
+    if name == "mbart":
+        more["max-decode-tokens"] = 64
     if name == "modernbert":
         more["lora.targets"] = "Wqkv"
     return build_trainable(settings_from({**config, **more, **changes}), computes)

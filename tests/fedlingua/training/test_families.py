@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.lora import LowRank, attach_lora
-from fedlingua.backbones.precision import hold
+from fedlingua.backbones.precision import cast, hold
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
@@ -193,14 +193,11 @@ def test_every_family_trains_with_its_frozen_weights_and_activations_in_half(
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gemma3", "modernbert"])
 def test_in_half_precision_rotary_frequencies_are_not_rounded(name: str, family_folder: Callable[[str], Path]) -> None:
     """As transformers keeps them: rounded, positions far from the start would be others."""
-    backbone = load_backbone(family_folder(name), name, precision="bf16", as_stored=True)
-    backbone.model.to(torch.bfloat16)
     exact = load_backbone(family_folder(name), name).model
-    for (path, _), (_, whole) in zip(backbone.model.named_buffers(), exact.named_buffers(), strict=True):
-        if "inv_freq" in path:
-            backbone.model.get_submodule(path.rpartition(".")[0])._buffers[path.rpartition(".")[2]] = whole.clone()
-    hold(backbone.model, [], "bf16", "cpu")
-    frequencies = {path: buffer for path, buffer in backbone.model.named_buffers() if "inv_freq" in path}
+    cast(model := load_backbone(family_folder(name), name).model, torch.bfloat16)
+    hold(model, [], "bf16", "cpu")
+    assert next(model.parameters()).dtype == torch.bfloat16
+    frequencies = {path: buffer for path, buffer in model.named_buffers() if "inv_freq" in path}
     assert frequencies
     for path, buffer in frequencies.items():
         assert torch.equal(buffer, exact.get_buffer(path))
@@ -215,8 +212,9 @@ def test_the_day_is_in_no_prompt(family_folder: Callable[[str], Path]) -> None:
     assert codec.as_text("ja", DE_FR) == f"\n26 Jul 2024\n{before}"  # type: ignore[attr-defined]
 
 
-def test_ids_without_an_embedding_are_refused_unless_text_never_has_them(
-    family_folder: Callable[[str], Path], tmp_path: Path
+@pytest.mark.parametrize("added", [{"text": "myocarditis"}, {"pad_token": "[PAD]"}])
+def test_ids_without_an_embedding_are_refused_unless_nothing_has_them(
+    added: dict[str, str], family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "qwen3"
     shutil.copytree(family_folder("qwen3"), folder)
@@ -228,7 +226,10 @@ def test_ids_without_an_embedding_are_refused_unless_text_never_has_them(
         number += 1
     tokenizer.save_pretrained(folder)
     load_backbone(folder)
-    tokenizer.add_tokens(["myocarditis"])
+    if "text" in added:
+        tokenizer.add_tokens([added["text"]])
+    else:
+        tokenizer.add_special_tokens(added)
     tokenizer.save_pretrained(folder)
     with pytest.raises(BackboneError, match=rf"the id {len(tokenizer) - 1}, and its model embeddings for {rows} ids"):
         load_backbone(folder)

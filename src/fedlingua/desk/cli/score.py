@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -77,7 +78,7 @@ def _score_run(run: Path, sites: Sequence[str], names: Sequence[str], model: str
     folder = RunFolder(run)
     with folder.held():
         scores = folder.read("scores.json") or {}
-        _enter(scores, of_run, of_base, whole=not sites)
+        _enter(scores, names, of_run, of_base, whole=not sites)
         folder.write("scores.json", scores)
     console().print(_table(texts, scores, names))
     for signature in dict.fromkeys(f"{name}: {each[name].signature}" for each in of_run.values() for name in each):
@@ -92,21 +93,29 @@ def _measure(texts: Mapping[str, Translated], metrics: Sequence[str], model: str
 
 
 def _enter(
-    scores: Json, of_run: Mapping[str, Mapping[str, Measured]], of_base: Mapping[str, Mapping[str, Measured]], whole: bool
+    scores: Json,
+    names: Sequence[str],
+    of_run: Mapping[str, Mapping[str, Measured]],
+    of_base: Mapping[str, Mapping[str, Measured]],
+    whole: bool,
 ) -> None:
-    """Add measured scores to the run's scores. whole: all sites are scored, so averages are added, too."""
-    for name, by_metric in of_run.items():
-        entry = scores["sites"][name]
-        for metric, result in by_metric.items():
-            key = OF_TEXT[metric].key
-            entry[key], entry[f"base_{key}"] = result.corpus, of_base[name][metric].corpus
-            entry.setdefault("signatures", {})[key] = result.signature
-    if not whole:
-        return
-    for metric in next(iter(of_run.values())):
-        if not all(metric in measured for measured in of_run.values()):
-            continue
+    """Add measured scores to the run's scores, and remove those that could not be measured. names: The metrics that were asked for.
+    whole: All sites are scored, so averages are added, too."""
+    for (name, by_metric), metric in product(of_run.items(), names):
+        entry, key = scores["sites"][name], OF_TEXT[metric].key
+        signatures = entry.setdefault("signatures", {})
+        for of in (key, f"base_{key}"):
+            entry.pop(of, None)
+        signatures.pop(key, None)
+        if metric in by_metric:
+            entry[key], entry[f"base_{key}"] = by_metric[metric].corpus, of_base[name][metric].corpus
+            signatures[key] = by_metric[metric].signature
+    for metric in names if whole else ():
         key = OF_TEXT[metric].key
+        if not all(metric in measured for measured in of_run.values()):
+            for of in ("macro", "base_macro", "pooled"):
+                scores.pop(f"{of}_{key}", None)
+            continue
         for prefix, of_sites in zip(SIDES, (of_base, of_run), strict=True):
             scores[f"{prefix}macro_{key}"] = fmean(results[metric].corpus for results in of_sites.values())
         counts = [results[metric].counts.sum(axis=0) for results in of_run.values()]

@@ -112,7 +112,8 @@ def _advice(run: ComparedRun, name: str) -> str:
     """Say how to measure a metric that a run lacks, or which metrics its task has."""
     translates = run.metrics == METRICS["translation"]
     if translates and name in OF_TEXT:
-        return f"measure it: fedlingua score --run FOLDER --metric {name}"
+        where = ", where its model knows the target language" if name == "off-target" else ""
+        return f"measure it{where}: fedlingua score --run FOLDER --metric {name}"
     return f"its task is scored by {', '.join(OF_TEXT if translates else (each.key for each in run.metrics))}"
 
 

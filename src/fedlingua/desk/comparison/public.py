@@ -15,7 +15,7 @@ from fedlingua.desk.translating.models import RunModels
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.measuring import check_measuring, measure
 from fedlingua.evaluation.scores import check_tokenizers
-from fedlingua.evaluation.text_metrics import Translated
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
 
 AT_ONCE = 256
@@ -42,6 +42,9 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
     names = metric_names(",".join(["bleu", "chrf", metric]))
     check_measuring(names, model, lambda _: None)
     check_tokenizers(texts)
+    for name in (name for name in names if name in TEXT_METRICS):
+        if unable := [str(direction) for direction in texts if not TEXT_METRICS[name].is_able(direction.target)]:
+            raise ConfigError(f"{name} cannot be measured for {', '.join(unable)}: its model lacks the target language")
     for direction, pairs in texts.items():
         if not pairs:
             raise ConfigError(f"no pair of {direction} is left of the public text; give at least one sentence")
