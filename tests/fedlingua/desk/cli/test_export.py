@@ -122,7 +122,7 @@ def test_a_deployed_site_exports_what_was_delivered_to_it(site: Path, loud_backb
     assert told["form"] == "peft"
     assert told["backbone"]["name"] == "org/loud", "as the runs call it, not as the path"
     assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == "org/loud"
-    assert "its figures are not known at the site" in (tmp_path / "out" / "README.md").read_text()
+    assert "On the site's own test text, " in (tmp_path / "out" / "README.md").read_text()
     answered("site", "export", "--site", site, "--to", tmp_path / "own", "--form", "adapter", "--run", "77")
     own = Translator(TrainedModel.of_delivery(site / "state" / "runs" / "77" / "hospital")).translate(TEXT.split("\n"))
     assert translated("--adapter", tmp_path / "own", "--backbone", loud_backbone).split("\n") == own
