@@ -358,7 +358,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
             raise ExchangeError("asked for the slope of a threshold, but the run learns none")
         threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
         least = node.guard.file.limits.min_dev if node.guard else 0
-        drawn = dev_batches(client.examples("dev"), client.settings, node.seed(f"{task.site}/{task.round}/meta"), least)
+        drawn = dev_batches(client.measured_examples(), client.settings, node.seed(f"{task.site}/{task.round}/meta"), least)
         slope, projected = threshold_slope(SiteSelection(client), task, threshold, _network(message), drawn)
         reply[protocol.META] = MetricRecord(slope)
         if projected is not None:

@@ -174,7 +174,9 @@ class Guard:
 
     def _check_dev_text(self) -> None:
         """Refuse other options that choose dev text than those of the first answer without approval: two losses may differ by a token."""
-        chosen = f"evaluate-share = {self.asked.evaluate_share!r}, max-tokens = {self.asked.max_tokens}"
+        asked = self.asked
+        leaves_out = f"overlap {'=' if asked.overlap == 'remove' else '!='} 'remove'"
+        chosen = f"evaluate-share = {asked.evaluate_share!r}, max-tokens = {asked.max_tokens}, {leaves_out}"
         if (first := written_once(self.file.state / "dev-text", chosen)) != chosen:
             raise ExchangeError(
                 f"got {chosen}; under [limits] settings = 'within-limits' this site keeps its first, {first}; at the site: "

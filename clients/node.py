@@ -167,7 +167,9 @@ class DeployedNode:
         return None if self._file.insecure else Trust(self._file.key, approved(self._file.approvals) if asks else None)
 
     def seed(self, purpose: str) -> str:
-        return f"{written_once(self._file.state / 'secret', token_hex(16))}/{self.settings.seed}/{purpose}"
+        # With the size, as a larger draw under the same seed begins with the smaller one.
+        size = f"{self.settings.meta_batches}x{self.settings.meta_batch_size}"
+        return f"{written_once(self._file.state / 'secret', token_hex(16))}/{size}/{self.settings.seed}/{purpose}"
 
     def overlap_key(self) -> bytes:
         if self._file.overlap_key is None:

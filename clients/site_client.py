@@ -377,9 +377,12 @@ class SiteClient(NumPyClient):
         last = self.controls.load(own) if shared else {}
         return adams or optimizer, Controls(shared, last) if shared else None
 
-    def _dev_nll(self) -> tuple[float, int]:
+    def measured_examples(self) -> Sequence[Example]:
+        """Return the dev examples that the federation's model is measured on, the same in every round and for every seed."""
         examples, share = self.examples("dev"), self.settings.evaluate_share
-        if share < 1:  # the same examples in every round and for every seed, so that losses can be compared
-            examples = Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
+        return examples if share == 1 else Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
+
+    def _dev_nll(self) -> tuple[float, int]:
+        examples = self.measured_examples()
         use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
         return examples_nll(self.trainable.model, codec, examples, self.settings.precision, use)

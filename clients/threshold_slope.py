@@ -56,7 +56,8 @@ def threshold_slope(
 def dev_batches(examples: Sequence[Example], settings: Settings, seed: str, least: int) -> list[list[Example]]:
     """Draw `meta.batches` (b) batches of `meta.batch-size` dev sentences without replacement, or all sentences if there are fewer.
 
-    Also if fewer than `least` would be left: the loss on all dev text, less that on the drawn sentences, would be about them alone.
+    Also if fewer than `least` would be left: the dev loss, less that on the drawn sentences, would be about them alone. examples: Those
+    that the dev loss is measured on.
     """
     size, number = settings.meta_batch_size, min(len(examples), settings.meta_batches * settings.meta_batch_size)
     drawn = Random(seed).sample(list(examples), number if len(examples) - number >= least else len(examples))

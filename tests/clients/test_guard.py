@@ -124,6 +124,8 @@ def test_where_limits_alone_decide_dev_losses_are_of_sentences_of_one_length(tmp
     assert not site.ask(protocol.DESCRIBE, settings()).has_error()
     shorter = site.ask(protocol.DESCRIBE, settings(max_tokens=48), flower_run=2)
     assert site.refused(shorter, "got evaluate-share = 1.0, max-tokens = 48").held
+    without_leaks = site.ask(protocol.DESCRIBE, settings(overlap="remove"), flower_run=3)
+    assert site.refused(without_leaks, "overlap = 'remove'; under").held
 
 
 @pytest.mark.parametrize(

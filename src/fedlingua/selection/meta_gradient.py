@@ -49,12 +49,12 @@ def mean_over_sites(answers: Mapping[str, float], weights: Mapping[str, float]) 
 
 
 def bounded(values: Mapping[str, float], ratio: float) -> dict[str, float]:
-    """Return the sites' values, each of a magnitude of at most `ratio` times their median magnitude.
+    """Return the sites' values, each of a magnitude of at most `ratio` times the median magnitude of those that are not 0.
 
-    Nothing is bounded if there are fewer than three sites, or if the ratio or the median is 0. Without a bound one huge value would stay in
+    Nothing is bounded if there are fewer than three sites, or if the ratio is 0. Without a bound one huge value would stay in
     Adam's mean of squares, and end the learning.
     """
-    most = ratio * median(map(abs, values.values())) if len(values) > 2 else 0.0
+    most = ratio * median([abs(value) for value in values.values() if value] or [0.0]) if len(values) > 2 else 0.0
     return {site: math.copysign(min(abs(value), most or math.inf), value) for site, value in values.items()}
 
 
