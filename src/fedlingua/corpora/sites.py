@@ -104,14 +104,14 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         raise ConfigError(
             f"{where}: base = {raw['base']!r} needs [split] mode = 'components'; {split.mode!r} cannot keep its text out"
         )
-    if split.mixed and split.mode == "shared-side":
-        raise ConfigError(
-            f"{where}: [split] mixed = true with mode = 'shared-side' would deal a site sentences of its own test text; give another mode"
-        )
     if split.mixed and (without := [site.name for site in sites if site.corpus is None]):
         raise ConfigError(
             f"{where}: [split] mixed = true mixes all sites' text, which only a simulation can, but {', '.join(without)} "
             "has no corpus here; leave mixed out, or give every site its corpus"
+        )
+    if split.mixed and split.mode == "shared-side":
+        raise ConfigError(
+            f"{where}: [split] mixed = true with mode = 'shared-side' would deal a site sentences of its own test text; give another mode"
         )
     _check_languages(sites, split, where)
     names = [site.name for site in sites]

@@ -23,7 +23,6 @@ from fedlingua.common.errors import DeploymentError, ExchangeError
 from fedlingua.common.files import held, replace_text
 from fedlingua.consent import audit
 from fedlingua.consent.bundle import BUNDLE, bundle_hash, check_approved
-from fedlingua.exchange.records import bounded_arrays
 
 CLIENT_APP = "flwr-clientapp"
 APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
@@ -61,6 +60,8 @@ def prepared(take: Callable[[Callable[[Any], Any], Any], Any] | None = None) -> 
     own.setLevel(logging.INFO)
     own.propagate = False
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
+
+    from fedlingua.exchange.records import bounded_arrays
 
     flower: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     codes = importlib.import_module("flwr.common.constant").ErrorCode

@@ -350,7 +350,7 @@ TABLE = [
         has=lambda w: (deployed_server(w, 1), file("bad.join.toml", 'site = ["x"]\n')(w))[0],
     ),
     # What is not installed or not here.
-    Mistake("run ja.toml --data .", "packages are not installed", "direction de-ja", "pip install", has=japanese),
+    Mistake("run ja.toml --data .", "packages are not installed", "BLEU into 'ja'", "pip install", has=japanese),
     # Columns and keys.
     Mistake("corpus check de-fr.tsv --direction fr-de", "columns are swapped | 82% of", "de-fr.tsv", "give the direction de-fr"),
     Mistake(

@@ -355,7 +355,8 @@ def test_mixed_text_is_refused_for_a_deployment_even_where_the_server_has_it(exp
     server.federation.write_text(text)
     with pytest.raises(ConfigError, match="clinic has no corpus here"):
         check_experiment(experiment, None, [], None, server)
-    server.federation.write_text(text.replace('name = "clinic"\n', 'name = "clinic"\nphrasebook = "court"\n'))
+    text = text.replace('name = "clinic"\n', 'name = "clinic"\nphrasebook = "court"\n').replace('"shared-side"', '"components"')
+    server.federation.write_text(text)
     with pytest.raises(ConfigError, match="mixed = true mixes all sites' text, which only a simulation can"):
         check_experiment(experiment, None, [], None, server)
 

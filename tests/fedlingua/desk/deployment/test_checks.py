@@ -24,7 +24,7 @@ from fedlingua.desk.check_result import CheckResult
 from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
 from fedlingua.desk.deployment.site_setup import init_site
-from fedlingua.evaluation import scores
+from fedlingua.evaluation import text_metrics
 from fedlingua.exchange.outline import outline_of
 from fedlingua.exchange.protocol import (
     DIGESTS,
@@ -289,7 +289,7 @@ def test_a_site_with_text_in_one_language_is_right_without_a_tokenizer_of_bleu(
     def missing(tokenize: str) -> None:
         raise RuntimeError(f"no packages for {tokenize}")
 
-    monkeypatch.setattr(scores, "BLEU", missing)
+    monkeypatch.setattr(text_metrics, "BLEU", missing)
     (tmp_path / "notes.txt").write_text("".join(f"the patient took aspirin for {number} days.\n" for number in range(60)))
     text = {"lines": str(tmp_path / "notes.txt")}
     site, _ = init_site(tmp_path / "site", "clinic", "ja", text, "127.0.0.1:1", None)
