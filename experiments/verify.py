@@ -412,18 +412,6 @@ def _four_bits_on_test(result: Result) -> bool:
     )
 
 
-@claim("fed_mnmt/table1_phrasebook_kept")
-def _into_one_language(result: Result) -> bool:
-    """Where all sites write one language, every kind of cluster is worth 5 BLEU over the better of alone and federation under every seed,
-    and no site keeps less than the better of base and alone by more than 0.3."""
-    trained = [scores for row, seeds in result.rows.items() if row != "base" for scores in seeds]
-    return len(trained) == 12 and all(
-        scores["macro_bleu"] > max(scores["macro_alone_bleu"], scores["macro_federated_bleu"]) + 5
-        and all(site["bleu"] > max(site["base_bleu"], site["alone_bleu"]) - 0.3 for site in scores["sites"].values())
-        for scores in trained
-    )
-
-
 @claim("metasend/table1_phrasebook")
 def _learned_thresholds(result: Result) -> bool:
     """Learned thresholds are on the Pareto front of bytes and BLEU."""

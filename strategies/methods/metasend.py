@@ -93,13 +93,13 @@ class MetaSend(FedMean):
         if state:
             model.restore(state.memory, state.values)
         if state and second:
-            second.restore(state.memory)
+            second.load(state.memory)
         return model, second
 
     def _with_networks(self, state: State, model: ThresholdModel, second: SecondFilter | None) -> State:
         memory, values = model.state()
         if second:
-            memory |= second.state()
+            memory |= second.tensors()
         return replace(state, memory=memory, values=values)
 
     # --- The round in two phases -----------------------------------------------------------------------------------------------
@@ -193,14 +193,14 @@ class MetaSend(FedMean):
             what = "loss" if self.by_loss else "gradient"
             self.note(f"round {number}: site {site}: its {what} is {values[site]}; left out of the meta step")
         figures = self.phases.record.about["threshold"]
-        total, price = mean_over_sites(finite, weights), self.settings.meta_bytes_weight
+        counted = finite if self.by_loss else bounded(finite, SLOPES * self.settings.max_update_ratio)
+        total, price = mean_over_sites(counted, weights), self.settings.meta_bytes_weight
         if self.by_loss:
             shares = [float(self.phases.record.sites[site].get("numbers_share", 0.0)) for site in meta.shares]
             paid = price * (math.fsum(shares) / max(1, len(shares)))
             figures["stepped"] = model.step_by_loss({site: loss + paid for site, loss in finite.items()}, weights)
             figures["loss"] = total if math.isfinite(total) else None
         else:
-            total = mean_over_sites(bounded(finite, SLOPES * self.settings.max_update_ratio), weights)
             if price and meta.deviations:
                 sizes = np.array([spec.size for spec in self.tensor_set.specs])
                 total += price * bytes_slope(meta.deviations, sizes, meta.theta.value, model.tau, self.settings.side)

@@ -69,13 +69,13 @@ class _Learned:
             weight.grad = gradient
         self.adam.step()
 
-    def _tensors(self) -> Tensors:
+    def tensors(self) -> Tensors:
         """Copy the weights and Adam's state."""
         weights = {name: weight.detach().numpy().copy() for name, weight in self.weights.items()}
         return weights | optimizer_state(self.adam, self.weights)
 
-    def _load(self, tensors: Mapping[str, Numbers]) -> None:
-        """Load what `_tensors` copied; other tensors may be among them."""
+    def load(self, tensors: Mapping[str, Numbers]) -> None:
+        """Load what `tensors` copied; other tensors may be among them."""
         with torch.no_grad():
             for name, weight in self.weights.items():
                 weight.copy_(torch.from_numpy(tensors[name].copy()))
@@ -225,7 +225,7 @@ class ThresholdModel(_Learned):
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         """Return what the next round needs, after this round's step: named tensors, and JSON values with exact floats."""
         version, words, gauss = self.random.getstate()
-        return self._tensors(), {
+        return self.tensors(), {
             "scale": self.scale,
             "losses": self.losses,
             "baselines": self.baselines,
@@ -235,7 +235,7 @@ class ThresholdModel(_Learned):
 
     def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
         """Load what `state` returned, so that the run continues as if it had never stopped."""
-        self._load(tensors)
+        self.load(tensors)
         self.scale, self.silent = values["scale"], list(values["silent"])
         self.losses, self.baselines = dict(values["losses"]), dict(values["baselines"])
         version, words, gauss = values["random"]
@@ -289,11 +289,3 @@ class SecondFilter(_Learned):
         mean = sum(weights[site] / total * shares[site] * gradient for site, gradient in finite.items())
         self._descend([torch.tensor(mean, dtype=torch.float32)])
         return True, left_out
-
-    def state(self) -> Tensors:
-        """Return what the next round needs."""
-        return self._tensors()
-
-    def restore(self, tensors: Mapping[str, Numbers]) -> None:
-        """Load what `state` returned."""
-        self._load(tensors)

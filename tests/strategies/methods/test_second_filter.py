@@ -50,8 +50,8 @@ def test_after_a_stop_it_goes_on_as_if_there_had_been_none(stop: int, tmp_path: 
         whole.step(given, WEIGHTS)
     for given in steps[:stop]:
         first.step(given, WEIGHTS)
-    save_file(first.state(), tmp_path / "state.safetensors")
-    second.restore(load_file(tmp_path / "state.safetensors"))
+    save_file(first.tensors(), tmp_path / "state.safetensors")
+    second.load(load_file(tmp_path / "state.safetensors"))
     for given in steps[stop:]:
         second.step(given, WEIGHTS)
     assert second.network.tobytes() == whole.network.tobytes()
