@@ -8,7 +8,7 @@ from typing import Any
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.report.convergence import Losses, dev_losses, thinned
-from fedlingua.desk.report.keep import kept_run, run_line, without_places, write_kept_runs
+from fedlingua.desk.report.keep import kept_run, read_kept_runs, run_line, without_places, write_kept_runs
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds, training_seconds
 from fedlingua.desk.suites.read import Suite
@@ -43,6 +43,7 @@ def write_tables(to: Path) -> None:
 def rebuild(result_dir: Path) -> tuple[str, str]:
     """Make the content of table.csv and table.md from `suite.json` and `runs.jsonl`; raise RunError if there is no result."""
     table = SuiteTable.of(result_dir)
+    table.suite = {**table.suite, "notes": [*table.suite["notes"], *_resumed(read_kept_runs(result_dir))]}
     return table.csv(), table.markdown()
 
 
@@ -121,6 +122,13 @@ def _dev_losses(run: Run, measured: Sequence[Round]) -> Losses:
 def _different(values: Iterable[str | None]) -> list[str]:
     """Return the distinct values, in order of appearance, without None and empty ones."""
     return list(dict.fromkeys(value for value in values if value))
+
+
+def _resumed(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a note that names the resumed runs in which sites exchange tensors; none without such runs. runs: Name -> line."""
+    attempts = {name: line["run"].get("attempt") or 1 for name, line in runs.items() if line["run"].get("exchanged_parameters")}
+    names = [name for name, attempt in attempts.items() if attempt > 1]
+    return [f"Resumed: {', '.join(names)}. Bytes of such a run may include tensors that were sent again."] if names else []
 
 
 def _notes(suite: Suite, completed: Sequence[Mapping[str, Any]]) -> list[str]:

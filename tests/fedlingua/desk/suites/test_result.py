@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.report.keep import read_kept_runs
+from fedlingua.desk.report.keep import read_kept_runs, write_kept_runs
 from fedlingua.desk.suites.read import Suite, read_suite
 from fedlingua.desk.suites.result import rebuild, run_entry, write_result, write_tables
 from fedlingua.desk.suites.runs import Run, plan
@@ -140,6 +140,18 @@ def test_a_line_of_a_run_is_its_row_its_seed_and_what_its_files_say(result: Path
         assert line.keys() == {"method", "seed", "run", "scores"}
         assert line["scores"] == folder.read("scores.json")
         assert (line["run"]["status"], line["run"]["config"]["run-dir"]) == ("completed", "")
+
+
+def test_the_table_names_the_resumed_runs_in_which_tensors_travel(result: Path) -> None:
+    before = rebuild(result)
+    assert "Resumed" not in before[1]
+    lines = read_kept_runs(result)
+    for name in ("adapter-fed-1", "adapter-fed-2", "base-1"):
+        lines[name]["run"].update(attempt=1 if name == "adapter-fed-1" else 2, exchanged_parameters=0 if name == "base-1" else 8)
+    write_kept_runs(result, lines.values())
+    plain, table = rebuild(result)
+    note = "- Resumed: adapter-fed-2. Bytes of such a run may include tensors that were sent again."
+    assert (plain, [line for line in table.splitlines() if line not in before[1].splitlines()]) == (before[0], [note])
 
 
 def test_a_broken_line_is_told(result: Path) -> None:
