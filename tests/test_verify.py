@@ -62,6 +62,13 @@ def spoil(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     return spoiled
 
 
+def alone(scores: dict[str, Any], of_sites: float, mean: float) -> None:
+    """Give scores of what sites trained alone."""
+    scores["macro_alone_bleu"] = mean
+    for site in scores["sites"].values():
+        site["alone_bleu"] = of_sites
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -70,6 +77,7 @@ def spoil(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
         (spoil(lambda line: line["run"]["config"].update({"run-dir": "/here"})), "run-dir = '/here' is a place of one machine"),
         (spoil(lambda line: line["run"]["config"].update(rounds=-1)), "its settings are refused"),
         (spoil(lambda line: line["scores"].update(macro_bleu=40.0)), "macro_bleu is 40.0, and the sites come to 15"),
+        (spoil(lambda line: alone(line["scores"], 9.0, 40.0)), "macro_alone_bleu is 40.0, and the sites come to 9.0"),
         (spoil(lambda line: line["scores"].update(macro_bleu=40.0)), "table.csv is not what runs.jsonl adds up to"),
         (lambda folder: (folder / "table.md").write_text("spoilt"), "table.md is not what runs.jsonl adds up to"),
         (lambda folder: (folder / "runs.jsonl").write_text("{"), "cannot be read"),
