@@ -3,19 +3,21 @@
     .venv/bin/python -m experiments.verify [FOLDER/SUITE ...]
 
 Of every kept run: it is completed, names no place, and its scores add up. Of every suite: its tables are what `runs.jsonl` adds up to,
-byte for byte, and its file is still the one that was run. Of some suites and benchmarks: what is claimed of them. With names, only of
-those suites; `fedlingua suite` does so when it has written a result that is committed. Ends with 1 where something is wrong.
+byte for byte, and its file is still the one that was run. Of some suites and benchmarks: what is claimed of them. Of README: that its
+table of results says what the runs come to. With names, only of those suites; `fedlingua suite` does so when it has written a result that
+is committed. Ends with 1 where something is wrong.
 """
 
 import json
 import math
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua.common.errors import FedlinguaError
@@ -557,6 +559,51 @@ def problems_of_folders(suites: Sequence[Result]) -> Iterator[str]:
             yield f"{folder}: all tables took {took:.1f} hours; wanted at most {hours}"
 
 
+# --- README ----------------------------------------------------------------------------------------------------------------------
+
+ROW_OF_README = re.compile(r"^\| \[[^\]]*\]\(experiments/results/(\S+)/(?:table|report)\.md\)(.*)\|$", re.MULTILINE)
+
+
+def readme_cells(result: Result) -> list[str]:
+    """Write what README's row of a result must say after its text: every column but that of the sentences a site.
+
+    A run whose scores have no bytes of the whole run has those of a round times its rounds.
+    """
+    lines = [line for line in result.runs.values() if line["method"] != "base"]
+    runs = [line["scores"] for line in lines]
+    sites = [site for scores in runs for site in scores["sites"].values()]
+    better = sum(site["bleu"] > max(site["base_bleu"], site["alone_bleu"]) for site in sites)
+    base, alone, federation, kept = (
+        fmean(scores[key] for scores in runs)
+        for key in ("base_macro_bleu", "macro_alone_bleu", "macro_federated_bleu", "macro_bleu")
+    )
+    sd = f" ± {stdev(scores['macro_bleu'] for scores in runs):.1g}" if runs[1:] else ""
+    up, down = (
+        fmean(line["scores"].get("total_bytes", {}).get(way) or line["scores"][a_round] * line["run"]["rounds"] for line in lines)
+        for way, a_round in (("up", "uplink_bytes_per_round"), ("down", "downlink_bytes_per_round"))
+    )
+    scores = [f"{base:.1f}", f"{alone:.1f}", f"{federation:.1f}", f"**{kept:.1f}{sd}**", f"{kept - alone:+.1f}"]
+    costs = [f"{better} of {len(sites)}", f"{up / 1e6:.1f} MB, {down / 1e6:.1f} MB"]
+    return [str(len(runs[0]["sites"])), str(len(runs)), *scores, *costs]
+
+
+def problems_of_readme(text: str, results: Path = RESULTS) -> Iterator[str]:
+    """Cells of README's table of results that are not what the kept runs come to, and rows that name no folder of such runs."""
+    table = text.partition("<!-- results -->")[2].partition("<!-- /results -->")[0]
+    rows, all_rows = ROW_OF_README.findall(table), table.count("\n| [")
+    if not rows or len(rows) != all_rows:
+        yield f"README: {len(rows)} of {all_rows} rows of results name a table.md or report.md"
+    for name, rest in rows:
+        _, sites, _, *told = (cell.strip() for cell in rest.split("|"))
+        try:
+            wanted = readme_cells(Result(results / name, results))
+        except (FedlinguaError, LookupError, TypeError, ValueError) as error:
+            yield f"README, {name}: {error!r}"
+        else:
+            if [sites, *told] != wanted:
+                yield f"README, {name}: it says {' | '.join([sites, *told])}; the runs come to {' | '.join(wanted)}"
+
+
 # --- Benchmarks ------------------------------------------------------------------------------------------------------------------
 
 WANTED: tuple[tuple[str, str, float, float], ...] = (
@@ -669,6 +716,7 @@ def main(names: Sequence[str]) -> int:
     problems = [problem for result in chosen for problem in problems_of(result)]
     if not names:
         problems += problems_of_folders([result for result in results if result.suite])
+        problems += problems_of_readme((ROOT / "README.md").read_text(encoding="utf-8"))
         kept = (RESULTS / "benchmarks" / "kept.jsonl").read_text(encoding="utf-8").splitlines()
         problems += problems_of_benchmarks({line["benchmark"]: line for line in map(json.loads, kept)})
     print("\n".join(problems) or f"{len(chosen)} results hold")

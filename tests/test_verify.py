@@ -215,3 +215,54 @@ def test_the_command_tells_what_is_wrong_by_its_exit_code(
 
 def test_what_a_result_is_called_is_its_place() -> None:
     assert Result(verify.RESULTS / "a" / "b").name == "a/b"
+
+
+README = (
+    "| [text](experiments/results/a/one/table.md) | 2 | 50 | 2 | 1.0 | 3.0 | 4.5 | **5.0 ± 1** | +2.0 | 3 of 4 | 1.0 MB, 2.0 MB |"
+)
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Path:
+    """Results of which README shows one."""
+    lines = []
+    for seed, kept in ((1, (2.5, 5.5)), (2, (2.9, 9.1))):
+        pairs = zip(kept, (2.7, 3.3), strict=True)
+        sites = {f"site {bleu}": {"bleu": bleu, "base_bleu": 1.0, "alone_bleu": alone} for bleu, alone in pairs}
+        means = {
+            "base_macro_bleu": 1.0,
+            "macro_alone_bleu": 3.0,
+            "macro_federated_bleu": 4.0 + seed / 3,
+            "macro_bleu": sum(kept) / 2,
+        }
+        counted = {"total_bytes": {"up": 1e6, "down": 2e6}} if seed == 1 else {}
+        costs = {"uplink_bytes_per_round": 1e5, "downlink_bytes_per_round": 2e5, **counted}
+        lines.append({"method": "fed", "seed": seed, "run": {"rounds": 10}, "scores": {"sites": sites, **means, **costs}})
+    (tmp_path / "a" / "one").mkdir(parents=True)
+    write_kept_runs(tmp_path / "a" / "one", [*lines, {"method": "base", "seed": 1, "run": {}, "scores": {}}])
+    return tmp_path
+
+
+def readme(row: str) -> str:
+    return f"<!-- results -->\n| text | sites |\n|---|---|\n{row}\n<!-- /results -->\n"
+
+
+def test_a_row_of_the_readme_that_says_what_the_runs_come_to_holds(shown: Path) -> None:
+    assert list(verify.problems_of_readme(readme(README), shown)) == []
+
+
+@pytest.mark.parametrize(
+    "cell", ["| 2 | 50", "| 2 | 1.0", "1.0 | 3.0", "3.0 |", "4.5", "5.0", "± 1", "+2.0", "3 of 4", "1.0 MB", "2.0 MB"]
+)
+def test_a_wrong_cell_of_the_readme_is_found(shown: Path, cell: str) -> None:
+    wrong = README.replace(cell, cell.replace(cell.strip("|±+ ")[0], "7", 1), 1)
+    (problem,) = verify.problems_of_readme(readme(wrong), shown)
+    assert problem.startswith("README, a/one: it says ")
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [("", "0 of 0 rows"), ("| [text](docs/results.md) | 2 |", "0 of 1 rows"), (README.replace("a/one", "a/two"), "a/two: ")],
+)
+def test_a_row_of_the_readme_without_runs_is_found(shown: Path, row: str, problem: str) -> None:
+    assert problem in "\n".join(verify.problems_of_readme(readme(row), shown))
