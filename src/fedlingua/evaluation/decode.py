@@ -14,8 +14,11 @@ from fedlingua.common.errors import MemoryRunsOutError
 from fedlingua.common.languages import Direction
 from fedlingua.training.pieces import tokens_at_once
 
-TOKENS_PER_BATCH = 4000
-"""Padded source tokens times beams in one batch on a CPU: as many as fit a small machine's caches."""
+TOKENS_PER_BATCH = 2000
+"""Padded source tokens times beams in one batch on a CPU: as many as fit a small machine's caches, and few enough that those that end early
+seldom wait long for the last one."""
+LEAST_LENGTH = 0.5
+"""Least length of a batch's source over the longest, so that one long sentence does not pad all others to its length."""
 
 
 class Guide(Protocol):
@@ -56,7 +59,8 @@ def translate(
     start = 0
     while start < len(order):
         size = max(1, budget // (len(encoded[order[start]]) * beam))
-        chosen = order[start : start + (min(size, most) if most else size)]
+        fitting = order[start : start + (min(size, most) if most else size)]
+        chosen = [number for number in fitting if len(encoded[number]) >= LEAST_LENGTH * len(encoded[fitting[0]])]
         # No sensible translation is four times as long as its source; the cap ends beams that never stop.
         caps = [min(max_new_tokens, 4 * len(encoded[number]) + 10) for number in chosen]
         sources = [encoded[number] for number in chosen]

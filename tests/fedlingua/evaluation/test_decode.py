@@ -123,6 +123,22 @@ def test_many_small_batches_give_what_one_large_gives(
     assert translated(talker, sentences) == large
 
 
+def test_a_long_sentence_does_not_pad_short_ones(
+    talker: Backbone, phrases: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, generate, lengths = phrases["de"][:6], talker.model.generate, list[int]()
+
+    def watched(input_ids: torch.Tensor, **asked: Any) -> torch.Tensor:
+        lengths.append(input_ids.shape[1])
+        return generate(input_ids=input_ids, **asked)
+
+    monkeypatch.setattr(talker.model, "generate", watched)
+    alone = translated(talker, short)
+    of_short, long = max(lengths), " ".join(short)
+    assert translated(talker, [*short[:3], long, *short[3:]])[4:] == alone[3:]
+    assert [length for length in lengths[-2:] if length > of_short] == [32]  # cut at that many, and by itself
+
+
 def test_a_batch_that_does_not_fit_into_memory_is_halved(
     talker: Backbone, sentences: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

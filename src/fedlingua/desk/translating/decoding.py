@@ -16,7 +16,7 @@ class Search:
     """Options of translating with the model alone; None takes the run's value. most: sentences in a batch."""
 
     beam: Annotated[int | None, Option(help="Number of beams; default: the run's.")] = None
-    most: Annotated[int, Option("--batch", help="Sentences in a batch; 0: as many of similar length as fit in 4,000 tokens.")] = 0
+    most: Annotated[int, Option("--batch", help="Sentences in a batch; 0: as many of similar length as fit in 2,000 tokens.")] = 0
     max_tokens: Annotated[
         int | None, Option(help="Longest sentence in tokens; longer ones are cut, or refused by serve; default: the run's.")
     ] = None
