@@ -14,7 +14,7 @@ from fedlingua.desk.report.round_seconds import round_seconds, training_seconds
 from fedlingua.desk.suites.read import Suite
 from fedlingua.desk.suites.runs import Run, standing
 from fedlingua.desk.suites.table import DECIMALS, SuiteTable
-from fedlingua.runs.folder import RunFolder, json_text, replace_text
+from fedlingua.runs.folder import RunFolder, code_hash, json_text, replace_text
 from fedlingua.settings.methods import SILO
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"()]+/)*([^\s/:;,'\"()]+)")
@@ -137,4 +137,8 @@ def _notes(suite: Suite, completed: Sequence[Mapping[str, Any]]) -> list[str]:
         notes.append("The paper's figures are left out: --set takes the setting away from the paper's.")
     if len(hashes := _different(run.get("code_hash") for run in completed)) > 1:
         notes.append(f"The runs were made by {len(hashes)} states of the code, see suite.json.")
+    elif hashes and hashes != [code_hash()]:
+        notes.append(
+            "The runs were made by an earlier state of the code than this result; a run whose folder is removed is run again."
+        )
     return notes

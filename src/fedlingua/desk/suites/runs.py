@@ -11,7 +11,7 @@ from fedlingua.backbones.convert import files_hash
 from fedlingua.backbones.directories import BUILT_IN, check_backbone
 from fedlingua.common.devices import check_bits, check_device
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.common.files import json_hash, sha256
+from fedlingua.common.files import APP_DIR, json_hash, sha256
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
@@ -71,7 +71,8 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
         content = content_hash(row.settings, federation)
         for seed in suite.seeds_of(row):
             settings = replace(row.settings, seed=seed)
-            # The hash covers all that can change a run's result, except code, libraries and the files of a backbone that is not built in.
+            # The hash covers all that can change a run's result, except this project's code, libraries and the files of a backbone that is
+            # not built in.
             name = f"{settings.method}-{seed}-{json_hash([settings.hash(), content])[:12]}"
             planned.append(Run(row, seed, settings, federation, runs_dir / name))
     return planned
@@ -92,7 +93,7 @@ def check_settings(
 
 
 def content_hash(settings: Settings, federation: Federation) -> str:
-    """Hash the federation file, corpora and backbone that settings name. Corpora, which may be large, are hashed by name and size."""
+    """Hash the federation file, corpora, backbone and own code that settings name. Corpora, which may be large, go by name and size."""
     shipped = BUILT_IN[settings.backbone].directory if settings.backbone in BUILT_IN else None
     about = {
         "federation": sha256(settings.federation_path),
@@ -100,7 +101,18 @@ def content_hash(settings: Settings, federation: Federation) -> str:
         "corpora": [_corpus(site) for site in federation.sites],
         "backbone": files_hash(sorted(shipped.iterdir())) if shipped else [settings.backbone, settings.backbone_revision],
     }
-    return json_hash(about)
+    own = {file.name: sha256(file) for file in own_files(settings)}
+    return json_hash({**about, "own": own} if own else about)
+
+
+def own_files(settings: Settings) -> list[Path]:
+    """Return the files beside pyproject.toml that `strategy` and `client` name, and those there whose names occur in these."""
+    names, files = [named.partition(":")[0] for named in (settings.strategy, settings.client)], dict[Path, None]()
+    for name in names:  # which grow meanwhile
+        if (file := APP_DIR / f"{name}.py").is_file() and file not in files:
+            files[file] = None
+            names += set(re.findall(r"\w+", file.read_text(encoding="utf-8")))
+    return sorted(files)
 
 
 def _corpus(site: Site) -> list[str | int]:

@@ -90,6 +90,15 @@ def test_each_run_is_accounted_for(result: Path, ran: tuple[Suite, list[Run]]) -
     assert (failed["status"], failed["reason"]) == ("failed", "site court: no reply; see log.txt, or http://host/a/b")
     assert account["suite_seconds"] == 12.3
     assert len(account["code_hashes"]) == 1
+    assert not any("earlier state of the code" in note for note in account["notes"])
+
+
+def test_completed_runs_of_an_earlier_state_of_the_code_are_named(
+    result: Path, ran: tuple[Suite, list[Run]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedlingua.desk.suites.result.code_hash", lambda: "changed since")
+    write_result(result, *ran, 1.0)
+    assert "earlier state of the code" in json.loads((result / "suite.json").read_text())["notes"][-1]
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,28 @@ def test_what_sites_trained_alone_is_copied_from_a_run_that_trains_it_the_same_w
         assert all(path.read_text() == "adapter-fed-1" for path in files)
 
 
+@pytest.mark.parametrize("key", ["client", "strategy"])
+def test_own_code_that_was_changed_is_another_run(file: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setattr("fedlingua.desk.suites.runs.APP_DIR", file.parent)
+    without, own = folders(file), {key: "mine:Mine"}
+    for name, text in (("mine", "import helper\n"), ("helper", "import mine\n"), ("other", "")):
+        file.with_name(f"{name}.py").write_text(text)
+    before = planned(file, **own, **{"keep.choose": True})
+    for name, is_of_it in (("mine", True), ("helper", True), ("other", False)):
+        names = folders(file, **own)
+        file.with_name(f"{name}.py").write_text("import helper, mine  # changed\n")
+        assert (folders(file, **own) != names) == is_of_it
+    assert folders(file) == without
+    alone = before[1].folder / "sites" / "a" / "choice" / "alone.json"
+    alone.parent.mkdir(parents=True)
+    alone.write_text("{}")
+    RunFolder(before[1].folder).write("run.json", {"status": "completed"})
+    RunFolder(before[1].folder).write("scores.json", {})
+    now = planned(file, **own, **{"keep.choose": True})
+    make_ready(now[3], now)
+    assert not list(now[3].folder.rglob("alone.*"))
+
+
 def test_a_run_of_other_settings_in_the_folder_is_not_gone_on_with(run: Run) -> None:
     folder = RunFolder(run.folder)
     folder.open(replace(run.settings, run_dir=str(run.folder), rounds=9), 1)
