@@ -1,7 +1,6 @@
 """`fedlingua run`: check all that can be checked, submit the run to Flower, watch it to its end, and write its report."""
 
 import dataclasses
-from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,6 @@ from typer import Argument, BadParameter, Option
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write, read_toml
-from fedlingua.common.languages import nearest
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.consent.site_file import why_not_deployed
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
@@ -174,12 +172,6 @@ def check_experiment(
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
     check_settings(settings, federation, server is not None, lambda text: warn(text, style=""))
-    # The server and the sites import the user's own modules; here they only have to exist.
-    for key, named in {"strategy": settings.strategy, "client": settings.client}.items():
-        module = named.partition(":")[0]
-        if module and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
-            near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
-            raise ConfigError(f"{key} = {named!r}: there is no {module}.py{near}; put it beside {APP_DIR / 'pyproject.toml'}")
     return settings, federation
 
 

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from fedlingua.backbones.directories import BUILT_IN, check_backbone
 from fedlingua.common.devices import check_bits, check_device
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, json_hash, sha256
+from fedlingua.common.languages import nearest
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
@@ -86,6 +88,12 @@ def check_settings(
     check_task(settings.task, federation.rules.directions)
     check_backbone(settings)
     check_trackers(tracker_names(settings.track))
+    # The server and the sites import the user's own modules; here they only have to exist.
+    for key, named in {"strategy": settings.strategy, "client": settings.client}.items():
+        module = named.partition(":")[0]
+        if module and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
+            near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
+            raise ConfigError(f"{key} = {named!r}: there is no {module}.py{near}; put it beside {APP_DIR / 'pyproject.toml'}")
     if not deployed:
         check_device(settings.device)
         check_bits(settings.frozen_bits)

@@ -178,6 +178,12 @@ def test_own_code_that_was_changed_is_another_run(file: Path, monkeypatch: pytes
     assert not list(now[3].folder.rglob("alone.*"))
 
 
+def test_own_code_that_is_missing_is_refused_with_the_row(file: Path) -> None:
+    file.write_text(file.read_text() + '[[row]]\nname = "mine"\nmethod = "adapter-fed"\nstrategy = "mien:Mine"\n')
+    with pytest.raises(ConfigError, match=r"row mine: strategy = 'mien:Mine': there is no mien\.py"):
+        planned(file)
+
+
 def test_a_run_of_other_settings_in_the_folder_is_not_gone_on_with(run: Run) -> None:
     folder = RunFolder(run.folder)
     folder.open(replace(run.settings, run_dir=str(run.folder), rounds=9), 1)
