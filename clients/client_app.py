@@ -59,7 +59,8 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
     """Turn an exception into an error reply.
 
     Only the messages of our own exceptions leave the site. Of any other exception only the type does, because its text may quote a
-    sentence; the site's log then has the type and the place in the code. A deployed site replies only after writing its audit log.
+    sentence; the site's log then has the type and the place in the code. In a simulation with a client of the user's own, all of it is in
+    the reply. A deployed site replies only after writing its audit log.
     """
 
     def answer(message: Message, context: Context) -> Message:
@@ -84,8 +85,10 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
             code = protocol.NOT_HELD if isinstance(error, NotHeldError) else SITE_FAILED
             reply = Message(Error(code, f"{type(error).__name__}{words}"), reply_to=message)
         except Exception as error:
-            _log.error("%s: %s", about, without_words(error))
-            reply = Message(Error(SITE_FAILED, f"{type(error).__name__}; the site's log has the rest"), reply_to=message)
+            _log.error("%s: %s", about, place := without_words(error))
+            leaves = bool(context.run_config.get("client")) and not is_deployed(context)
+            words = one_line(f"{place}: {error}") if leaves else f"{type(error).__name__}; the site's log has the rest"
+            reply = Message(Error(SITE_FAILED, words), reply_to=message)
         if reply.has_error():
             _trainable.cache_clear()  # an interrupted call may have left the model in any state
         if is_deployed(context):

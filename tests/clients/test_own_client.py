@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clients.client_app import CLIENTS
-from fedlingua.common.errors import ConfigError, FedlinguaError
+from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.desk.cli.run import check_experiment
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
@@ -63,6 +63,32 @@ def test_a_client_that_is_not_there_is_refused_before_anything_is_loaded(
     )
     with pytest.raises(FedlinguaError, match=words):
         run({**config, "client": client}, tmp_path / "run")
+
+
+FAILING = """
+from clients.translation import TranslationClient
+
+
+class Failing(TranslationClient):
+    def train(self, received, task):
+        raise ValueError("alpha has to be positive")
+"""
+
+
+@pytest.mark.fault("stopped")
+def test_an_error_in_a_client_of_ones_own_is_told_in_a_simulation_and_stays_at_a_deployed_site(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    config = {**config, "client": "failing:Failing"}
+    with pytest.raises(RunError, match=r"ValueError at .* > failing\.py:7 train: alpha has to be positive"):
+        run(config, tmp_path / "run")
+    monkeypatch.setattr("clients.client_app.is_deployed", lambda context: True)
+    monkeypatch.setattr("clients.client_app.site_file_of", lambda context: None)
+    monkeypatch.setattr("clients.client_app.log", lambda *given: None)
+    with pytest.raises(RunError, match="ValueError; the site's log has the rest") as failed:
+        run(config, tmp_path / "deployed")
+    assert "alpha" not in str(failed.value)
 
 
 @pytest.mark.parametrize("client", ["MyClient", "my_task:My Client", "my_task:MyClient(1)"])

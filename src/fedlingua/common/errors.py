@@ -66,5 +66,6 @@ def all_at_once(checks: Iterable[Callable[[], T]]) -> list[T]:
 
 def without_words(error: BaseException) -> str:
     """Return an exception's type and where it was raised, without its message, which may quote a sentence."""
-    frames = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
-    return f"{type(error).__name__} at {' > '.join(frames)}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen importlib")]
+    places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+    return f"{type(error).__name__} at {' > '.join(places)}"
