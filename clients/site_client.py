@@ -90,6 +90,8 @@ class SiteClient(NumPyClient):
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
         """Called after the last round with a line of progress and whether the line begins or ends a step."""
         self.controls = RoundFiles(folder / "controls")
+        self.state_files = RoundFiles(folder / "state")
+        """What a client of one's own needs of one round in the next: load(task.own), save(..., (task.round, task.attempt))."""
         self.ledger = Ledger(folder / "ledger.json")
         """The record of private training's cost; a deployed site has one for all runs."""
         self.clipped: NamedTensors = {}
@@ -209,7 +211,7 @@ class SiteClient(NumPyClient):
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove the files of all stages except `keep`, those for which the server may still ask when it begins a round."""
-        for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls, self.residuals):
+        for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls, self.residuals, self.state_files):
             files.forget(keep)
 
     # --- The round by Flower's interface: lists of arrays in the order of the travelling tensor set ------------------

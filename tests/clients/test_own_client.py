@@ -4,16 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from flwr.app import Error, Message
 
 from clients.client_app import CLIENTS
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.desk.cli.run import check_experiment
+from fedlingua.exchange import protocol
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.tasks import TASKS
 from tests.federations import TWO_SITES
-from tests.in_process import run
+from tests.in_process import checkpoint_bytes, run
 from tests.pages import block
 
 Config = dict[str, Scalar]
@@ -22,7 +24,8 @@ Config = dict[str, Scalar]
 @pytest.fixture
 def config(least_run_config: Mapping[str, Scalar], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     (tmp_path / "two.toml").write_text(TWO_SITES)
-    (tmp_path / "my_task.py").write_text(block("docs/guides/task.md", 'python title="my_task.py"'))
+    for name in ("my_task", "my_state"):
+        (tmp_path / f"{name}.py").write_text(block("docs/guides/task.md", f'python title="{name}.py"'))
     monkeypatch.syspath_prepend(tmp_path)
     return {**least_run_config, "federation": str(tmp_path / "two.toml"), "method": "adapter-fed", "rounds": 1}
 
@@ -63,6 +66,29 @@ def test_a_client_that_is_not_there_is_refused_before_anything_is_loaded(
     )
     with pytest.raises(FedlinguaError, match=words):
         run({**config, "client": client}, tmp_path / "run")
+
+
+def test_what_a_client_of_ones_own_stores_is_that_of_the_round_before_when_a_round_is_trained_again(
+    config: Config, tmp_path: Path
+) -> None:
+    lost = list[Message]()
+
+    def tamper(request: Message, reply: Message) -> Message:
+        task = request.content.config_records.get(protocol.TASK, {})
+        if not lost and (task.get("site"), task.get("round"), request.metadata.message_type) == ("court", 2, protocol.TRAIN):
+            lost.append(reply)
+            return Message(Error(1, "connection lost"), reply_to=request)
+        return reply
+
+    config = {**config, "rounds": 4, "send.code": "none", "client": "my_state:SmoothClient"}
+    whole, again = (checkpoint_bytes(run(config, tmp_path / n, tamper=t)[0]) for n, t in (("whole", None), ("again", tamper)))
+    assert lost
+    assert again == whole
+    plain, _ = run({**config, "client": ""}, tmp_path / "plain")
+    assert checkpoint_bytes(plain) != whole
+    stored = sorted(file.name for file in (tmp_path / "again" / "sites" / "court" / "state").iterdir())
+    assert stored[-1] == "0004-1.safetensors"
+    assert "0001-1.safetensors" not in stored  # forgotten
 
 
 FAILING = """

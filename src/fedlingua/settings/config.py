@@ -147,8 +147,8 @@ class Settings(Sections):
 
     @property
     def remembers(self) -> bool:
-        """Whether a site stores something of one round besides its model for training in the next."""
-        stores = self.optimizer_state == "kept" or self.scaffold or not self.code_up.is_exact
+        """Whether a site stores something of one round besides its model for training in the next; a client of one's own may."""
+        stores = self.optimizer_state == "kept" or self.scaffold or not self.code_up.is_exact or bool(self.client)
         return stores or self.compares_rounds or self.selected_by == "apf"
 
     @property

@@ -73,8 +73,8 @@ class Subject:
             raise RunError(f"{run_dir}: --round {number}: wanted 1 to {run.about['rounds']}, a round that the run has trained")
         if number > 1 and run.settings.remembers:
             raise RunError(
-                f"{run_dir}: round {number} cannot be trained again: under optimizer-state = 'kept' or a send.code it depends on what the "
-                "site stored in rounds before; give --round 1"
+                f"{run_dir}: round {number} cannot be trained again: under optimizer-state = 'kept', a send.code or a client of your own "
+                "it depends on what the site stored in rounds before; give --round 1"
             )
         start = Start.of(run_dir, (), number - 1 if number > 1 else None, data_dir)
         chosen = site or start.sites[0]
