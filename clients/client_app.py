@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial, reduce
-from importlib import import_module
 from operator import add
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,6 +34,7 @@ from fedlingua.runs.folder import code_hash
 from fedlingua.selection.masks import selection_of
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
+from fedlingua.settings.own_code import check_arguments, named_class
 
 if TYPE_CHECKING:
     from clients.secure_sum import SecureSite
@@ -50,6 +50,8 @@ CLIENTS = {
     "masked-language": "clients.masked_language:MaskedLanguageClient",
 }
 """`task` -> its client class. A run's option `client` may name another class."""
+GIVEN = 7
+"""Number of arguments that a client is made with, besides those that `client` gives."""
 SITE_FAILED = 100
 """Code of an error reply that the site itself made, with its reason; except `protocol.NOT_HELD`."""
 Records = Mapping[str, ConfigRecord]
@@ -416,28 +418,26 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     return task, client
 
 
-def _client_class(settings: Settings) -> "type[SiteClient]":
-    """Return the class that the option `client` names, or else the task's.
+def _client_class(settings: Settings) -> "Callable[..., SiteClient]":
+    """Return the class that the option `client` names, with its arguments, or else the task's.
 
     Raises:
-        ConfigError: It cannot be imported, is no SiteClient, or overrides a method of Flower's that a run does not call.
+        ConfigError: It cannot be imported, is no SiteClient, takes other arguments, or overrides a method of Flower's that a run does not
+            call.
     """
-    module, _, name = (settings.client or CLIENTS[settings.task]).partition(":")
-    try:
-        named = cast("type[SiteClient]", getattr(import_module(module), name))
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"client = {settings.client!r}: {error}; its file has to lie beside pyproject.toml") from error
     from clients.site_client import SiteClient
 
-    if not (isinstance(named, type) and issubclass(named, SiteClient)):
-        raise ConfigError(f"client = {settings.client!r}: wanted a subclass of clients.site_client.SiteClient")
+    value = settings.client or CLIENTS[settings.task]
+    named, arguments = named_class("client", value, SiteClient, "clients.site_client.SiteClient")
+    check_arguments("client", value, named, GIVEN, arguments)
     if unused := [
         each for each in ("fit", "evaluate", "get_parameters") if getattr(named, each) is not getattr(SiteClient, each)
     ]:
         raise ConfigError(
             f"client = {settings.client!r}: it overrides {unused[0]}, which a run does not call; wanted train or measure"
         )
-    return named
+    own: Callable[..., SiteClient] = named
+    return partial(own, **arguments)
 
 
 def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Strategy
 
 from fedlingua.backbones.knowledge import doubts
 from fedlingua.clustering.clusters import Clusters
@@ -26,13 +27,14 @@ from fedlingua.runs.plan import alone_words, check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.methods import BY_DEVIATION
+from fedlingua.settings.own_code import check_arguments, named_class
 from strategies.checks.contents import MEASURES
 from strategies.methods.fed_exp import FedExP
 from strategies.methods.fed_mean import FedMean
 from strategies.methods.local_only import LocalOnly
 from strategies.methods.own_models import OwnModels
 from strategies.methods.secure_sum import SecureFedMean
-from strategies.methods.stock import Stock, maker, named_class
+from strategies.methods.stock import Stock, maker
 from strategies.rounds.overlap import compare_sites
 from strategies.rounds.registration import Registry, failed_documents, register_sites, sites_json
 from strategies.rounds.traffic import FILE as TRAFFIC
@@ -42,6 +44,9 @@ from strategies.strategy import Federated, SiteStrategy
 if TYPE_CHECKING:
     from fedlingua.exchange.trainable import Trainable
 
+STRATEGIES = (
+    "flwr.serverapp.strategy.Strategy, such as flwr.serverapp.strategy:FedAvg; those of flwr.server.strategy are of another kind"
+)
 app = ServerApp()
 _log = logging.getLogger("fedlingua.server")
 
@@ -157,10 +162,10 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
         if settings.server_extrapolation:
             return FedExP
         return FedMean if settings.how.travels else LocalOnly
-    named, arguments = named_class(settings)
+    named, arguments = named_class("strategy", settings.strategy, Strategy, STRATEGIES)
     class_name, ours = named.__name__, issubclass(named, SiteStrategy)
-    if ours and arguments:
-        raise ConfigError(f"strategy = {settings.strategy!r}: {class_name} takes its settings from the run config, not arguments")
+    if ours:
+        check_arguments("strategy", settings.strategy, named, 1, arguments)
     if settings.learns_threshold and not issubclass(named, MetaSend):
         raise ConfigError(
             f"strategy = {settings.strategy!r}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
@@ -182,8 +187,8 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
         raise ConfigError(
             f"strategy = {settings.strategy!r}: its {have}, but those of method {settings.method} {wanted}; change one of them"
         )
-    own: type[SiteStrategy] = named
-    return own if ours else partial(Stock, make=maker(settings, named, arguments))
+    own: Callable[..., SiteStrategy] = named
+    return partial(own, **arguments) if ours else partial(Stock, make=maker(settings, named, arguments))
 
 
 def _describe(

@@ -14,9 +14,7 @@ arguments, and `"my_file:MyStrategy"` names your subclass. An instance treats a 
 The choice of sites, deadlines, checks of replies, quorum, evaluation and best round are this project's own for every strategy.
 """
 
-import ast
 import copy
-import importlib
 import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -234,38 +232,7 @@ def _from_json(form: Any, arrays: Mapping[str, Numbers]) -> Any:
     return ArrayRecord(entries) if form["flower"] else entries
 
 
-# --- Loading a class by its name ----------------------------------------------------------------------------------------------
-
-
-def named_class(settings: Settings) -> tuple[type[Any], dict[str, Any]]:
-    """Return the class that `strategy` names, and the arguments given there.
-
-    Raises:
-        ConfigError: There is no such module or class, or the arguments are not name=value.
-    """
-    module_name, _, call = settings.strategy.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"strategy = {settings.strategy!r}: cannot import {module_name!r} ({error}); it has to lie beside pyproject.toml"
-        ) from error
-    class_name = call.partition("(")[0]
-    named = getattr(module, class_name, None)
-    if not (isinstance(named, type) and issubclass(named, Strategy)):
-        near = nearest(class_name, vars(module))
-        raise ConfigError(f"strategy = {settings.strategy!r}: {module_name} has no strategy {class_name!r}{near}")
-    try:
-        parsed = ast.parse(call, mode="eval").body
-        keywords = parsed.keywords if isinstance(parsed, ast.Call) and not parsed.args else []
-        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
-        if isinstance(parsed, ast.Call) and (parsed.args or None in [keyword.arg for keyword in keywords]):
-            raise ValueError("arguments have names")
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(
-            f"strategy = {settings.strategy!r}: its arguments do not read; give them as in FedTrimmedAvg(beta=0.2)"
-        ) from error
-    return named, arguments
+# --- Making instances ---------------------------------------------------------------------------------------------------------
 
 
 def maker(settings: Settings, named: type[Strategy], arguments: Mapping[str, Any]) -> Callable[[], Strategy]:

@@ -52,10 +52,13 @@ def sources(folder: RunFolder) -> list[str]:
 @pytest.mark.parametrize(
     ("client", "words"),
     [
-        ("no_such_file:MyClient", "client = 'no_such_file:MyClient': No module named 'no_such_file'"),
+        ("no_such_file:MyClient", "client = 'no_such_file:MyClient': cannot import 'no_such_file'"),
         ("flwr.client:NumPyClient", "wanted a subclass of clients.site_client.SiteClient"),
         ("fitting:Fitting", "it overrides fit, which a run does not call; wanted train or measure"),
-        ("my_task:NoClient", "has no attribute 'NoClient'; its file has to lie beside pyproject.toml"),
+        ("my_task:NoClient", "my_task has no 'NoClient'"),
+        ("my_task:ScannedClients", "did you mean 'ScannedClient'"),
+        ("my_task:ScannedClient(beta=1)", r"ScannedClient cannot be made \(got an unexpected keyword argument 'beta'\)"),
+        ("my_task:ScannedClient(site='a')", "multiple values for argument 'site'"),
     ],
 )
 def test_a_client_that_is_not_there_is_refused_before_anything_is_loaded(
@@ -117,7 +120,32 @@ def test_an_error_in_a_client_of_ones_own_is_told_in_a_simulation_and_stays_at_a
     assert "alpha" not in str(failed.value)
 
 
-@pytest.mark.parametrize("client", ["MyClient", "my_task:My Client", "my_task:MyClient(1)"])
+WITH_ARGUMENTS = """
+from clients.translation import TranslationClient
+
+SEEN = []
+
+
+class Damped(TranslationClient):
+    def __init__(self, *given, damping=1.0):
+        super().__init__(*given)
+        self.damping = damping
+
+    def train(self, received, task):
+        SEEN.append(self.damping)
+        return super().train(received, task)
+"""
+
+
+def test_a_client_of_ones_own_takes_arguments(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "damped.py").write_text(WITH_ARGUMENTS)
+    run({**config, "client": "damped:Damped(damping=0.5)"}, tmp_path / "run")
+    import damped  # type: ignore[import-not-found]
+
+    assert set(damped.SEEN) == {0.5}
+
+
+@pytest.mark.parametrize("client", ["MyClient", "my_task:My Client", "my_task:MyClient(1"])
 def test_a_client_that_is_no_name_of_a_class_is_refused(config: Config, client: str) -> None:
     with pytest.raises(ConfigError, match=r"client = .* is not known; give 'my_file:MyClient'"):
         settings_from({**config, "client": client})

@@ -63,8 +63,8 @@ def _of_methods(settings: Settings) -> Iterator[str]:
 def _of_the_run(settings: Settings) -> Iterator[str]:
     if settings.resume and not settings.run_dir:
         yield "resume = true needs run-dir, the folder of the run to resume"
-    for key, value, arguments in (("strategy", settings.strategy, r"(\(.*\))?"), ("client", settings.client, "")):
-        if value and not re.fullmatch(rf"[\w.]+:\w+{arguments}", value):
+    for key, value in (("strategy", settings.strategy), ("client", settings.client)):
+        if value and not re.fullmatch(r"[\w.]+:\w+(\(.*\))?", value):
             yield f"{key} = {value!r} is not known; give 'my_file:My{key.title()}', or leave it empty"
     if settings.backbone_weights == "random" and settings.trained_set != "full":
         yield (

@@ -401,6 +401,39 @@ def test_a_class_that_asks_sites_differently_is_refused(config, tmp_path, own_fi
         run({**config, "strategy": "partly:Partial"}, tmp_path / "run")
 
 
+MINE = '''
+from strategies.methods.fed_mean import FedMean
+from strategies.strategy import SiteStrategy
+
+
+def plain(updates):
+    return updates[0].tensors
+
+
+class Needy(FedMean):
+    """Takes the update of site number q."""
+
+    def __init__(self, of, q):
+        super().__init__(of)
+        self.rule = lambda updates: updates[q].tensors
+
+
+class Bare(SiteStrategy):
+    pass
+
+
+class NoStatic(FedMean):
+    rule = plain
+'''
+
+
+def test_a_class_of_ours_takes_arguments(config, tmp_path, own_file):
+    own_file("our_own", MINE)
+    folders = [run({**config, "rounds": 1, "strategy": f"our_own:Needy(q={q})"}, tmp_path / str(q))[0] for q in (0, 1)]
+    first, second = map(checkpoint_bytes, folders)
+    assert first != second
+
+
 @pytest.mark.parametrize(
     ("strategy", "changes", "words"),
     [
@@ -414,9 +447,20 @@ def test_a_class_that_asks_sites_differently_is_refused(config, tmp_path, own_fi
         (f"{FLOWERS}:FedAvg", {"server.optimizer": "adam"}, "has a rule of its own"),
         (f"{FLOWERS}:FedAvg", {"send.rule": "metasend-g"}, "rounds of two phases"),
         (f"{FLOWERS}:FedAvg", {"method": "adapter-local"}, "its tensors travel, but those of method adapter-local stay"),
-        ("strategies.methods.fed_mean:FedMean(rule=1)", {}, "takes its settings from the run config"),
+        ("strategies.methods.fed_mean:FedMean(rule=1)", {}, "FedMean cannot be made .got an unexpected keyword argument 'rule'"),
+        ("our_own:Needy", {}, "missing a required argument: 'q'"),
+        ("our_own:Needy(of=1, q=2)", {}, "multiple values for argument 'of'"),
+        ("our_own:plain", {}, "plain is none; wanted a subclass of flwr.serverapp.strategy.Strategy"),
+        ("flwr.server.strategy:FedProx", {}, "wanted a subclass of .*; those of flwr.server.strategy are of another kind"),
+        (
+            "broken:Mine",
+            {},
+            "cannot import 'broken' .division by zero; ZeroDivisionError at .*broken.py:1 <module>.; mend it there",
+        ),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_door(config, strategy, changes, words):
+def test_what_cannot_be_is_refused_at_the_door(config, own_file, tmp_path, strategy, changes, words):
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    own_file("our_own", MINE)
     with pytest.raises(ConfigError, match=words):
         find_strategy(settings_from({**config, "strategy": strategy, **changes}))

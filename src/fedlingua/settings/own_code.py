@@ -1,0 +1,52 @@
+"""Classes that the keys `strategy` and `client` name, with or without arguments: "my_file:Mine", "my_file:Mine(q=0.2)"."""
+
+import ast
+import inspect
+from importlib import import_module
+from typing import Any
+
+from fedlingua.common.errors import ConfigError, without_words
+from fedlingua.common.languages import nearest
+
+
+def named_class(key: str, value: str, base: type, wanted: str) -> tuple[type[Any], dict[str, Any]]:
+    """Import the class that a key names, and return it with the arguments given there.
+
+    Args:
+        base: What it has to be a subclass of.
+        wanted: The same in words.
+
+    Raises:
+        ConfigError: There is no such module or subclass, importing it fails, or the arguments are not name=value.
+    """
+    (module_name, _, call), said = value.partition(":"), f"{key} = {value!r}"
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        why = f"({error}); its file has to lie beside pyproject.toml"
+        if not isinstance(error, ImportError):
+            why = f"({error}; {without_words(error)}); mend it there"
+        raise ConfigError(f"{said}: cannot import {module_name!r} {why}") from error
+    class_name = call.partition("(")[0]
+    named = getattr(module, class_name, None)
+    if named is None:
+        raise ConfigError(f"{said}: {module_name} has no {class_name!r}{nearest(class_name, vars(module))}")
+    if not (isinstance(named, type) and issubclass(named, base)):
+        raise ConfigError(f"{said}: {class_name} is none; wanted a subclass of {wanted}")
+    try:
+        parsed = ast.parse(call, mode="eval").body
+        keywords = parsed.keywords if isinstance(parsed, ast.Call) and not parsed.args else []
+        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
+        if isinstance(parsed, ast.Call) and (parsed.args or None in [keyword.arg for keyword in keywords]):
+            raise ValueError("arguments have names")
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{said}: its arguments do not read; give them as in FedTrimmedAvg(beta=0.2)") from error
+    return named, arguments
+
+
+def check_arguments(key: str, value: str, named: type[Any], given: int, arguments: dict[str, Any]) -> None:
+    """Raise ConfigError unless a class takes the arguments beside the `given` first ones, which a run passes by position."""
+    try:
+        inspect.signature(named).bind(*[None] * given, **arguments)
+    except TypeError as error:
+        raise ConfigError(f"{key} = {value!r}: {named.__name__} cannot be made ({error})") from error
