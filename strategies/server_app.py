@@ -3,10 +3,12 @@
 Modules that import torch and transformers, which takes seconds, are imported once the nodes are asked, so that these load meanwhile.
 """
 
+import inspect
 import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
@@ -165,7 +167,7 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     named, arguments = named_class("strategy", settings.strategy, Strategy, STRATEGIES)
     class_name, ours = named.__name__, issubclass(named, SiteStrategy)
     if ours:
-        check_arguments("strategy", settings.strategy, named, 1, arguments)
+        _check_own(settings, named, arguments)
     if settings.learns_threshold and not issubclass(named, MetaSend):
         raise ConfigError(
             f"strategy = {settings.strategy!r}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
@@ -189,6 +191,20 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
         )
     own: Callable[..., SiteStrategy] = named
     return partial(own, **arguments) if ours else partial(Stock, make=maker(settings, named, arguments))
+
+
+def _check_own(settings: Settings, named: type[SiteStrategy], arguments: dict[str, Any]) -> None:
+    """Raise ConfigError for arguments that a SiteStrategy does not take, or if a round would end without a rule that can be called."""
+    check_arguments("strategy", settings.strategy, named, 1, arguments)
+    rule = inspect.getattr_static(named, "rule", None)
+    if isinstance(rule, FunctionType) and len(inspect.signature(rule).parameters) < 2:
+        raise ConfigError(
+            f"strategy = {settings.strategy!r}: {named.__name__}.rule is a plain function; give rule = staticmethod(...)"
+        )
+    if named.aggregate is SiteStrategy.aggregate and named.aggregate_train is SiteStrategy.aggregate_train:
+        raise ConfigError(
+            f"strategy = {settings.strategy!r}: {named.__name__} defines neither aggregate nor aggregate_train; define one"
+        )
 
 
 def _describe(

@@ -452,6 +452,8 @@ def test_a_class_of_ours_takes_arguments(config, tmp_path, own_file):
         ("our_own:Needy(of=1, q=2)", {}, "multiple values for argument 'of'"),
         ("our_own:plain", {}, "plain is none; wanted a subclass of flwr.serverapp.strategy.Strategy"),
         ("flwr.server.strategy:FedProx", {}, "wanted a subclass of .*; those of flwr.server.strategy are of another kind"),
+        ("our_own:Bare", {}, "Bare defines neither aggregate nor aggregate_train"),
+        ("our_own:NoStatic", {}, r"NoStatic.rule is a plain function; give rule = staticmethod\(...\)"),
         (
             "broken:Mine",
             {},

@@ -1,6 +1,7 @@
 """States and updates as Flower's records, and back: what a hook leaves alone is the very same, what it changes is taken."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,6 +74,21 @@ def test_what_a_strategy_of_ones_own_makes_is_checked_by_name(given: dict[str, n
         checked_state("Mine.aggregate", replace(before, tensors={**before.tensors, "decoder": {"all": given}}), before)
     with pytest.raises(RunError, match="gave the encoder of no cluster; wanted north, south"):
         checked_state("M", replace(before, tensors={**before.tensors, "encoder": {"north": {}}}), before)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (None, r"Mine.aggregate gave NoneType; wanted a State, as replace\(state, tensors=...\) makes"),
+        ({}, "Mine.aggregate gave dict; wanted a State"),
+        (state(memory={"h": 3.0}), r"gave memory\['h'\] as float; wanted an array; numbers go into values"),
+        (replace(state(), values={"x": np.float32(3)}), "gave values that no checkpoint can hold .*float32 is not JSON"),
+        (replace(state(), tensors={**state().tensors, "decoder": {"all": [1, 2]}}), "gave the tensors 1, 2; wanted d"),
+    ],
+)
+def test_what_is_no_state_or_no_checkpoint_can_hold_is_refused(made: Any, words: str) -> None:
+    with pytest.raises(RunError, match=words):
+        checked_state("Mine.aggregate", made, state())
 
 
 def test_float64_is_taken_as_float32() -> None:
