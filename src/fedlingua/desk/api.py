@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from pandas import DataFrame  # type: ignore[import-untyped]
 
 from fedlingua.common.errors import ConfigError, FedlinguaError
-from fedlingua.common.languages import parse_direction
+from fedlingua.common.languages import nearest, parse_direction
 from fedlingua.desk.cli import compare as compare_command
 from fedlingua.desk.cli import run as run_command
 from fedlingua.desk.cli import suite as suite_command
@@ -18,6 +20,7 @@ from fedlingua.desk.report.read import Choice, read_run
 from fedlingua.desk.report.run_page import write_report
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.glossary import named_direction
 from fedlingua.desk.translating.models import RunModels
 from fedlingua.runs.folder import RunFolder, run_about
 from fedlingua.settings.options import Scalar
@@ -27,6 +30,7 @@ __all__ = ["FedlinguaError", "Run", "compare", "load", "run", "suite"]
 
 Place = str | Path
 Options = Mapping[str, Scalar] | None
+FIELDS = [field.name for field in fields(Decoding)]
 SCORES = ("base", "alone", "federation", "kept", "joined", "joined_low", "joined_high")
 
 
@@ -35,7 +39,7 @@ class Run:
 
     def __init__(self, folder: Place) -> None:
         self.about, self.folder = run_about(Path(folder)), Path(folder).resolve()
-        self._models = lru_cache(maxsize=1)(lambda how: Models(RunModels(self.folder), how))
+        self._models = lru_cache(maxsize=1)(lambda how, terms_of: Models(RunModels(self.folder), how, terms_of=terms_of))
 
     def __repr__(self) -> str:
         return f"<Run {self.folder}: {self.about.get('status')}>"
@@ -90,11 +94,19 @@ class Run:
             sentences: The sentences to translate; a string is one sentence.
             site: The site whose model translates.
             direction: A direction instead of a site, such as "de-fr".
-            **decoding: Fields of `Decoding`: beam, most, max_tokens, max_new_tokens, threads, memory, terms (a Path).
+            **decoding: Fields of `Decoding`: beam, most, max_tokens, max_new_tokens, threads, memory, terms (a path).
         """
         if bool(site) == bool(direction):
             raise ConfigError("translate needs either site or direction; the run's sites are in its sites.json")
-        models = self._models(Decoding(**decoding))
+        if unknown := [name for name in decoding if name not in FIELDS]:
+            near = nearest(unknown[0], FIELDS)
+            raise ConfigError(f"translate takes no {unknown[0]!r}{near}; wanted site, direction or one of {', '.join(FIELDS)}")
+        terms = Path(decoding["terms"]) if decoding.get("terms") else None
+        how, terms_of = Decoding(**{**decoding, "terms": terms}), None
+        how.check()
+        if terms and not named_direction(terms):
+            terms_of = parse_direction(direction, "direction") if direction else RunModels(self.folder).of_site(site).direction
+        models = self._models(how, terms_of)
         model = models.of_direction(parse_direction(direction, "direction")) if direction else models.run.of_site(site)
         return models.translate(model, [sentences] if isinstance(sentences, str) else list(sentences))
 
@@ -141,6 +153,8 @@ def compare(*runs: Run | Place, metric: str = "", samples: int = 1000, to: Place
     Returns:
         One row per run and site, "macro" and "pooled" included: first, second, difference, its 95 % interval low to high, p.
     """
+    if samples < compare_command.LEAST_SAMPLES:
+        raise ConfigError(f"samples = {samples}; wanted {compare_command.LEAST_SAMPLES} or more")
     folders = [Path(each.folder if isinstance(each, Run) else each) for each in runs]
     answer = compare_command.compare(folders, compare_command.PublicText(), metric, samples, to=Path(to) if to else None)
     of_runs = {of["run"]: {**of["sites"], "macro": of["macro"], "pooled": of["pooled"]} for of in answer["beside"]}
@@ -173,4 +187,10 @@ def suite(
 
 def _keys(options: Options, settings: Mapping[str, Scalar]) -> list[str]:
     given = {AS_ARGUMENTS.get(name, name.replace("_", "-")): value for name, value in settings.items()} | dict(options or {})
-    return [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in given.items()]  # such JSON is TOML
+    if empty := [key for key, value in given.items() if value is None]:
+        raise ConfigError(f"{empty[0]} = None is no value; leave it out for that of the experiment or the default")
+
+    def plain(value: Any) -> Any:
+        return value.item() if isinstance(value, np.generic) else str(value)
+
+    return [f"{key}={json.dumps(value, ensure_ascii=False, default=plain)}" for key, value in given.items()]  # such JSON is TOML

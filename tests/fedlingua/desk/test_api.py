@@ -15,6 +15,7 @@ from fedlingua.desk import api
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.runs import read_runs
 from fedlingua.desk.json_values import by_round
+from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
@@ -198,6 +199,7 @@ def test_keyword_arguments_are_the_runs_options(experiment: Path, tmp_path: Path
         ({"method": "adapter-famlies"}, "did you mean 'adapter-families'"),
         ({"options": {"send.cod": "4bit"}}, "did you mean 'send.code'"),
         ({"profile": "nowhere"}, "--profile 'nowhere'"),
+        ({"rounds": None}, "rounds = None is no value; leave it out"),
         ({"resume": "runs/x"}, "give an experiment file, or --resume with a run folder"),
     ],
 )
@@ -211,12 +213,20 @@ def test_a_mistake_is_told_in_the_commands_words(
     assert not (tmp_path / "run").exists()
 
 
+def test_numbers_of_numpy_are_numbers(experiment: Path, tmp_path: Path, handed: list[Settings]) -> None:
+    seed, rate, chooses = np.arange(3)[2], np.float32(0.25), np.bool_(True)
+    fl.run(experiment, to=tmp_path / "run", seed=seed, learning_rate=rate, keep_choose=chooses)  # type: ignore[arg-type]
+    assert (handed[0].seed, handed[0].learning_rate, handed[0].flat()["keep.choose"]) == (2, 0.25, True)
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "demo-2022", "adapter-fed", {"a": 1})
     with pytest.raises(fl.FedlinguaError, match=r"is not a run folder(.|\n)*did you mean 'demo-2022'"):
         fl.load(tmp_path / "demo-2021")
     with pytest.raises(fl.FedlinguaError, match="1 run cannot be compared"):
         fl.compare(folder)
+    with pytest.raises(fl.FedlinguaError, match="samples = 0; wanted 40 or more"):
+        fl.compare(folder, folder, samples=0)
 
 
 def test_scores_hold_what_sites_chose(tmp_path: Path) -> None:
@@ -282,11 +292,25 @@ def test_a_run_translates_as_its_sites_do_and_loads_its_backbone_once(
         ({"site": "bnak"}, "no site 'bnak'; did you mean 'bank'"),
         ({"direction": "csde"}, "csde"),
         ({"site": "bank", "beam": 0}, "--beam 0; wanted 1 to 64"),
+        (
+            {"site": "bank", "beams": 2},
+            "translate takes no 'beams'; did you mean 'beam'.*; wanted site, direction or one of beam",
+        ),
+        ({"site": "bank", "terms": "none.tsv"}, "--terms none.tsv: there is no such file"),
     ],
 )
 def test_what_cannot_be_translated_is_refused(finished_run: Path, given: dict[str, object], words: str) -> None:
     with pytest.raises(fl.FedlinguaError, match=words):
         fl.load(finished_run).translate(["Der Arzt liest."], **given)  # type: ignore[arg-type]
+
+
+def test_a_glossary_serves_the_site_that_is_asked_whatever_its_name_and_type(finished_run: Path, tmp_path: Path) -> None:
+    glossary, run = tmp_path / "terms.tsv", fl.load(finished_run)
+    glossary.write_text("Arzt\tmédecin\n")
+    wanted = translator_of_site(finished_run, "hospital", Decoding(terms=glossary)).translate(["Der Arzt liest."])
+    assert run.translate("Der Arzt liest.", site="hospital", terms=glossary) == wanted
+    assert run.translate("Der Arzt liest.", site="hospital", terms=str(glossary)) == wanted
+    assert "médecin" in wanted[0]
 
 
 def test_the_report_is_written_anew(tmp_path: Path) -> None:

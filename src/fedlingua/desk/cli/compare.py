@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what draws pages is slow to import, and completion does not
     from fedlingua.evaluation.bootstrap import Difference
 
 commands = Commands()
+LEAST_SAMPLES = 40
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def compare(
             shell_complete=metrics,
         ),
     ] = "",
-    samples: Annotated[int, Option(min=40, help="Samples of the paired bootstrap.")] = 1000,
+    samples: Annotated[int, Option(min=LEAST_SAMPLES, help="Samples of the paired bootstrap.")] = 1000,
     sentences: Annotated[
         int, Option(min=0, help="Sentences to show for each site: those that the first two runs translate most differently.")
     ] = 0,
