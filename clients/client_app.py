@@ -50,8 +50,6 @@ CLIENTS = {
     "masked-language": "clients.masked_language:MaskedLanguageClient",
 }
 """`task` -> its client class. A run's option `client` may name another class."""
-GIVEN = 7
-"""Number of arguments that a client is made with, besides those that `client` gives."""
 SITE_FAILED = 100
 """Code of an error reply that the site itself made, with its reason; except `protocol.NOT_HELD`."""
 Records = Mapping[str, ConfigRecord]
@@ -422,22 +420,20 @@ def _client_class(settings: Settings) -> "Callable[..., SiteClient]":
     """Return the class that the option `client` names, with its arguments, or else the task's.
 
     Raises:
-        ConfigError: It cannot be imported, is no SiteClient, takes other arguments, or overrides a method of Flower's that a run does not
-            call.
+        ConfigError: It cannot be imported or made, is no SiteClient, or overrides a method of Flower's that a run does not call.
     """
     from clients.site_client import SiteClient
 
     value = settings.client or CLIENTS[settings.task]
     named, arguments = named_class("client", value, SiteClient, "clients.site_client.SiteClient")
-    check_arguments("client", value, named, GIVEN, arguments)
+    check_arguments("client", value, named, SiteClient, arguments)
     if unused := [
         each for each in ("fit", "evaluate", "get_parameters") if getattr(named, each) is not getattr(SiteClient, each)
     ]:
         raise ConfigError(
             f"client = {settings.client!r}: it overrides {unused[0]}, which a run does not call; wanted train or measure"
         )
-    own: Callable[..., SiteClient] = named
-    return partial(own, **arguments)
+    return partial(named, **arguments)
 
 
 def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":

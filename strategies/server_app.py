@@ -46,9 +46,7 @@ from strategies.strategy import Federated, SiteStrategy
 if TYPE_CHECKING:
     from fedlingua.exchange.trainable import Trainable
 
-STRATEGIES = (
-    "flwr.serverapp.strategy.Strategy, such as flwr.serverapp.strategy:FedAvg; those of flwr.server.strategy are of another kind"
-)
+STRATEGIES = "flwr.serverapp.strategy.Strategy, such as those of that module; classes of flwr.server.strategy are none"
 app = ServerApp()
 _log = logging.getLogger("fedlingua.server")
 
@@ -189,22 +187,18 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
         raise ConfigError(
             f"strategy = {settings.strategy!r}: its {have}, but those of method {settings.method} {wanted}; change one of them"
         )
-    own: Callable[..., SiteStrategy] = named
-    return partial(own, **arguments) if ours else partial(Stock, make=maker(settings, named, arguments))
+    return partial(named, **arguments) if ours else partial(Stock, make=maker(settings, named, arguments))
 
 
 def _check_own(settings: Settings, named: type[SiteStrategy], arguments: dict[str, Any]) -> None:
     """Raise ConfigError for arguments that a SiteStrategy does not take, or if a round would end without a rule that can be called."""
-    check_arguments("strategy", settings.strategy, named, 1, arguments)
+    check_arguments("strategy", settings.strategy, named, SiteStrategy, arguments)
     rule = inspect.getattr_static(named, "rule", None)
+    said = f"strategy = {settings.strategy!r}: {named.__name__}"
     if isinstance(rule, FunctionType) and len(inspect.signature(rule).parameters) < 2:
-        raise ConfigError(
-            f"strategy = {settings.strategy!r}: {named.__name__}.rule is a plain function; give rule = staticmethod(...)"
-        )
+        raise ConfigError(f"{said}.rule is a plain function; give rule = staticmethod({rule.__name__})")
     if named.aggregate is SiteStrategy.aggregate and named.aggregate_train is SiteStrategy.aggregate_train:
-        raise ConfigError(
-            f"strategy = {settings.strategy!r}: {named.__name__} defines neither aggregate nor aggregate_train; define one"
-        )
+        raise ConfigError(f"{said} defines neither aggregate nor aggregate_train; define one")
 
 
 def _describe(

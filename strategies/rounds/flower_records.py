@@ -102,21 +102,16 @@ def checked_state(who: str, state: State, before: State) -> State:
     """Return a state with its tensors in float32. who: What made it, for errors.
 
     Raises:
-        RunError: It is no State, or has other clusters, names or shapes than before, numbers that are not finite, or what no checkpoint
-            can hold.
+        RunError: No State; other clusters, names or shapes than before; numbers that are not finite; what no checkpoint can hold.
     """
     if not isinstance(state, State):
         raise RunError(f"{who} gave {type(state).__name__}; wanted a State, as replace(state, tensors=...) makes")
     if odd := [name for name, array in state.memory.items() if not isinstance(array, np.ndarray)]:
-        raise RunError(
-            f"{who} gave memory[{odd[0]!r}] as {type(state.memory[odd[0]]).__name__}; wanted an array; numbers go into values"
-        )
+        raise RunError(f"{who} gave memory[{odd[0]!r}], which is no array; give it in values, or an array")
     try:
         json.dumps(state.values)
     except TypeError as error:
-        raise RunError(
-            f"{who} gave values that no checkpoint can hold ({error}); wanted what JSON holds, as float(x) is"
-        ) from error
+        raise RunError(f"{who} gave values that JSON cannot hold ({error}); give such as float(x)") from error
     tensors: Any = {}
     for part, clusters in before.tensors.items():
         given, wanted = state.tensors.get(part, {}), {name for name, old in clusters.items() if old}
@@ -132,9 +127,7 @@ def _checked_tensors(who: str, given: NamedTensors, before: NamedTensors) -> Nam
     if given is before:
         return before
     if set(given) != set(before):
-        raise RunError(
-            f"{who} gave the tensors {', '.join(sorted(map(str, given))) or 'none'}; wanted {', '.join(sorted(before))}"
-        )
+        raise RunError(f"{who} gave the tensors {', '.join(map(str, given)) or 'none'}; wanted {', '.join(before)}")
     return {name: checked_numbers(who, name, np.asarray(given[name]), old.shape) for name, old in before.items()}
 
 

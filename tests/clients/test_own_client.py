@@ -90,8 +90,7 @@ def test_what_a_client_of_ones_own_stores_is_that_of_the_round_before_when_a_rou
     plain, _ = run({**config, "client": ""}, tmp_path / "plain")
     assert checkpoint_bytes(plain) != whole
     stored = sorted(file.name for file in (tmp_path / "again" / "sites" / "court" / "state").iterdir())
-    assert stored[-1] == "0004-1.safetensors"
-    assert "0001-1.safetensors" not in stored  # forgotten
+    assert stored == [f"{number:04d}-1.safetensors" for number in (2, 3, 4)]  # and no longer that of round 1
 
 
 FAILING = """

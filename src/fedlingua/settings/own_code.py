@@ -9,12 +9,10 @@ from fedlingua.common.errors import ConfigError, without_words
 from fedlingua.common.languages import nearest
 
 
-def named_class(key: str, value: str, base: type, wanted: str) -> tuple[type[Any], dict[str, Any]]:
+def named_class(key: str, value: str, base: type, wanted: str) -> tuple[Any, dict[str, Any]]:
     """Import the class that a key names, and return it with the arguments given there.
 
-    Args:
-        base: What it has to be a subclass of.
-        wanted: The same in words.
+    base: What it has to be a subclass of; wanted: the same in words.
 
     Raises:
         ConfigError: There is no such module or subclass, importing it fails, or the arguments are not name=value.
@@ -23,16 +21,16 @@ def named_class(key: str, value: str, base: type, wanted: str) -> tuple[type[Any
     try:
         module = import_module(module_name)
     except Exception as error:
-        why = f"({error}); its file has to lie beside pyproject.toml"
-        if not isinstance(error, ImportError):
-            why = f"({error}; {without_words(error)}); mend it there"
-        raise ConfigError(f"{said}: cannot import {module_name!r} {why}") from error
+        why = (
+            "its file has to lie beside pyproject.toml" if isinstance(error, ImportError) else f"mend the {without_words(error)}"
+        )
+        raise ConfigError(f"{said}: cannot import {module_name!r} ({error}); {why}") from error
     class_name = call.partition("(")[0]
     named = getattr(module, class_name, None)
     if named is None:
         raise ConfigError(f"{said}: {module_name} has no {class_name!r}{nearest(class_name, vars(module))}")
     if not (isinstance(named, type) and issubclass(named, base)):
-        raise ConfigError(f"{said}: {class_name} is none; wanted a subclass of {wanted}")
+        raise ConfigError(f"{said}: wanted a subclass of {wanted}")
     try:
         parsed = ast.parse(call, mode="eval").body
         keywords = parsed.keywords if isinstance(parsed, ast.Call) and not parsed.args else []
@@ -44,9 +42,9 @@ def named_class(key: str, value: str, base: type, wanted: str) -> tuple[type[Any
     return named, arguments
 
 
-def check_arguments(key: str, value: str, named: type[Any], given: int, arguments: dict[str, Any]) -> None:
-    """Raise ConfigError unless a class takes the arguments beside the `given` first ones, which a run passes by position."""
+def check_arguments(key: str, value: str, named: type, base: type, arguments: dict[str, Any]) -> None:
+    """Raise ConfigError unless a class takes the arguments besides those of `base`, which a run passes by position."""
     try:
-        inspect.signature(named).bind(*[None] * given, **arguments)
+        inspect.signature(named).bind(*inspect.signature(base).parameters, **arguments)
     except TypeError as error:
         raise ConfigError(f"{key} = {value!r}: {named.__name__} cannot be made ({error})") from error

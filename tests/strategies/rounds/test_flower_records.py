@@ -81,8 +81,8 @@ def test_what_a_strategy_of_ones_own_makes_is_checked_by_name(given: dict[str, n
     [
         (None, r"Mine.aggregate gave NoneType; wanted a State, as replace\(state, tensors=...\) makes"),
         ({}, "Mine.aggregate gave dict; wanted a State"),
-        (state(memory={"h": 3.0}), r"gave memory\['h'\] as float; wanted an array; numbers go into values"),
-        (replace(state(), values={"x": np.float32(3)}), "gave values that no checkpoint can hold .*float32 is not JSON"),
+        (state(memory={"h": 3.0}), r"gave memory\['h'\], which is no array; give it in values"),
+        (replace(state(), values={"x": np.float32(3)}), "gave values that JSON cannot hold .*float32 is not JSON"),
         (replace(state(), tensors={**state().tensors, "decoder": {"all": [1, 2]}}), "gave the tensors 1, 2; wanted d"),
     ],
 )

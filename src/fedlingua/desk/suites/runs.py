@@ -73,8 +73,7 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
         content = content_hash(row.settings, federation)
         for seed in suite.seeds_of(row):
             settings = replace(row.settings, seed=seed)
-            # The hash covers all that can change a run's result, except this project's code, libraries and the files of a backbone that is
-            # not built in.
+            # The hash covers all that can change a run's result, except the app's code, libraries and files of a backbone not built in.
             name = f"{settings.method}-{seed}-{json_hash([settings.hash(), content])[:12]}"
             planned.append(Run(row, seed, settings, federation, runs_dir / name))
     return planned
