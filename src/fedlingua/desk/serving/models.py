@@ -66,7 +66,7 @@ class Models:
                 answered.append(self.of_direction(Direction(*sides)))
         return answered
 
-    def _read_terms(self, file: Path, terms_of: Direction | None) -> Iterator[tuple[Direction, "Terms"]]:
+    def _read_terms(self, file: Path, terms_of: Direction | None = None) -> Iterator[tuple[Direction, "Terms"]]:
         """Yield the terms of a glossary, in each of its two directions that the run translates; raise ConfigError if it does neither."""
         from fedlingua.desk.translating.glossary import named_direction
         from fedlingua.desk.translating.terms import Terms
