@@ -30,7 +30,7 @@ def report(
     if keep:
         check_folder_to_write(keep, "--keep")
     page = write_report(run, bandwidth)
-    console().print(score_table(run, console().width))
+    console().print(score_table(run, console().width), crop=False)
     say(f"report: {page}")
     if keep:
         keep_run(run, keep)

@@ -145,7 +145,7 @@ def carry_out(
         resumable = bool(folder.checkpoints.rounds())
         again = f"resume it with: fedlingua run --resume {folder.directory}{where}" if resumable else f"see {folder.directory}"
         raise RunError(f"the run failed: {reason}; {again}")
-    console().print(score_table(folder.directory, console().width))
+    console().print(score_table(folder.directory, console().width), crop=False)
     say(f"report: {page}")
 
 

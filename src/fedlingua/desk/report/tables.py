@@ -1,9 +1,11 @@
 """The table of a run's scores before and after training: for a terminal, as Markdown, and as lines for the page."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -17,17 +19,32 @@ from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
 CHOICE_COLUMNS = ("alone", "federation", "kept", "joined", "keeps")
+LONGEST_NAME, LEAST_NAME = 24, 8
 NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 
 
-def fitting(rows: Sequence[Sequence[str]], width: int, spare: Sequence[int]) -> list[int]:
-    """Return the columns that fit a terminal uncut: all, or all without the first few of `spare`. rows: Including the header."""
-    widths = [max(len(line) for row in rows for line in row[place].split("\n")) for place in range(len(rows[0]))]
-    shown = list(range(len(widths)))
-    for place in spare:
-        if sum(widths[column] + 2 for column in shown) > width:
-            shown.remove(place)
-    return shown
+def fitting(
+    rows: Sequence[Sequence[str]], width: int, spare: Sequence[int], names: Collection[int] = (0,), last: Sequence[int] = ()
+) -> dict[int, int]:
+    """Choose the columns that fit a terminal uncut: all, or all without the first few of `spare` and then of `last`.
+
+    Args:
+        rows: Including the header.
+        width: The terminal's, in characters.
+        names: Columns of names, which may fold: to LONGEST_NAME characters before one of `spare` is left out, to LEAST_NAME before
+            one of `last` is.
+
+    Returns:
+        Column -> its least width in characters.
+    """
+    lines = {place: [line for row in rows for line in row[place].split("\n")] for place in range(len(rows[0]))}
+    widths = {place: max(map(cell_len, each)) for place, each in lines.items()}
+    for places, longest in ((spare, LONGEST_NAME), (last, LEAST_NAME)):
+        widths |= {place: min(widths[place], longest) for place in names if place in widths}
+        for place in places:
+            if sum(widths.values()) + 2 * len(widths) > width:
+                del widths[place]
+    return widths
 
 
 def headers(folder: RunContent) -> tuple[str, ...]:
@@ -114,20 +131,28 @@ def cells(line: Score) -> list[str]:
 
 
 def score_table(run_dir: Path, width: int = 80) -> Table:
-    """Return the score table for a terminal of `width` characters; without scores, an empty table whose caption says so."""
+    """Return the score table for a terminal of `width` characters; without scores, an empty table whose caption says so.
+
+    Names fold and numbers never shrink: the table is wider than the terminal if numbers need more; print it with `crop=False`.
+    """
     folder = read_run(run_dir)
     title = f"{folder.name}: {folder.run.get('method', 'unknown method')}, seed {folder.run.get('seed', units.NOTHING)}"
     table = plain_table(title=title, caption=Text(better_off(folder) if folder.scores else _no_scores(folder)))
     sites, means = choice_rows(folder)
     header = [each.replace(" ", "\n") for each in (choice_headers(folder) if sites else headers(folder))]
-    spare = (2, 1) if sites else (6, 7, 8, 2, 1)  # dropped first: the second metric, then pairs, then the direction
+    names = (0, len(header) - 1) if sites else (0,)  # the last is the candidate that a site keeps
+    spare = [2, 1] if sites else [6, 7, 8, 2, 1]  # left out first: the second metric, then pairs, then the direction
+    last = [8, 5] if sites else []  # the candidate, then the federation
     if not sites:
         sites, means = [cells(line) for line in folder.scores], [cells(line) for line in averages(folder)]
-    several = len({row[0] for row in sites}) < len(sites)  # a site has several directions, which distinguish its lines
-    shown = fitting([header, *sites, *means], width, spare[:-1] if several else spare)
-    for place in shown:
-        last = place == len(CHOICE_COLUMNS) + 3  # the name of the kept candidate may take two lines
-        table.add_column(header[place], justify="left" if place < TEXT_COLUMNS else "right", overflow="fold", no_wrap=not last)
+    if len({row[0] for row in sites}) < len(sites):  # a site has several directions, which distinguish its lines
+        spare.remove(1)
+    shown = fitting([header, *sites, *means], width, spare, names, last)
+    needed = sum(shown.values()) + 2 * len(shown)
+    table.width = needed if needed > width else None  # in less, rich would shrink a column to nothing
+    for place, least in shown.items():
+        look: dict[str, Any] = {"justify": "left" if place < TEXT_COLUMNS else "right", "overflow": "fold", "min_width": least}
+        table.add_column(header[place], no_wrap=place not in names, **look)
     for rows, style in ((sites, ""), (means, "bold")):
         for row in rows:
             # As Text, so that a bracket in a site's name is not read as markup.

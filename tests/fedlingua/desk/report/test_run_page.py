@@ -238,6 +238,30 @@ def test_names_are_whole_in_a_terminal_of_80_characters(make: Maker) -> None:
     assert "de-fr" in lines[80]
 
 
+@pytest.mark.parametrize("chose", [False, True])
+@pytest.mark.parametrize("width", [30, 50, 80])
+def test_in_a_narrow_terminal_names_fold_and_no_number_is_cut(make: Maker, width: int, chose: bool) -> None:
+    folder = make()
+    names = [f"universitaetsklinikum-hamburg-eppendorf-abteilung-fuer-translationsmedizin-{place}" for place in range(3)]
+    entries: list[dict[str, Any]] = [
+        score_entry("de-fr", 30.1, 41.25),
+        score_entry("fr-de", 20.0, 18.5),
+        score_entry("nl-fr", 10.0, 13.0),
+    ]
+    if chose:
+        entries = [chosen(entry, 21.75, 33.5, "ensemble") for entry in entries]
+    scores = {**SCORES, "sites": dict(zip(names, entries, strict=True)), "macro_alone_bleu": 21.75, "macro_federated_bleu": 33.5}
+    (folder / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
+    console = Console(width=width, file=StringIO(), record=True)
+    console.print(score_table(folder, width), crop=False)
+    text = console.export_text()
+    for before, after in (("30.10", "41.25"), ("20.00", "18.50"), ("10.00", "13.00")):
+        assert re.search(f" {before} .*{after} ", text)
+    assert ("+19.5 [18.5, 21.0]" in text) == chose
+    folded = "".join(line.split()[0] for line in text.splitlines() if line.strip())
+    assert all(name in folded for name in names)
+
+
 def test_names_are_escaped(make: Maker) -> None:
     text = write_report(make()).read_text(encoding="utf-8")
     assert EVIL not in text
