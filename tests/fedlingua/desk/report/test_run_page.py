@@ -354,13 +354,20 @@ def test_two_directions_of_a_site(make: Maker) -> None:
 
 
 def test_running_folder(make: Maker) -> None:
-    folder = make(without=("scores.json",), status="running", finished=None, seconds=None, rounds=5, best_round=None)
+    going: dict[str, Any] = {"status": "running", "finished": None, "seconds": None, "best_round": None, "config": {"rounds": 12}}
+    folder = make(without=("scores.json",), **going)
     seen = words(write_report(folder))
     assert "▶ running" in seen
-    assert "2 of 5" in seen
+    assert "rounds 2 of 12" in seen
     assert "not yet" in seen
     assert "scores.json is not there yet. The run is still going." in seen
     assert "12.0 s finished rounds so far" in seen
+
+
+def test_a_completed_run_that_stopped_early_looks_complete(make: Maker) -> None:
+    seen = words(write_report(make(config={"rounds": 12, "patience": 1})))
+    assert "rounds 2 best round 2" in seen
+    assert "of 12" not in seen
 
 
 def test_failed_before_anything(make: Maker) -> None:
