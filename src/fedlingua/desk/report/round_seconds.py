@@ -23,10 +23,13 @@ READING = (
 
 
 def round_seconds(rounds: Sequence[Round]) -> dict[str, float]:
-    """Return part -> mean seconds over the rounds with training; empty for older runs, whose phases were not timed."""
+    """Return part -> mean seconds over all rounds with training; empty for older runs, whose phases were not timed.
+
+    A round without a part counts as zero seconds of it, so that parts that follow each other add up to no more than the round.
+    """
     by_round = [_seconds(each) for each in rounds if each.number > 0 and each.phase_s]
     parts = [part for part in (*PHASES, *META) if any(part in seconds for seconds in by_round)]
-    return {part: fmean(seconds[part] for seconds in by_round if part in seconds) for part in parts}
+    return {part: fmean(seconds.get(part, 0.0) for seconds in by_round) for part in parts}
 
 
 def _seconds(of_round: Round) -> dict[str, float]:

@@ -43,6 +43,12 @@ def test_a_rounds_parts_are_means_over_rounds_of_the_slowest_site_and_the_server
     assert list(found) == [*PHASES, *META]
 
 
+def test_a_part_of_one_round_is_a_mean_over_all_rounds_too() -> None:
+    phases = [{"train": 2.0}, {"train": 1.0}, {"train": 1.5, "evaluate": 1.5}]
+    rounds = [Round(number, 2.0 + number, 1.0, {}, [], phase_s=each) for number, each in enumerate(phases, start=1)]
+    assert round_seconds(rounds) == {"train": 1.5, "evaluate": 0.5, "round": 4.0}
+
+
 def test_a_round_trains_as_long_as_its_longest_site() -> None:
     rounds = [
         Round(n, sites=sites)
