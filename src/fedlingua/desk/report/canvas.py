@@ -101,6 +101,12 @@ def look_of_line(index: int) -> dict[str, str]:
     return {"line_color": colour(index), "line_dash": DASHES[index // len(PALETTE) % len(DASHES)]}
 
 
+def marks_of_line(index: int) -> Look:
+    """Return the marks of the index-th line whose dash says something else: none until the colours repeat, then others each time."""
+    again = index // len(PALETTE)
+    return {"mode": "lines+markers", "marker": {"symbol": MARKS[again % len(MARKS)], "size": 7}} if again else {"mode": "lines"}
+
+
 def keep_wide(figure: go.Figure, pixels: int) -> None:
     """Keep this width on a narrow screen, where numbers would otherwise overlap; the plot then scrolls in its own box."""
     figure.update_layout(meta={"least_width": pixels})

@@ -28,7 +28,12 @@ def passes_plot(folder: RunContent) -> go.Figure | None:
         for way, curve in zip(WAYS, ways, strict=True):
             hover = f"{name.replace('%{', '% {')}, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
             thin = {"width": 1.2, "color": canvas.colour(index), "dash": WAYS[way]}
-            look: canvas.Look = {"mode": "lines", "legendgroup": name, "showlegend": way == "joined", "opacity": 0.7}
+            look: canvas.Look = {
+                "legendgroup": name,
+                "showlegend": way == "joined",
+                "opacity": 0.7,
+                **canvas.marks_of_line(index),
+            }
             canvas.line(figure, curve, name, hover, line=thin, **look)
     for place, way in enumerate(WAYS):
         least = mean_of_least([ways[place] for ways in curves.values()])

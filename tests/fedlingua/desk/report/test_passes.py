@@ -56,6 +56,21 @@ def test_each_site_has_two_lines_and_so_have_the_means(tmp_path: Path) -> None:
     assert figure.data[3].y == (5.0, 3.0, 2.0, 2.0, 1.5)
 
 
+def test_sites_of_one_colour_have_marks_of_their_own(tmp_path: Path) -> None:
+    place, sites = folder(tmp_path, CONFIG), [f"site-{number}" for number in range(9)]
+    for site in sites:
+        (place / "sites" / site / "choice").mkdir(parents=True)
+        (place / "sites" / site / "choice" / "choice.json").write_text(json.dumps({"candidates": {"alone": ALONE, "own": OWN}}))
+    losses = [{"round": number, "sites": {site: {"dev_loss": 5.0 - number} for site in sites}} for number in range(4)]
+    (place / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in losses))
+    figure = passes_plot(read_run(place))
+    assert figure is not None
+    joined = [trace for trace in figure.data if trace.showlegend]
+    assert [trace.name for trace in joined] == sites
+    assert len({(trace.line.color, trace.mode, trace.marker.symbol) for trace in joined}) == len(sites)
+    assert {trace.mode for trace in joined[:6]} == {"lines"}
+
+
 @pytest.mark.parametrize("candidates", [{}, {"alone": 5}, {"alone": {"dev_losses": "none"}}])
 def test_sites_of_a_deployment_and_broken_files_have_no_lines(tmp_path: Path, candidates: dict[str, Any]) -> None:
     assert passes_plot(read_run(folder(tmp_path, CONFIG, a=candidates))) is None
