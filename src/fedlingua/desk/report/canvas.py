@@ -113,8 +113,9 @@ def keep_wide(figure: go.Figure, pixels: int) -> None:
 
 
 def short(label: str, longest: int = LONGEST_LABEL) -> str:
-    """Return a label for a tick: cut to `longest` characters, with HTML escaped."""
-    return escape(label if len(label) <= longest else f"{label[: longest - 1]}…")
+    """Return a label for a tick or legend: cut in the middle to `longest` characters, since names often differ at the end; HTML escaped."""
+    end = (longest - 1) // 2
+    return escape(label if len(label) <= longest else f"{label[: longest - 1 - end]}…{label[-end:]}")
 
 
 def row_axis(figure: go.Figure, labels: Sequence[str], longest: int = LONGEST_LABEL) -> None:

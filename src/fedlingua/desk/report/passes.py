@@ -34,7 +34,7 @@ def passes_plot(folder: RunContent) -> go.Figure | None:
                 "opacity": 0.7,
                 **canvas.marks_of_line(index),
             }
-            canvas.line(figure, curve, name, hover, line=thin, **look)
+            canvas.line(figure, curve, canvas.short(site), hover, line=thin, **look)
     for place, way in enumerate(WAYS):
         least = mean_of_least([ways[place] for ways in curves.values()])
         hover = f"mean of the sites' least so far, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"

@@ -96,10 +96,10 @@ def loss_plot(folder: RunContent) -> go.Figure:
         look: canvas.Look = {"line_width": 1.6, **canvas.look_of_line(index), "marker_size": 5}
         look |= {"connectgaps": True, "legendgroup": name}
         dev = {number: shown(each.dev_loss) for number, each in rounds}
-        canvas.line(figure, dev, name, hover(name, "dev"), 1, **look)
+        canvas.line(figure, dev, canvas.short(site), hover(name, "dev"), 1, **look)
         if trained:
             train = {number: shown(each.train_loss) for number, each in rounds}
-            canvas.line(figure, train, name, hover(name, "train"), 2, showlegend=False, **look)
+            canvas.line(figure, train, canvas.short(site), hover(name, "train"), 2, showlegend=False, **look)
     means = {each.number: shown(each.dev_loss) for each in folder.rounds}
     thick = {"width": 4, "color": canvas.INK}
     canvas.line(figure, means, "dev mean", hover("all sites", "dev"), 1, connectgaps=True, line=thick, marker_size=7)

@@ -240,8 +240,8 @@ def _add_histogram(figure: go.Figure, edges: Sequence[float], site: str, counts:
     centres, widths = [(low + high) / 2 for low, high in bins], [high - low for low, high in bins]
     style: canvas.Look = {"width": widths, "marker": {"color": canvas.colour(place), "line": {"width": 0}}, "row": row, "col": 1}
     style |= {"legendgroup": site, "showlegend": row == 1, "customdata": [f"{low:.2g} to {high:.2g}" for low, high in bins]}
-    hover = "%{fullData.name}: %{y} tensors<br>deviation %{customdata}"
-    canvas.bars(figure, centres, counts, escape(site), hover, **style)
+    name = escape(site).replace("%{", "% {")  # "%{" would be read as a placeholder
+    canvas.bars(figure, centres, counts, canvas.short(site), f"{name}: %{{y}} tensors<br>deviation %{{customdata}}", **style)
 
 
 def _add_threshold(figure: go.Figure, theta: float, top: float, row: int) -> None:

@@ -115,7 +115,7 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
         said = [f"{escape(names[row])}<br>{escape(cluster)}" for row in rows]
         mark = {"size": 12, "color": colours.get(cluster, canvas.BEFORE)}
         look: canvas.Look = {"marker": mark, "cliponaxis": False, "hovertext": said}
-        canvas.marks(figure, [0.0] * len(rows), rows, escape(cluster), "%{hovertext}", 1, col=2, **look)
+        canvas.marks(figure, [0.0] * len(rows), rows, canvas.short(cluster), "%{hovertext}", 1, col=2, **look)
     if (cut := cut_height(signatures)) is not None:
         figure.add_vline(x=cut, line=canvas.DOTTED, row=1, col=2)
     legend = 24 + 20 * (len(set(signatures.clusters.values())) // 5)

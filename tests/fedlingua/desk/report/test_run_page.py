@@ -268,6 +268,18 @@ def test_names_are_escaped(make: Maker) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
 
 
+def test_long_names_that_differ_at_their_ends_stay_distinct_in_a_plot(make: Maker) -> None:
+    folder = make()
+    names = [f"universitaetsklinikum-hamburg-eppendorf-{place}" for place in range(2)]
+    entry = round_entry(1)
+    entry["sites"] = dict(zip(names, entry["sites"].values(), strict=False))
+    (folder / "rounds.jsonl").write_text(json.dumps(entry) + "\n", encoding="utf-8")
+    figure = run_plots.loss_plot(read_run(folder))
+    shown = [trace.name for trace in figure.data if trace.legendgroup and trace.showlegend is not False]
+    assert shown == ["universit…endorf-0", "universit…endorf-1"]
+    assert figure.data[0].hovertemplate.startswith(f"{names[0]}<br>")
+
+
 def test_score_plot_holds_before_and_after(make: Maker) -> None:
     traces = {trace.name: trace for trace in run_plots.score_plot(read_run(make())).data}
     assert list(traces["before"].x) == [30.1, 20.0, 10.0]

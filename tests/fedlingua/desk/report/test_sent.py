@@ -152,8 +152,8 @@ def test_histograms_share_their_bins_and_count_every_tensor_that_moved(tmp_path:
     figure = deviation_plot(sent(write(tmp_path)))
     bars = [trace for trace in figure.data if trace.type == "bar"]
     assert [(bar.name, sum(bar.y)) for bar in bars] == [
-        *(("north", 2), ("&lt;script&gt;alert(1)&lt;/script&gt;", 3)),
-        *(("north", 3), ("&lt;script&gt;alert(1)&lt;/script&gt;", 0)),
+        *(("north", 2), ("&lt;script&gt;a…/script&gt;", 3)),
+        *(("north", 3), ("&lt;script&gt;a…/script&gt;", 0)),
     ]
     assert all(list(bar.x) == list(bars[0].x) for bar in bars)
     assert figure.layout.xaxis.type == "log"

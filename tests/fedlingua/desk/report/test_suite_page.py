@@ -374,7 +374,7 @@ def test_dev_perplexity_is_drawn_by_round_a_line_a_row_for_each_text(tmp_path: P
         ("adapter-local", [0, 1], [16.0, 6.0], False),
     ]
     (menu,) = figure.layout.updatemenus
-    assert [button.label for button in menu.buttons] == ["all text", "north", "&lt;script&gt;alert(1)&lt;…"]
+    assert [button.label for button in menu.buttons] == ["all text", "north", "&lt;script&gt;a…/script&gt;"]
     assert list(menu.buttons[1].args[0]["visible"]) == [False, False, True, False]
     text = markup(write_suite_report(folder, tmp_path / "runs"))
     assert 'id="plot-convergence"' in text
