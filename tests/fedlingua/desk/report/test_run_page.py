@@ -280,6 +280,16 @@ def test_long_names_that_differ_at_their_ends_stay_distinct_in_a_plot(make: Make
     assert figure.data[0].hovertemplate.startswith(f"{names[0]}<br>")
 
 
+def test_without_javascript_the_page_begins_with_a_note_and_hides_what_needs_it(make: Maker) -> None:
+    page = write_report(make()).read_text(encoding="utf-8")
+    note = page.partition("<main>")[2].partition("</noscript>")[0]
+    assert note.split()[0] == "<noscript>"
+    assert "The plots, and sorting by a heading, need JavaScript" in note
+    assert ".plot, .sorts { display: none; }" in note
+    assert '<span class="sorts">Click a heading to sort.</span>' in page
+    assert page.count("<noscript>") == 1
+
+
 def test_score_plot_holds_before_and_after(make: Maker) -> None:
     traces = {trace.name: trace for trace in run_plots.score_plot(read_run(make())).data}
     assert list(traces["before"].x) == [30.1, 20.0, 10.0]
