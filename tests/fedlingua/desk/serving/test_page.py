@@ -87,6 +87,16 @@ def test_right_to_left_text_stands_so_on_either_side(browser: Browser, address: 
     assert browser.run("return [source.value, target.value, text.dir].join(' ')") == "cs de ltr"
 
 
+def test_a_translation_goes_when_its_site_or_language_does(browser: Browser, address: str) -> None:
+    opened(browser, address)
+    for part, value in (("site", "bank"), ("target", "yi")):
+        browser.run("translation.textContent = 'Ja'; answered.textContent = 'hospital · 1 s'")
+        chosen(browser, part, value)
+        assert shown(browser, "translation") + shown(browser, "answered") == ""
+    browser.run("text.value = 'Ano'; document.getElementById('swap').click()")
+    assert browser.run("return text.value") == "Ano"
+
+
 def test_a_mistake_is_shown_in_words_and_the_page_goes_on(browser: Browser, address: str) -> None:
     opened(browser, address)
     browser.driver.find_element("id", "text").send_keys("viel " * 60)
@@ -109,6 +119,7 @@ def test_the_interface_as_a_page_loads_nothing_else(browser: Browser, address: s
 def test_a_runs_name_is_text_and_nothing_else(name: str) -> None:
     page = bytes(translation_page(name).body).decode()
     assert page.count("<script>") == 1
+    assert page.partition("<main>")[2].split()[0] == "<noscript>"
     assert "49" not in page.partition("<style>")[0]
     assert name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&#34;") in page
 

@@ -71,6 +71,14 @@ function show() {
   count();
 }
 
+// A translation belongs to the languages and the model that it was made with.
+function clear() {
+  asking += 1; // an answer on its way is of the choices before
+  output.textContent = "";
+  output.classList.remove("waiting");
+  at("answered").textContent = "";
+}
+
 function count() {
   const lines = text.value.split("\n"),
     longest = Math.max(...lines.map((line) => [...line].length));
@@ -137,6 +145,7 @@ site.addEventListener("change", () => {
     source.value = own.source;
     target.value = own.target;
   }
+  clear();
   show();
 });
 for (const language of [source, target]) {
@@ -146,17 +155,15 @@ for (const language of [source, target]) {
       const other = models.sites.find((one) => one.source === source.value && one.target === target.value);
       site.value = models.directions.length ? "" : other?.site ?? "";
     }
+    clear();
     show();
   });
 }
 at("swap").addEventListener("click", () => {
   [source.value, target.value] = [target.value, source.value];
   if (site_of()) site.value = "";
-  if (output.textContent) {
-    text.value = output.textContent;
-    output.textContent = "";
-    at("answered").textContent = "";
-  }
+  if (output.textContent) text.value = output.textContent;
+  clear();
   show();
 });
 text.addEventListener("input", count);
