@@ -49,7 +49,7 @@ def suite(
     jobs: Annotated[int, Option(min=1, help="Runs at the same time.")] = 1,
     runs: Annotated[Path, Option(help="Folder of the runs. Suites share runs with equal settings.")] = Path("runs/suites"),
     to: Annotated[
-        Path | None, Option(help="Result folder; default: experiments/results/<folder>/<suite>, or ./runs/<suite> with --set.")
+        Path | None, Option(help="Result folder; default: <folder>/<suite> in experiments/results, or ./runs/<suite> with --set.")
     ] = None,
     nodes: options.Nodes = None,
     profile: options.Profile = "simulation",

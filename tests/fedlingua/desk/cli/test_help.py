@@ -140,3 +140,9 @@ def given(line: str) -> None:
 def test_the_version_is_the_packages() -> None:
     shown = CliRunner().invoke(app, ["--version"])
     assert (shown.exit_code, shown.output) == (0, f"fedlingua {version('fedlingua')}\n")
+
+
+def test_the_default_folder_of_a_suite_is_whole_on_80_characters() -> None:
+    shown = CliRunner().invoke(app, ["suite", "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"}).output
+    assert "<folder>/<suite> in" in shown
+    assert "…" not in shown

@@ -290,6 +290,17 @@ def test_without_javascript_the_page_begins_with_a_note_and_hides_what_needs_it(
     assert page.count("<noscript>") == 1
 
 
+def test_how_long_a_round_trains_may_be_unknown_and_a_site_alone(make: Maker) -> None:
+    folder = make()
+    entry = round_entry(1)
+    sites = {"alpha": {**entry["sites"]["alpha"], "seconds": {}}}
+    (folder / "rounds.jsonl").write_text(json.dumps({**entry, "sites": sites}) + "\n", encoding="utf-8")
+    (folder / "sites.json").write_text(json.dumps({"alpha": site_entry("de-fr")}), encoding="utf-8")
+    seen = words(write_report(folder))
+    assert "The one site has the server's bandwidth" in seen
+    assert "mean over the rounds: – (none known yet)." in seen
+
+
 def test_score_plot_holds_before_and_after(make: Maker) -> None:
     traces = {trace.name: trace for trace in run_plots.score_plot(read_run(make())).data}
     assert list(traces["before"].x) == [30.1, 20.0, 10.0]
