@@ -10,10 +10,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from clients import secure_sum
 from clients.client_app import _secure
 from clients.secure_sum import SecureSite, Trust
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.limits import SiteLimits
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task
 from fedlingua.privacy.fixed_point import CHECKS, TRAINING, UNSENT, Group, unpack
 from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
@@ -62,22 +64,61 @@ def test_asked_again_it_gives_the_same(honest: Federation) -> None:
     honest.site("c").accept_roster(honest.roster.record())
 
 
+def mask_gradients(federation: Federation, plan: Any, seed: bytes = b"a" * 32) -> dict[str, Any]:
+    """What site a sends in round 1 where noise is made in shares."""
+    sums = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs} | {SEED: np.frombuffer(seed, np.uint8)}
+    asked, site = {**SCALES, **models_of(START)}, federation.site("a", 1)
+    return site.mask_update(sums, START, CHOSEN, {"steps": 1}, {}, asked, seed=7, size=30, measured=START, plan=plan)
+
+
 @pytest.mark.parametrize("bits", [16, 24])
 def test_noise_in_shares_is_drawn_once_and_the_sum_is_as_wide_as_planned(honest: Federation, bits: int) -> None:
-    def sent(seed: bytes, plan: Any) -> dict[str, Any]:
-        sums = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs} | {SEED: np.frombuffer(seed, np.uint8)}
-        asked, site = {**SCALES, **models_of(START)}, honest.site("a", 1)
-        return site.mask_update(sums, START, CHOSEN, {"steps": 1}, {}, asked, seed=7, size=30, measured=START, plan=plan)
-
     def plan(clusters: Any, chosen: Any, sentences: int) -> dict[str, PartNoise]:
         assert (clusters, chosen, sentences) == (honest.roster.clusters, CHOSEN, 1)
         return dict.fromkeys(PARTS, PartNoise(100.0, 0.1, 900.0, 1000, Group(bits, 5)))
 
-    one, again = sent(b"a" * 32, plan), sent(b"a" * 32, plan)
+    one, again = mask_gradients(honest, plan), mask_gradients(honest, plan)
     assert all((one[name] == again[name]).all() for name in one)
     assert {part: len(one[part]) for part in PARTS} == dict.fromkeys(PARTS, bits // 8 * (9 + CHECKS))
     with pytest.raises(ExchangeError, match="now with another update; masks are used once"):
-        sent(b"b" * 32, plan)
+        mask_gradients(honest, plan, b"b" * 32)
+
+
+def test_every_part_has_noise_of_its_own(honest: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+
+    def levels(_: PartNoise, sums: Numbers, seed: bytes) -> Numbers:
+        seeds.append(seed)
+        return np.zeros(len(sums), np.uint16)
+
+    monkeypatch.setattr(PartNoise, "levels", levels)
+    mask_gradients(honest, lambda *_: dict.fromkeys(PARTS, PartNoise(100.0, 0.1, 900.0, 1000, Group(16, 5))))
+    assert len(set(seeds)) == len(PARTS)
+
+
+def test_noise_in_shares_is_planned_for_the_largest_site(tmp_path: Path) -> None:
+    federation, planned_for = Federation(tmp_path), []
+    federation.roster = replace(federation.roster, sizes=(30, 20, 30, 30, 40))
+
+    def plan(clusters: Any, chosen: Any, sentences: int) -> dict[str, PartNoise]:
+        planned_for.append(sentences)
+        return dict.fromkeys(PARTS, PartNoise(100.0, 0.1, 900.0, 1000, Group(16, 5)))
+
+    mask_gradients(federation.begin(), plan)
+    assert planned_for == [40]
+
+
+def test_rounding_is_drawn_anew_for_every_site_round_and_part(honest: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    states, encode = [], secure_sum.encode
+
+    def record_state(change: Any, exponents: Any, sizes: Any, group: Group, draws: np.random.Generator) -> tuple[Numbers, int]:
+        states.append(draws.bit_generator.state["state"]["state"])
+        return encode(change, exponents, sizes, group, draws)
+
+    monkeypatch.setattr(secure_sum, "encode", record_state)
+    for site, number in (("a", 1), ("b", 1), ("a", 2)):
+        honest.train(site, number)
+    assert len(set(states)) == len(states) == 3 * len(PARTS)
 
 
 @pytest.mark.parametrize(("noise", "least"), [("site", 2), ("shares", 4)])
@@ -185,6 +226,24 @@ def test_tensors_that_are_left_out_are_not_in_the_sum_and_no_other_choice_is_mas
     assert len(part) == 3 * CHECKS // 2 < len(whole)
     with pytest.raises(ExchangeError, match=r"asked for .* again, now for other clusters, sizes, scales or tensors"):
         honest.train("b", 1, SCALES)
+
+
+@pytest.mark.parametrize("change", ["clusters", "tensors"])
+def test_a_round_is_not_masked_again_for_other_sites_under_the_same_names_or_from_other_tensors(
+    change: str, honest: Federation
+) -> None:
+    honest.train("a")
+    again, start = Federation(honest.folder, attempt=2), START
+    if change == "clusters":
+        others: Any = {"encoder": {"all": NAMES}, "decoder": {"all": NAMES[:3], "rest": NAMES[3:]}}
+        again.roster = replace(again.roster, clusters=others)
+    else:
+        start = {name: array + 1 for name, array in START.items()}
+    again.site("a").accept_roster(again.roster.record())
+    update = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs}
+    asked = {**SCALES, **models_of(start)}
+    with pytest.raises(ExchangeError, match="again, now for other clusters, sizes, scales or tensors"):
+        again.site("a", 1).mask_update(update, start, CHOSEN, SUMS, {}, asked, seed=7, size=30, measured=start)
 
 
 def test_nothing_is_answered_before_a_roster(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.privacy.fixed_point import counted, totals
-from fedlingua.privacy.masks import context, masked, unmasked
+from fedlingua.privacy.masks import common_to_all, context, masked, unmasked
 from fedlingua.privacy.roster import Roster
 from fedlingua.privacy.secrets import SEALED_BYTES, Secrets, public_of, recovered
 
@@ -116,6 +116,7 @@ def test_sites_that_are_told_different_things_have_masks_that_do_not_cancel() ->
         "attempt": context(world.roster, "run", 2, 1, "shared", "all", [0, -3], "hash"),
         "run": context(world.roster, "other", 1, 1, "shared", "all", [0, -3], "hash"),
         "roster": context(World(4).roster, "run", 1, 1, "shared", "all", [0, -3], "hash"),
+        "part": context(world.roster, "run", 1, 1, "encoder", "all", [0, -3], "hash"),
     }
     true = np.sum([*numbers.values()], axis=0, dtype=np.uint16)
     for what, lie in about.items():
@@ -126,6 +127,10 @@ def test_sites_that_are_told_different_things_have_masks_that_do_not_cancel() ->
         for bound in (world.bound(), lie):
             opened = unmasked(total, world.roster, world.names, seeds, keys, 1, bound)
             assert (opened == true).mean() < 0.3, what
+
+
+def test_sites_that_are_asked_in_another_round_or_to_measure_another_one_have_other_things_in_common() -> None:
+    assert len({common_to_all({}, measure, number) for measure in (None, 0, 1) for number in (1, 2)}) == 6
 
 
 def test_masked_numbers_are_uniform_and_of_two_sites_they_are_not_the_same() -> None:
@@ -149,6 +154,12 @@ def test_fewer_shares_than_the_threshold_make_no_secret() -> None:
     assert recovered(damaged, world.roster) != world.secrets["site-0"].private_key(1)
 
 
+def test_no_two_secrets_of_a_site_are_alike() -> None:
+    secrets = World(3).secrets["site-0"]
+    of_sums = [secret(number) for secret in (secrets.own_seed, secrets.private_key) for number in range(1, 9)]
+    assert len({*of_sums, secrets.channel.private_bytes_raw()}) == 17
+
+
 def test_a_share_opens_for_its_holder_round_and_sender_alone() -> None:
     world = World(4)
     at = SEALED_BYTES * world.roster.num_sums
@@ -163,6 +174,7 @@ def test_a_share_opens_for_its_holder_round_and_sender_alone() -> None:
         (holder, other, "site-1", "site-0", 1, sealed),
         (holder, world.roster, "site-1", "site-0", 1, sealed[:-1] + bytes([sealed[-1] ^ 1])),
         (holder, world.roster, "site-1", "site-0", 1, b""),
+        (holder, world.roster, "site-1", "site-0", 1, world.sealed["site-1"][:SEALED_BYTES]),  # its own for site-0
     ):
         with pytest.raises(ExchangeError, match="is not sealed for this site"):
             secrets.open_share(what, roster, site, sender, number)

@@ -10,6 +10,7 @@ from scipy.special import ive, logsumexp
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.privacy import noise_shares
 from fedlingua.privacy.accounting import noise_for
 from fedlingua.privacy.fixed_point import Group
 from fedlingua.privacy.noise_shares import PartNoise, Skellam, planned
@@ -108,6 +109,18 @@ def test_levels_follow_from_the_seed_and_are_cut_before_the_noise() -> None:
     assert one.view(np.int16).max() > 205  # the noise itself is not cut
 
 
+def test_rounding_and_noise_are_drawn_by_secrets_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    purposes, derived = [], noise_shares.derived
+
+    def record_purpose(secret: bytes, purpose: str) -> bytes:
+        purposes.append(purpose)
+        return derived(secret, purpose)
+
+    monkeypatch.setattr(noise_shares, "derived", record_purpose)
+    PartNoise(10.0, 0.5, 50.0, 200, Group(16, 9)).levels(np.zeros(3, np.float32), b"a" * 32)
+    assert len(set(purposes)) == len(purposes) == 2
+
+
 @pytest.mark.parametrize("bits", [16, 24])
 def test_a_sum_of_levels_is_the_step_along_the_mean_clipped_gradient(bits: int) -> None:
     part, sums = without_noise(100.0, bits=bits), np.array([0.5, -1.0, 2.0], np.float32)
@@ -171,6 +184,12 @@ def test_numbers_grow_wider_rather_than_cut_the_sum_of_many_sentences(settings: 
     assert reach[400] > 12
     assert plans[100].scale == plans[50_000].scale > plans[400].scale
     assert reach[50_000] > 1500
+
+
+@pytest.mark.parametrize(("sites", "size"), [(50, 20_000), (200, 1000), (200, 10_000)])
+def test_among_many_sites_too_the_sum_of_one_may_reach_a_clip(settings: Settings, sites: int, size: int) -> None:
+    plan = planned(settings, {"encoder": {"all": tuple(map(str, range(sites)))}}, chosen(size, 0), 1)["encoder"]
+    assert plan.top >= plan.scale
 
 
 def test_the_widest_noise_is_skellams() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.privacy.roster import Roster
+from fedlingua.privacy.roster import Roster, signed_message
 
 ROSTER = Roster(
     ("a", "b", "c"),
@@ -88,3 +88,10 @@ def test_a_sum_that_is_mostly_one_sites_change_is_refused() -> None:
     sized.check_weights((), 1.0)
     replace(ROSTER, sizes=(40, 50, 10)).check_weights(("a", "b", "c"), 1.0)
     ROSTER.check_weights(("a", "b", "c"), 1.0)
+
+
+def test_a_signature_is_for_one_run_attempt_site_and_pair_of_keys() -> None:
+    signed: dict[str, Any] = {"run": "run", "attempt": 1, "site": "a", "channel": b"1" * 32, "keys": b"4" * 64}
+    others = {"run": "other", "attempt": 2, "site": "b", "channel": b"2" * 32, "keys": b"5" * 64}
+    for name, other in others.items():
+        assert signed_message(**{**signed, name: other}) != signed_message(**signed), name
