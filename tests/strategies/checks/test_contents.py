@@ -16,7 +16,7 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.table import KEYS
-from strategies.checks.contents import Expected, Training, parse_probe, parse_training
+from strategies.checks.contents import Expected, Training, most_steps, parse_dev_loss, parse_probe, parse_slope, parse_training
 
 SET = TensorSet("toy", (TensorSpec("w", (2,), "encoder", 0),))
 ABOUT = {"train": 100, "directions": ["de"]}
@@ -43,13 +43,29 @@ def sums_of(settings: Settings, num_examples: int, **changes: float) -> dict[str
     return {**sums, "steps": steps, **changes}
 
 
-def read(settings: Settings, num_examples: int, about: dict[str, Any] = ABOUT, value: float = 1.0, **changes: float) -> Training:
+def read(
+    settings: Settings,
+    num_examples: int,
+    about: dict[str, Any] = ABOUT,
+    value: float = 1.0,
+    earlier: str | None = None,
+    **changes: float,
+) -> Training:
     sums = sums_of(settings, num_examples, **changes)
     records = RecordDict({protocol.TASK: ConfigRecord({}), protocol.METRICS: MetricRecord(sums)})
     records[protocol.ARRAYS] = pack({"w": np.full(2, value, np.float32)}, SET)
     sent = {"w": np.zeros(2, np.float32)}
     reply = Message(records, dst_node_id=1, message_type=protocol.TRAIN)
-    return parse_training(reply, Expected("a", settings, about, SET, None, most_loss=4 * math.log(300), most_seconds=10.0), sent)
+    return parse_training(
+        reply, Expected("a", settings, about, SET, earlier, most_loss=4 * math.log(300), most_seconds=10.0), sent
+    )
+
+
+def read_dev_loss(settings: Settings, num_tokens: float, dev: dict[str, float] | None = None) -> dict[str, float]:
+    """Of 100 sentences at 2 nats a token."""
+    expected = Expected("a", settings, {**ABOUT, "dev": 100}, SET, None, dev=dev)
+    sums = {"nll_sum": 2.0 * num_tokens, "num_tokens": num_tokens, "num_examples": 100, "seconds": 1.0}
+    return dict(parse_dev_loss(MetricRecord(sums), expected))
 
 
 def test_a_site_counts_by_what_it_trained_on(settings: Any) -> None:
@@ -96,6 +112,7 @@ def test_no_more_examples_are_believed_than_can_be_drawn(
         ({"local_epochs": 3}, 288, {"steps": 6}, "wanted 18 to 18 steps"),
         ({"tokens_per_batch": 512}, 100, {"steps": 101}, "wanted 1 to 100 steps"),
         ({"tokens_per_batch": 128, "max_tokens": 64}, 100, {"steps": 2}, "wanted 3 to 100 steps"),  # 300 tokens
+        ({"tokens_per_batch": 128, "max_tokens": 64, "local_epochs": 2}, 200, {"steps": 5}, "wanted 6 to 200 steps"),
         ({}, 96, {"num_tokens": 95}, "wanted 96 to 12288"),
         ({}, 96, {"num_tokens": 96 * 128 + 1}, "wanted 96 to 12288"),
         ({}, 96, {"nll_sum": 0.0}, "0 nats a token"),
@@ -108,6 +125,51 @@ def test_what_settings_and_text_do_not_make_is_refused(
 ) -> None:
     with pytest.raises(ExchangeError, match=re.escape(said)):
         read(settings(**changes), number, **claimed)
+
+
+def test_the_fewest_steps_are_counted_in_each_epoch(settings: Any) -> None:
+    """Of 3,000 tokens in batches of 512: 6 steps in each of two epochs, not 12, as in both together."""
+    told = settings(tokens_per_batch=512, local_epochs=2, whole_steps=False)
+    assert read(told, 200, num_tokens=6000, nll_sum=12000.0, steps=12).sums["steps"] == 12
+
+
+def test_a_share_of_two_texts_may_be_an_example_less_than_that_of_both_as_one(settings: Any) -> None:
+    told = settings(sample_share=0.1, whole_steps=False)
+    assert read(told, 2, {"train": 28, "directions": ["de", "fr"]}).sums["num_examples"] == 2
+
+
+def test_the_most_steps_are_those_of_all_epochs(settings: Any) -> None:
+    assert most_steps(settings(local_epochs=3), ABOUT) == 3 * 6
+
+
+def test_an_update_is_not_sent_twice_unless_it_changes_nothing(settings: Any) -> None:
+    """At a learning rate of 0 a site sends what it received, round after round."""
+    again, unchanged = read(settings(), 96).digest, read(settings(), 96, value=0.0).digest
+    with pytest.raises(ExchangeError, match="sends the update of an earlier round again"):
+        read(settings(), 96, earlier=again)
+    assert read(settings(), 96, value=0.0, earlier=unchanged).digest == unchanged
+
+
+def test_the_tokens_of_a_dev_loss_are_those_of_the_share_that_is_measured(settings: Any) -> None:
+    told = settings(evaluate_share=0.5, max_tokens=64)
+    for num_tokens in (50, 50 * 64):
+        assert read_dev_loss(told, num_tokens)["num_tokens"] == num_tokens
+    with pytest.raises(ExchangeError, match="of 50 examples; wanted 50 to 3200"):
+        read_dev_loss(told, 50 * 64 + 1)
+
+
+@pytest.mark.parametrize("num_tokens", [299, 301])
+def test_a_dev_text_has_as_many_tokens_in_every_round(settings: Any, num_tokens: int) -> None:
+    with pytest.raises(ExchangeError, match=f"num_tokens = {num_tokens}; its dev text had 300 before"):
+        read_dev_loss(settings(), num_tokens, {"num_tokens": 300})
+
+
+def test_a_part_in_the_meta_step_is_of_a_token_or_more(settings: Any) -> None:
+    told = settings(selection="metasend-g")
+    part = {"nll_sum": 6.0, "num_tokens": 3, protocol.BATCHES_S: 0.1, protocol.SLOPE_S: 0.1, "slope": 0.5}
+    assert parse_slope(part, None, Expected("a", told, ABOUT, SET, None))["num_tokens"] == 3
+    with pytest.raises(ExchangeError, match="wanted numbers, and num_tokens of 1 or more"):
+        parse_slope({**part, "num_tokens": 0}, None, Expected("a", told, ABOUT, SET, None))
 
 
 @pytest.mark.parametrize(("task", "least"), [("translation", 96), ("masked-language", 16)])

@@ -41,7 +41,7 @@ def test_the_norm_does_not_overflow_where_float32_would() -> None:
 
 
 def test_the_norm_does_not_vanish_where_float32_would() -> None:
-    assert change_norm({"encoder": array(3e-30, 4e-30)}, {"encoder": [array(0, 0)]}) == pytest.approx(5e-30)
+    assert change_norm({"encoder": array(3e-30, 4e-30)}, {"encoder": [array(0, 0)]}) == pytest.approx(5e-30, rel=1e-6, abs=0)
 
 
 def test_a_small_change_of_large_numbers_is_not_lost() -> None:
@@ -92,6 +92,16 @@ def test_every_tensor_is_measured_by_itself() -> None:
     assert found.sizes.tolist() == [0, 1, 7]
     assert found.sent.tolist() == [3, 4, SPAN + 5]
     np.testing.assert_allclose(found.rms, np.sqrt([94 / (SPAN + 12), 25 / 3, 16 / 4, 53 / (SPAN + 5)]))
+
+
+def test_the_largest_number_of_a_long_tensor_may_lie_in_any_span() -> None:
+    long = TensorSet("long", (TensorSpec("w", (SPAN + 9,), "encoder", 0),))
+    sent = np.zeros(SPAN + 9, np.float32)
+    sent[1] = -7
+    update = sent.copy()
+    update[0] = 5
+    change = change_of(Joined({"encoder": update}, long), {"encoder": EndToEnd([sent])}, everything(long))
+    assert (change.largest.tolist(), change.sizes.tolist(), change.squares.tolist()) == ([5], [7], [25])
 
 
 def test_a_change_is_measured_over_what_was_sent() -> None:

@@ -18,6 +18,7 @@ from strategies.checks.outliers import (
     BETA1,
     BETA2,
     Distance,
+    _bend,
     adam_bounds,
     expected,
     highest_rate_before,
@@ -91,6 +92,28 @@ def test_no_gradients_take_adam_out_of_reach(run_config: dict[str, Any], optimiz
     assert out_of_reach(moved(4 * largest, 3.0), rates, chosen, NAMES)
 
 
+def test_an_adam_with_steps_behind_it_goes_further_in_its_next_one(run_config: dict[str, Any]) -> None:
+    chosen = settings(run_config)
+    rates = learning_rates(chosen, 1, 1)
+    assert out_of_reach(moved(0.05), rates, chosen, NAMES)
+    assert out_of_reach(moved(0.05), rates, chosen, NAMES, steps_before=1000) is None
+
+
+@pytest.mark.parametrize(("optimizer", "is_reached"), [("adam", False), ("adamw", True)])
+def test_weight_decay_takes_a_number_further_except_under_adam(
+    run_config: dict[str, Any], optimizer: str, is_reached: bool
+) -> None:
+    """AdamW's first step moves a number of 10 by 0.01 and, by a decay of 0.5, by another 0.01 x 0.5 x 10."""
+    chosen = settings(run_config, optimizer=optimizer, weight_decay=0.5)
+    assert (out_of_reach(moved(0.05, 10.0), learning_rates(chosen, 1, 1), chosen, NAMES) is None) == is_reached
+
+
+def test_decay_is_a_share_of_what_a_number_may_have_grown_to(run_config: dict[str, Any]) -> None:
+    """From 0, 50 clipped steps of 0.01 lead to 0.5, and a decay of 1 may take as much again."""
+    chosen = settings(run_config, optimizer="sgd", clip_norm=1.0, weight_decay=1.0)
+    assert out_of_reach(moved(0.6), learning_rates(chosen, 1, 50), chosen, NAMES) is None
+
+
 def test_what_is_out_of_reach_is_named(run_config: dict[str, Any]) -> None:
     chosen = settings(run_config)
     reason = out_of_reach(moved(54.0), learning_rates(chosen, 1, 1), chosen, NAMES)
@@ -140,6 +163,16 @@ def test_under_adam_the_others_exponent_says_how_far_a_site_goes() -> None:
     )  # and a straight line at most
 
 
+def test_a_site_of_a_single_step_says_nothing_of_the_exponent() -> None:
+    others = [went(8.0), went(5.0, 1), went(5.0, 1)]
+    assert expected(16, 0.01, others, adam=True)[0] == pytest.approx(0.08)
+
+
+def test_sites_whose_steps_differ_by_half_show_how_the_exponent_bends() -> None:
+    steps = np.array([10.0, 16.0, 25.0])
+    assert _bend(steps, 0.8 - 0.04 * np.log(steps)) == pytest.approx(-0.04)
+
+
 def test_the_exponent_is_bent_on_for_sites_of_other_sizes() -> None:
     """0.8 at e^2 steps and 0.76 at e^3: 0.72 at e^4."""
     sizes = {2: 0.8, 3: 0.76, 3.5: 0.74}
@@ -179,6 +212,17 @@ def test_a_single_tensor_is_judged_too() -> None:
     honest = {site: went(8.0) for site in "abc"}
     for tensor, verdict in ((31.0, {}), (36.0, {"d": pytest.approx([2 * 16 / 36])}), (41.0, {"d": "left out"})):
         assert judged({**honest, "d": went(8.0, tensor=tensor)}) == verdict  # in 16 steps, straight on would be 16
+
+
+def test_a_tensor_that_only_one_other_site_sent_is_not_judged() -> None:
+    sends = {"a": went(8.0), "b": went(8.0, tensor=math.nan), "c": went(8.0, tensor=math.nan)}
+    assert judged({**sends, "d": went(8.0, tensor=300.0)}) == {}
+
+
+def test_a_tensor_whose_change_a_code_had_left_out_before_may_go_further() -> None:
+    sites = {**{site: went(8.0) for site in "abc"}, "d": went(8.0, tensor=60.0)}
+    assert judged(sites) == {"d": "left out"}
+    assert judge(sites, [], True, 2.5, NAMES, stretch=2.0) == {}
 
 
 def test_half_of_the_sites_cannot_make_the_other_half_look_long() -> None:

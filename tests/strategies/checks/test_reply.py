@@ -56,6 +56,7 @@ def test_what_a_site_tells_of_itself_is_taken_when_it_adds_up() -> None:
         ({"train": -1}, "train = -1"),
         ({"dev": 1.0}, "dev = 1.0"),
         ({"dropped": [3]}, "do not add up"),
+        ({"test": 3}, "do not add up"),  # 5 + 1 + 3 of 8
         ({"words": "a sentence"}, "unknown 'words'"),
         ({"failures": ["ValueError"]}, "does not tell its failed_documents"),
         ({"failures": ["ValueError"], "failed_documents": []}, "two lists of one length"),
