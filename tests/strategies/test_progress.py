@@ -67,6 +67,12 @@ def test_a_sites_own_best_round_is_its_lowest_dev_loss_and_of_equal_ones_the_fir
     assert progress.own_best("unheard", 4, "examples") == 0
 
 
+def test_a_site_that_is_still_training_measured_last_in_an_earlier_round() -> None:
+    """Its last dev loss stands in for it in the rounds after."""
+    progress = of_losses(r1={"a": 3.0}, r2={"a": 2.0}, r3={"a": 2.0})
+    assert (progress.measured_in("a"), progress.measured_in("unheard")) == (2, -1)
+
+
 def test_a_sites_own_loss_is_by_token() -> None:
     losses = {
         1: {"a": {"nll_sum": 10.0, "num_tokens": 5, "num_examples": 1}},
@@ -93,6 +99,7 @@ def test_the_mean_loss_is_weighted_by_sentences_or_pooled_over_tokens() -> None:
         ({"r0": {"a": 0.1}, "r1": {"a": 2.0}, "r2": {"a": 1.0}, "r3": {"a": 1.5}}, 2),
         ({"r1": {"a": 1.0}, "r2": {"a": 1.0}}, 1),
         ({"r1": {"a": 2.0, "b": 2.0}, "r2": {"a": 0.5}}, 1),  # a loss over fewer sites is no better loss
+        ({"r1": {"a": 2.0}, "r2": {"b": 1.0}, "r3": {"c": 3.0}}, 2),  # each site measured another round
         ({"r2": {"a": 0.5}, "r1": {"a": 2.0, "b": 2.0}, "r3": {"a": 1.0, "b": 2.0}}, 3),
     ],
 )
@@ -101,6 +108,14 @@ def test_the_best_round_is_the_lowest_loss_that_most_sites_measured(by_round: di
     progress.best_round = 99
     progress.choose_best("examples", range(10))
     assert progress.best_round == best
+
+
+def test_a_site_with_most_of_the_sentences_is_never_left_out() -> None:
+    sizes = {"a": 8, "b": 1, "c": 1}
+    by_round = {1: {"a": 3.0, "b": 1.0, "c": 1.0}, 2: {"a": 1.0, "b": 1.5, "c": 1.5}}
+    losses = {n: {site: sums(loss, examples=sizes[site]) for site, loss in of.items()} for n, of in by_round.items()}
+    progress = Progress(Random(1), round=2, dev_losses=losses)
+    assert progress.best_up_to(2, "examples") == (2, "")
 
 
 def test_a_round_whose_checkpoint_is_gone_is_not_chosen_any_more() -> None:

@@ -14,6 +14,7 @@ from fedlingua.personalization.choice import (
     averaged,
     choose,
     gain,
+    interval,
     next_to_translate,
     worth_translating,
 )
@@ -127,7 +128,8 @@ def test_with_too_few_sentences_no_choice_is_made() -> None:
     dev = {BASE: result(3.0, sentences=few), ALONE: result(2.0, sentences=few), OWN: result(1.0, sentences=few)}
     chosen = choose(dev, "loss", 0.95)
     assert (chosen.candidate, chosen.gains) == (ALONE, {})
-    assert choose({name: result(each.loss) for name, each in dev.items()}, "loss", 0.95).candidate == OWN
+    enough = {name: result(each.loss, sentences=LEAST_SENTENCES) for name, each in dev.items()}
+    assert choose(enough, "loss", 0.95).candidate == OWN
 
 
 def test_gains_are_paired_and_weighted_by_tokens() -> None:
@@ -140,6 +142,16 @@ def test_gains_are_paired_and_weighted_by_tokens() -> None:
     value = gain(DevResult(nll, TOKENS), DevResult(np.zeros(40), TOKENS), "loss", 0.95)
     assert value.value == pytest.approx(10.0 / TOKENS.sum())
     assert value.low == 0.0
+
+
+def test_of_equal_models_none_shows_a_gain() -> None:
+    assert choose({BASE: result(2.0), FEDERATION: result(2.0)}, "loss", 0.95).candidate == BASE
+
+
+def test_an_interval_leaves_out_as_many_samples_above_as_below() -> None:
+    nine_tenths, everything = interval(0.0, np.arange(1000.0), 0.9), interval(0.0, np.arange(10.0), 1.0)
+    assert (nine_tenths.low, nine_tenths.high) == (50, 949)
+    assert (everything.low, everything.high) == (0, 9)
 
 
 def test_from_so_many_sentences_on_equal_models_seldom_seem_different() -> None:

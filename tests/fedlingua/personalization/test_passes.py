@@ -60,6 +60,11 @@ def test_where_no_pass_helps_the_start_stays() -> None:
     assert trained.rates == (1.0, 1.0, 0.3, 0.3)
 
 
+def test_a_pass_with_an_equal_dev_loss_is_no_better() -> None:
+    trained = Made(lambda at: 1.0).run((1.0,), 2, 9)
+    assert (trained.best, len(trained.rates)) == (0, 2)
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, 1e3])
 def test_what_diverges_ends_its_rate_and_is_named(wrong: float) -> None:
     def loss(at: float) -> float:

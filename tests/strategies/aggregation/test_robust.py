@@ -90,6 +90,11 @@ def test_a_small_distance_between_large_updates_is_not_lost() -> None:
     assert squared_distances([numbers(2.0**24), numbers(2.0**24 + 2)])[0, 1] == 4
 
 
+def test_a_distance_has_more_digits_than_float32() -> None:
+    """(2^12 + 1)^2 is 2^24 + 2^13 + 1, and its last 1 no longer in float32."""
+    assert squared_distances([numbers(0, 0), numbers(2.0**12 + 1, 1)])[0, 1] == (2**12 + 1) ** 2 + 1
+
+
 @pytest.mark.parametrize("rule", [*ROBUST])
 def test_cores_and_the_order_of_sites_change_no_byte(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     updates = random_updates(7)
@@ -119,6 +124,14 @@ def test_a_clipped_update_is_flowers() -> None:
     compute_clip_model_update(theirs, [start[name] for name in SET.names], 5.0)
     for name, wanted in zip(SET.names, theirs, strict=True):
         np.testing.assert_allclose(clipped.tensors[name], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_each_parts_tensors_are_scaled_by_their_own_factors() -> None:
+    chosen = TensorSet("two", (TensorSpec("e", (2,), "encoder", 0), TensorSpec("d", (2,), "decoder", 0)))
+    start = {part: np.zeros(2, np.float32) for part in ("encoder", "decoder")}
+    update = Update("a", Joined({part: np.ones(2, np.float32) for part in start}, chosen), 1)
+    halved = scaled(update, start, np.array([1.0, 0.5])).tensors
+    assert {name: tensor.tolist() for name, tensor in halved.items()} == {"e": [1, 1], "d": [0.5, 0.5]}
 
 
 def test_a_tensor_that_is_taken_whole_keeps_its_bytes() -> None:

@@ -12,7 +12,7 @@ from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection
 from strategies.aggregation.mean import equally, inner_cluster_aggregation
-from strategies.aggregation.updates import Update, UpdateFiles
+from strategies.aggregation.updates import BUDGET, LARGE, Update, UpdateFiles
 from strategies.methods.server_optimizer import pseudo_gradient
 from tests.means import fed_mean, weighted_mean
 
@@ -37,6 +37,11 @@ def test_a_large_one_reads_the_same_from_its_file(tmp_path):
     assert kept.parts["shared"][2:9].tolist() == [7]
     assert len(kept.parts["shared"]) == 3
     assert kept.of_part("shared")["s"].tolist() == [5, 6, 7]
+
+
+def test_the_more_sites_the_smaller_the_updates_that_wait_in_files(tmp_path: Path) -> None:
+    assert UpdateFiles(tmp_path, 1).large == LARGE
+    assert UpdateFiles(tmp_path, 100).large == BUDGET // 100 < LARGE
 
 
 def test_clearing_removes_what_this_run_and_what_a_killed_one_has_left(tmp_path):
