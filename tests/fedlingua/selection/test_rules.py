@@ -55,6 +55,8 @@ def test_dp_halves_partition_the_set_and_ties_go_by_its_order() -> None:
     assert sent(dp(moved, of_tensors(5), "g")) == [0, 1, 2]
     assert sent(dp(moved, of_tensors(5), "l")) == [3, 4]
     assert sent(dp(np.ones(100), of_tensors(100), "g")) == list(range(50))
+    # Of 100 that moved by 0, 1, 2, 0, 1, 2, ... the 33 with 2, and the first 17 with 1.
+    assert sent(dp(np.arange(100.0) % 3, of_tensors(100), "g")) == sorted([*range(2, 100, 3), *range(1, 52, 3)])
 
 
 def test_the_threshold_itself_is_sent_by_g() -> None:
