@@ -101,7 +101,7 @@ class Progress:
         costs: dict[str, tuple[float, int]] = {}
         for site, others in _without_each(measured, best, best_by):
             theirs = _best(others)
-            cost = others[best].loss / others[theirs].loss if best in others else math.inf
+            cost = others[best].loss / others[theirs].loss
             if cost > 1 + SLACK:
                 costs[site] = cost, theirs
         chosen = min((best, *(theirs for _, theirs in costs.values())), key=lambda n: (self._typical(n), n)) if costs else best

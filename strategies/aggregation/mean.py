@@ -162,7 +162,7 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
         """Compute one core's span of a tensor, in blocks that stay in the core's cache while all sites are added."""
         start, senders = begun.flat(name), [(site, tensors) for site, tensors in everybody if name in tensors]
         # What each site adds, and which of its numbers count (None: all).
-        among = senders if missing == "renormalise" or not senders else everybody
+        among = senders if missing == "renormalise" else everybody
         arrays = [tensors.flat(name) if name in tensors else start for _, tensors in among]
         masks = [site.masks.get(name) if name in tensors else None for site, tensors in among]
         weights, in_part = [site.weight for site, _ in among], all(name in site.masks for site, _ in senders)

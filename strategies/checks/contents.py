@@ -161,8 +161,8 @@ def _training_sums(metrics: MetricRecord, wanted: Sequence[str], expected: Expec
     # All epochs have the same number of examples.
     of_epoch, rest = divmod(int(sums["num_examples"]), epochs)
     fewest = most_steps = math.ceil(of_epoch / (settings.batch_size * settings.accumulation))
-    if settings.tokens_per_batch:  # a batch has one example or more, and more tokens than its bound only if it has one
-        of_step = settings.accumulation * max(settings.tokens_per_batch, settings.max_tokens)
+    if settings.tokens_per_batch:  # a batch has one example or more, and room for the longest
+        of_step = settings.accumulation * settings.tokens_per_batch
         fewest, most_steps = math.ceil(sums["num_tokens"] / epochs / of_step), of_epoch
     if rest or of_epoch != _in_an_epoch(of_epoch, settings) or not fewest * epochs <= sums["steps"] <= most_steps * epochs:
         raise ExchangeError(

@@ -1,7 +1,6 @@
 """Interpolations of the federation's model and a site's own: Manoel et al. 2022, eq. 3."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 from statistics import fmean
 
 import numpy as np
@@ -55,7 +54,7 @@ def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: 
     Args:
         parts: The parts that have tensors.
         loss: Returns the dev loss at the given alphas, in nats per token; NaN is never the lowest.
-        ends: The losses at alpha 0 and at alpha 1, which are already known.
+        ends: The losses at alpha 0 and at alpha 1, which are already known; both are finite.
     """
     middle = GRID[len(GRID) // 2]
     known = {GRID[0]: ends[0], middle: loss(dict.fromkeys(parts, middle)), GRID[-1]: ends[1]}
@@ -73,7 +72,7 @@ def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: 
 def _downhill(losses: dict[float, float], loss: Callable[[float], float]) -> tuple[float, float]:
     """Descend from the lowest of these losses to a local minimum and return its (alpha, loss); on a tie the earlier alpha counts."""
     while True:
-        best = min(losses, key=lambda alpha: losses[alpha] if losses[alpha] == losses[alpha] else inf)
+        best = min(losses, key=losses.__getitem__)  # the first is a number, below which no NaN is
         place = GRID.index(best)
         unknown = [alpha for alpha in GRID[max(place - 1, 0) : place + 2] if alpha not in losses]
         if not unknown:
