@@ -296,10 +296,19 @@ def _sums_alone_on_real_text(result: Result) -> bool:
 
 @claim("real/grid_test")
 def _the_mean_is_best_on_real_text(result: Result) -> bool:
-    """Under every seed the mean is half a BLEU ahead of alone, and of what keeps layers or an adapter at a site."""
+    """Under every seed the mean is half a BLEU ahead of alone, of what keeps layers or an adapter at a site, and of MR-MTL.
+
+    LoRA is at most half a BLEU behind it, at a sixth of the bytes.
+    """
     scores = {row: [each["macro_bleu"] for each in seeds] for row, seeds in result.rows.items() if row != "base"}
-    others = (scores[row] for row in ("alone", "private-layers", "shared-private"))
-    return all(mine > other + 0.5 for row in others for mine, other in zip(scores["mean"], row, strict=True))
+    others = (scores[row] for row in ("alone", "private-layers", "shared-private", "mr-mtl"))
+    near = all(mine < lora + 0.5 for mine, lora in zip(scores["mean"], scores["lora"], strict=True))
+    spent, of_lora = (fmean(map(all_bytes, result.rows[row])) for row in ("mean", "lora"))
+    return (
+        near
+        and of_lora <= spent / 6
+        and all(mine > other + 0.5 for row in others for mine, other in zip(scores["mean"], row, strict=True))
+    )
 
 
 @claim("phrasebook/codes_half")
@@ -629,7 +638,7 @@ WANTED: tuple[tuple[str, str, float, float], ...] = (
     ("adapter_training_m2m_100", "identical_batches.trainer_over_ours.of_medians", 2, 100),
     ("adapter_training_m2m_100", "identical_batches.trainer_over_ours_cut.of_medians", 2, 100),
     ("decoding", "beam_5.generate_over_ours.of_medians", 1.3, 100),
-    ("decoding", "beam_1.generate_over_ours.of_medians", 1.0, 100),
+    ("decoding", "beam_1.generate_over_ours.of_medians", 1.3, 100),
     ("decoding", "beam_5.other_text", 0, 0),
     ("decoding", "beam_1.other_text", 0, 0),
     ("head_memory", "share", 0, 1 / 3),
