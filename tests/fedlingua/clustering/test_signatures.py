@@ -42,6 +42,12 @@ def test_the_silhouette_finds_three_clusters_and_tells_what_it_tried():
     assert max(found.silhouettes, key=found.silhouettes.__getitem__) == 3
 
 
+def test_of_equal_silhouettes_the_fewest_clusters_are_taken():
+    found = group([*np.eye(4)], -1, "cosine", "agglomerative", 1)
+    assert found.silhouettes == {2: 0.0, 3: 0.0}
+    assert len(set(found.labels)) == 2
+
+
 def test_two_sites_by_silhouette_are_one_cluster():
     assert group(SIGNATURES[:2], -1, "cosine", "agglomerative", 1).labels == (0, 0)
 

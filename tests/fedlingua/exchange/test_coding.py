@@ -135,6 +135,10 @@ def test_levels_by_hand() -> None:
     assert there_and_back(change, "4bit nearest", shapes).tolist() == pytest.approx([2, 6 / 7, -8 / 7, 100, -100, 0, 200 / 7])
 
 
+def test_signs_take_the_mean_of_the_numbers_that_are_not_0() -> None:
+    assert there_and_back(vector(0, 2, 0, -4), "sign", [(4,)]).tolist() == [0, 3, 0, -3]
+
+
 def test_signs_take_the_mean_of_their_tensor() -> None:
     change, shapes = vector(1, -2, 3, -10, 20, -30, 40, 0), [(3,), (4,), (1,)]
     assert there_and_back(change, "sign", shapes).tolist() == pytest.approx([2, -2, 2, -25, 25, -25, 25, 0])

@@ -14,7 +14,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, tensor_set
-from fedlingua.privacy.clipping import Clipping, PrivateSteps, Use, gaussian, squared_norms
+from fedlingua.privacy.clipping import ROUNDING, Clipping, PrivateSteps, Use, gaussian, squared_norms
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
@@ -120,6 +120,25 @@ def test_tokens_that_cancel_cannot_make_a_norm_too_small(size: float) -> None:
         added = torch.zeros(64, 32)
         use.add_to(added, torch.eye(100)[place] / norms[place])
         assert float(added.norm()) < 0.01
+
+
+def test_what_cancels_between_two_uses_of_a_matrix_is_counted_in_both() -> None:
+    """Gradients of 3 and -3: nothing is left, and rounding may leave a share of 6."""
+    rows, columns = torch.tensor([[[3.0]]]), torch.ones(1, 1, 1)
+    assert squared_norms([Use(rows, columns), Use(-rows, columns)]).tolist() == pytest.approx([(ROUNDING * 6) ** 2], rel=1e-5)
+
+
+def test_a_sentence_whose_norm_is_no_number_counts_as_nothing() -> None:
+    """The squares of its slopes are infinite, and infinity times the 0 between its orthogonal inputs is NaN."""
+    model: Any = nn.Sequential(nn.Linear(2, 1, bias=False))
+    model.get_input_embeddings = lambda: nn.Embedding(1, 1)
+    clipping = Clipping(model, dict(model.named_parameters()), PrivateSteps(1.0, 1.0, 0.0), 1)
+    inputs = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]]])
+    slopes = torch.tensor([[[1e30], [1e30]], [[1.0], [0.0]]])
+    assert squared_norms([Use(slopes, inputs)]).isnan().tolist() == [True, False]
+    clipping._passed.append((model[0], inputs, slopes))
+    clipping.add(torch.ones(2, 2, dtype=torch.bool))
+    assert model[0].weight.grad.tolist() == [[0.5, 0.0]]
 
 
 def test_no_sentence_is_scaled_down_much_for_rounding(backbone: Backbone, examples: list[Any]) -> None:

@@ -66,6 +66,15 @@ def test_a_smaller_vocabulary_shares_out_all_probability(by_hand: Head, chunk: i
     assert hidden.grad[:, 0].tolist() == pytest.approx([-math.log(3) / 4, 3 * math.log(3) / 4])
 
 
+@pytest.mark.parametrize("use", USES[1:], ids=str)
+@pytest.mark.parametrize("more", [{"cap": 0.5}, {"added": torch.linspace(-3, 3, 7)}], ids=["capped", "two biases"])
+def test_a_cap_and_a_second_bias_count_in_chunks_too(more: dict[str, Any], use: HeadUse) -> None:
+    torch.manual_seed(1)
+    of, hidden, targets = Head(nn.Linear(4, 7), **more), torch.randn(5, 4), torch.tensor([0, 3, 6, 1, 2])
+    whole, cut = (float(cross_entropy(of, hidden, targets, use=each).detach()) for each in (HeadUse(), use))
+    assert cut == pytest.approx(whole)
+
+
 @pytest.mark.parametrize("rows", [13, 16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("with_bias", [False, True])

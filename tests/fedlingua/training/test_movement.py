@@ -66,6 +66,12 @@ def test_a_tensor_may_stay_where_it_has_no_gradient_or_one_below_rounding() -> N
     ]
 
 
+def test_adams_step_is_rounded_away_however_large_the_gradient() -> None:
+    parameters = {"moves": parameter(0.0, 0.5), "rounded": parameter(1.0, 1e6)}
+    epoch(parameters, OPTIMIZERS["adam"]([*parameters.values()], 1e-9, 0.0, 1e-8).step, rate=1e-9)
+    assert parameters["rounded"].detach().eq(1.0).all()
+
+
 def test_where_nothing_moves_at_all_that_is_an_error_however_small_the_step() -> None:
     parameters = {"a": parameter(1.0, 1e-3), "b": parameter(2.0, 1e-3)}
     with pytest.raises(RunError, match=r"tensor 'a' and 1 more.*a larger learning-rate than 1e-12"):

@@ -12,6 +12,7 @@ import torch
 
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone
+from fedlingua.common.errors import StuckError
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.privacy.clipping import PrivateSteps
@@ -83,6 +84,18 @@ def test_two_trainings_with_one_seed_have_other_noise(site: Site) -> None:
     moved = [np.concatenate([(each[name] - site.initial[name]).ravel() for name in each]) for each in (one, other)]
     assert not np.isclose(*moved, rtol=1e-3).mean() > 0.05
     assert abs(np.corrcoef(*moved)[0, 1]) < 0.9
+
+
+def test_two_trainings_with_one_seed_draw_other_sentences(site: Site) -> None:
+    (one, _), (other, _) = (site.trained(PrivateSteps(0.5, 1e6, 0.0)) for _ in range(2))
+    assert any(not np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_what_does_not_move_before_the_noise_is_added_is_no_error_that_would_tell_of_the_text(site: Site) -> None:
+    too_low = replace(HOW, learning_rate=1e-60)  # 0 in float32
+    site.trained(PrivateSteps(1.0, 1.0, 0.0), too_low)
+    with pytest.raises(StuckError, match="an epoch did not move it"):
+        site.trained(PrivateSteps(1.0, 1.0, 1.0), too_low)
 
 
 def test_each_sentence_is_in_a_step_by_itself_with_the_same_probability() -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -260,6 +261,71 @@ def test_where_nobody_sends_theta_finds_back(config, tmp_path):
     told = thresholds(folder)
     assert all(one["stepped"] and one["slope"] for one in told)
     assert len({one["theta"] for one in told}) == 3
+
+
+def test_cross_counts_another_sites_update_where_both_are_in_one_cluster(monkeypatch):
+    used = []
+
+    def cross_slope(gradient, update, weights, *about):
+        used.append(weights.tolist())
+        return 1.0
+
+    monkeypatch.setattr(metasend, "cross_slope", cross_slope)
+    together = {"all": ("a", "b")}
+    like = SimpleNamespace(
+        settings=SimpleNamespace(crosses=True, side="g"),
+        tensor_set=SimpleNamespace(specs=[SimpleNamespace(part="encoder"), SimpleNamespace(part="decoder")]),
+        clusters={"encoder": {"x": ("a",), "y": ("b",)}, "decoder": together, "shared": together},
+    )
+    shares = {"a": {"encoder": 1.0, "decoder": 0.75}, "b": {"encoder": 1.0, "decoder": 0.25}}
+    sent = dict.fromkeys(shares, np.ones(2))
+    theta, model = SimpleNamespace(value=0.5), SimpleNamespace(tau=0.1)
+    meta = SimpleNamespace(shares=shares, projections=sent, deviations=sent, theta=theta, model=model)
+    assert metasend.MetaSend._slope(like, meta, "a", {"slope": 2.0, "gradient": np.ones(2)}) == 3.0
+    assert used == [[0.0, 0.25]]
+
+
+def test_one_huge_slope_counts_as_ten_times_what_an_update_may_be():
+    slopes, steps = {"a": 1.0, "b": 1.0, "c": -1e9}, []
+    like = SimpleNamespace(
+        by_loss=False,
+        settings=SimpleNamespace(max_update_ratio=2.5, meta_bytes_weight=0.0),
+        phases=SimpleNamespace(record=SimpleNamespace(about={"threshold": {}})),
+        _site_weights=lambda answers: dict.fromkeys(answers, 1.0),
+        _slope=lambda meta, site, sums: slopes[site],
+    )
+    metasend.MetaSend._learn(like, 1, SimpleNamespace(answers=slopes, model=SimpleNamespace(step=steps.append), filter=None))
+    assert steps == [pytest.approx((1 + 1 - 25) / 3)]
+
+
+def test_by_loss_every_loss_has_the_price_of_the_mean_share_that_was_sent():
+    losses, steps = {"a": 1.0, "b": 3.0}, []
+
+    def step_by_loss(paid, weights):
+        steps.append(paid)
+        return True
+
+    record = SimpleNamespace(about={"threshold": {}}, sites={"a": {"numbers_share": 0.2}, "b": {"numbers_share": 0.4}})
+    like = SimpleNamespace(
+        by_loss=True,
+        settings=SimpleNamespace(max_update_ratio=2.5, meta_bytes_weight=0.5),
+        phases=SimpleNamespace(record=record),
+        _site_weights=lambda answers: dict.fromkeys(answers, 1.0),
+    )
+    answers = {site: {"nll_sum": 7 * loss, "num_tokens": 7} for site, loss in losses.items()}
+    meta = SimpleNamespace(answers=answers, shares=losses, model=SimpleNamespace(step_by_loss=step_by_loss), filter=None)
+    metasend.MetaSend._learn(like, 1, meta)
+    assert steps == [pytest.approx({site: loss + 0.5 * 0.3 for site, loss in losses.items()})]
+
+
+@pytest.mark.parametrize(("aggregation", "weights"), [("fed-avg", {"a": 2.0, "b": 3.0}), ("by-loss", {"a": 1.0, "b": 1.0})])
+def test_dev_losses_are_weighted_as_updates_are_by_size(aggregation, weights):
+    """Of 4 and 9 sentences at a temperature of 2."""
+    like = SimpleNamespace(
+        settings=SimpleNamespace(aggregation=aggregation, sampling_temperature=2.0),
+        registry=SimpleNamespace(about={"a": {"train": 4}, "b": {"train": 9}}),
+    )
+    assert metasend.MetaSend._site_weights(like, {"a": {}, "b": {}}) == weights
 
 
 @pytest.mark.parametrize("estimator", ["cross", "own"])

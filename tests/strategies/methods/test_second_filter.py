@@ -30,6 +30,16 @@ def test_a_step_is_adams_with_the_weighted_mean_of_the_gradients() -> None:
     np.testing.assert_allclose(model.network, parameter.detach().numpy(), rtol=0, atol=1e-7)
 
 
+def test_long_gradients_are_bounded_and_the_weights_are_shared_among_those_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms of 2, 2 and 200: the last counts as 1.5 times the median, and what is no number not at all."""
+    means = []
+    monkeypatch.setattr(SecondFilter, "_descend", lambda _, gradients: means.append(gradients[0].numpy()))
+    unit = np.full(SIZE, SIZE**-0.5)
+    given = {"a": [*2 * unit], "b": [*2 * unit], "c": [*-200 * unit], "d": [math.nan] * SIZE}
+    assert SecondFilter(5, 0.01).step(given, {**WEIGHTS, "d": 8.0}, 1.5) == (True, ["d"])
+    np.testing.assert_allclose(means, [(1 * 2 + 3 * 2 - 4 * 3) / 8 * unit], rtol=1e-6)
+
+
 @pytest.mark.parametrize("number", [math.nan, 1e22, 1e300])
 def test_a_gradient_that_is_no_number_or_has_no_square_is_left_out_and_named(number: float) -> None:
     given = gradients()

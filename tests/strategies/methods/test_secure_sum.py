@@ -1,7 +1,8 @@
 """Whole runs with secure sums: exact, whoever is lost and whatever the order of replies, and named where there is no sum."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from fedlingua.privacy.fixed_point import SITES, TRAINING, UNSENT
 from fedlingua.privacy.masks import MODELS
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.conflicts import NOT_SUMMED
+from strategies.methods import secure_sum
+from strategies.methods.secure_sum import EXPONENTS, SecureFedMean
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
 ROUNDS = 2
@@ -237,6 +240,30 @@ def _other_share(content: Any) -> None:
 def test_a_wrong_sum_is_never_taken(tamper: Any, said: str, secure: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RunError, match=said):
         run(secure, tmp_path / "run", tamper=tamper)
+
+
+def test_a_lost_sites_key_that_is_not_the_one_of_the_roster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    roster = SimpleNamespace(names=("a", "b"), public_key=lambda site, number: bytes(32))
+    monkeypatch.setattr(secure_sum, "recovered", lambda shares, roster: b"1" * 32)
+    with pytest.raises(ExchangeError, match="the shares of the key of b do not make it"):
+        SecureFedMean._secrets(cast(Any, SimpleNamespace(roster=roster)), 3, ["a"], {"a": {"a": b"", "b": b""}})
+
+
+def test_a_sum_is_opened_over_no_fewer_sites_than_a_cluster_may_have() -> None:
+    """Three of four sites could open it, but clusters are of four or more."""
+    roster, settings = SimpleNamespace(threshold=3, names=tuple("abcd")), SimpleNamespace(privacy_min_cluster=4)
+    failures = list[str]()
+    like: Any = SimpleNamespace(roster=roster, settings=settings, _fail=failures.append)
+    SecureFedMean._check_threshold(like, 3, list("abcd"))
+    assert failures == []
+    SecureFedMean._check_threshold(like, 3, list("abc"))
+    assert failures == ["round 1: 3 of 4 sites sent their part of the sum, and 4 have to open it"]
+
+
+def test_scales_are_no_larger_than_a_rounds_steps_can_reach() -> None:
+    sent = SimpleNamespace(values={EXPONENTS: {"encoder": {"all": [5, -3]}}})
+    like: Any = SimpleNamespace(_noise={}, sent=sent, _most_exponent=lambda number: 1)
+    assert SecureFedMean._exponents(like, 2, "encoder", "all") == [1, -3]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.selection.masks import Selection
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.methods import SERVER_OPTIMIZERS
@@ -54,17 +55,18 @@ def test_equal_to_torch_on_the_same_gradients(name: str) -> None:
     np.testing.assert_allclose(walked(name), parameter.detach().numpy(), rtol=0, atol=1e-6)
 
 
-def test_yogi_is_what_its_algorithm_says_number_by_number() -> None:
+@pytest.mark.parametrize("step", [STEP, replace(STEP, epsilon=0.1)], ids=["small epsilon", "large epsilon"])
+def test_yogi_is_what_its_algorithm_says_number_by_number(step: Step) -> None:
     wanted = np.zeros_like(START, dtype=np.float64)
     for at in np.ndindex(START.shape):
-        theta, m, v = float(START[at]), 0.0, STEP.epsilon**2
+        theta, m, v = float(START[at]), 0.0, step.epsilon**2
         for gradient in GRADIENTS:
-            g = float(gradient[at]) + STEP.weight_decay * theta
-            m = STEP.beta1 * m + (1 - STEP.beta1) * g
-            v -= (1 - STEP.beta2) * g**2 * math.copysign(1, v - g**2)
-            theta -= STEP.learning_rate * m / (math.sqrt(v) + STEP.epsilon)
+            g = float(gradient[at]) + step.weight_decay * theta
+            m = step.beta1 * m + (1 - step.beta1) * g
+            v -= (1 - step.beta2) * g**2 * math.copysign(1, v - g**2)
+            theta -= step.learning_rate * m / (math.sqrt(v) + step.epsilon)
         wanted[at] = theta
-    np.testing.assert_allclose(walked("yogi"), wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(walked("yogi", step), wanted, rtol=0, atol=1e-5)
 
 
 def test_lamb_steps_as_far_as_the_tensor_is_long() -> None:
@@ -153,6 +155,12 @@ def test_sgd_at_a_rate_of_1_without_momentum_is_the_mean(four_sites: dict[str, A
         wanted, got = (load_file(folder.directory / "checkpoints" / "0001" / name) for folder in (plain, stepped))
         for tensor in wanted:
             np.testing.assert_allclose(got[tensor], wanted[tensor], rtol=0, atol=1e-6)
+
+
+def test_a_tensor_that_no_site_sent_has_no_pseudo_gradient() -> None:
+    chosen = TensorSet("full", (TensorSpec("w", (7, 5), "encoder", None), TensorSpec("b", (7, 5), "encoder", None)))
+    update = Update("x", {"w": START + 1, "b": START}, 10, Selection(chosen, np.array([True, False])))
+    assert set(pseudo_gradient({"w": START, "b": START}, [update], partial(weighted_mean, by=equally))) == {"w"}
 
 
 @pytest.mark.parametrize("missing", ["previous", "renormalise"])

@@ -94,6 +94,13 @@ def test_theta_is_above_0_whatever_the_losses(loss: float) -> None:
         assert 0 < started(seed).theta({"a": loss, "b": -loss, "c": loss}).value < math.inf
 
 
+@pytest.mark.parametrize("output", [1e4, -1e4])
+def test_an_output_counts_as_50_at_most(output: float) -> None:
+    model = started(scale=0.01)
+    model.weights["theta.output.bias"].data.fill_(output)
+    assert 0 < model.theta(LOSSES).value < 51 * 0.01
+
+
 def learned() -> ThresholdModel:
     """A module whose losses have a say."""
     model = started()
