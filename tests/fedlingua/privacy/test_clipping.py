@@ -14,7 +14,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, tensor_set
-from fedlingua.privacy.clipping import ROUNDING, Clipping, PrivateSteps, Use, gaussian, squared_norms
+from fedlingua.privacy.clipping import ROUNDING, Clipping, PrivateSteps, Use, _use, gaussian, squared_norms
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
@@ -126,6 +126,11 @@ def test_what_cancels_between_two_uses_of_a_matrix_is_counted_in_both() -> None:
     """Gradients of 3 and -3: nothing is left, and rounding may leave a share of 6."""
     rows, columns = torch.tensor([[[3.0]]]), torch.ones(1, 1, 1)
     assert squared_norms([Use(rows, columns), Use(-rows, columns)]).tolist() == pytest.approx([(ROUNDING * 6) ** 2], rel=1e-5)
+
+
+def test_the_embedding_of_padding_has_no_gradient_as_in_torch() -> None:
+    use = _use(nn.Embedding(3, 2, padding_idx=0), torch.tensor([[0, 1]]), torch.ones(1, 2, 2))
+    assert use.columns.tolist() == [[[0.0, 0.0], [1.0, 1.0]]]
 
 
 def test_a_sentence_whose_norm_is_no_number_counts_as_nothing() -> None:
