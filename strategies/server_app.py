@@ -195,8 +195,10 @@ def _check_own(settings: Settings, named: type[SiteStrategy], arguments: dict[st
     check_arguments("strategy", settings.strategy, named, SiteStrategy, arguments)
     rule = inspect.getattr_static(named, "rule", None)
     said = f"strategy = {settings.strategy!r}: {named.__name__}"
-    if isinstance(rule, FunctionType) and len(inspect.signature(rule).parameters) < 2:
-        raise ConfigError(f"{said}.rule is a plain function; give rule = staticmethod({rule.__name__})")
+    if isinstance(rule, FunctionType):
+        needed = [each for each in inspect.signature(rule).parameters.values() if each.default is each.empty]
+        if len(needed) < 2:  # self and the updates
+            raise ConfigError(f"{said}.rule is a plain function; give rule = staticmethod({rule.__name__})")
     if named.aggregate is SiteStrategy.aggregate and named.aggregate_train is SiteStrategy.aggregate_train:
         raise ConfigError(f"{said} defines neither aggregate nor aggregate_train; define one")
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ class Run:
 
     def __init__(self, folder: Place) -> None:
         self.about, self.folder = run_about(Path(folder)), Path(folder).resolve()
-        self._models = lru_cache(maxsize=1)(lambda how, terms_of: Models(RunModels(self.folder), how, terms_of=terms_of))
+        self._models = lru_cache(maxsize=1)(self._loaded_models)
 
     def __repr__(self) -> str:
         return f"<Run {self.folder}: {self.about.get('status')}>"
@@ -102,13 +102,17 @@ class Run:
             near = nearest(unknown[0], FIELDS)
             raise ConfigError(f"translate takes no {unknown[0]!r}{near}; wanted site, direction or one of {', '.join(FIELDS)}")
         terms = Path(decoding["terms"]) if decoding.get("terms") else None
-        how, terms_of = Decoding(**{**decoding, "terms": terms}), None
+        how = Decoding(**{**decoding, "terms": terms})
         how.check()
-        if terms and not named_direction(terms):
-            terms_of = parse_direction(direction, "direction") if direction else RunModels(self.folder).of_site(site).direction
-        models = self._models(how, terms_of)
+        models = self._models(how)
         model = models.of_direction(parse_direction(direction, "direction")) if direction else models.run.of_site(site)
+        if terms and not named_direction(terms):
+            models.add_terms(terms, model.direction)
         return models.translate(model, [sentences] if isinstance(sentences, str) else list(sentences))
+
+    def _loaded_models(self, how: Decoding) -> Models:
+        named = how.terms is not None and named_direction(how.terms)
+        return Models(RunModels(self.folder), how if named else replace(how, terms=None))
 
     def report(self) -> Path:
         """Write report.html again. Example: `webbrowser.open(run.report().as_uri())`"""

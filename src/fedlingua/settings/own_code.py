@@ -21,9 +21,8 @@ def named_class(key: str, value: str, base: type, wanted: str) -> tuple[Any, dic
     try:
         module = import_module(module_name)
     except Exception as error:
-        why = (
-            "its file has to lie beside pyproject.toml" if isinstance(error, ImportError) else f"mend the {without_words(error)}"
-        )
+        missing = isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]
+        why = "its file has to lie beside pyproject.toml" if missing else f"mend the {without_words(error)}"
         raise ConfigError(f"{said}: cannot import {module_name!r} ({error}); {why}") from error
     class_name = call.partition("(")[0]
     named = getattr(module, class_name, None)

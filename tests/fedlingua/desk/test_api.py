@@ -16,6 +16,7 @@ from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.runs import read_runs
 from fedlingua.desk.json_values import by_round
 from fedlingua.desk.translating.decoding import Decoding
+from fedlingua.desk.translating.models import RunModels
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
@@ -311,6 +312,18 @@ def test_a_glossary_serves_the_site_that_is_asked_whatever_its_name_and_type(fin
     assert run.translate("Der Arzt liest.", site="hospital", terms=glossary) == wanted
     assert run.translate("Der Arzt liest.", site="hospital", terms=str(glossary)) == wanted
     assert "médecin" in wanted[0]
+    assert "médecin" not in run.translate("Der Arzt liest.", site="hospital")[0]
+
+
+def test_a_glossary_goes_with_each_site_without_loading_the_backbone_again(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (glossary := tmp_path / "terms.tsv").write_text("Arzt\tmédecin\n")
+    loaded, run = list[object](), fl.load(finished_run)
+    monkeypatch.setattr(api, "RunModels", lambda folder: loaded.append(folder) or RunModels(folder))
+    for site in ("hospital", "court", "hospital"):
+        run.translate("Der Arzt liest.", site=site, terms=glossary)
+    assert len(loaded) == 1
 
 
 def test_the_report_is_written_anew(tmp_path: Path) -> None:

@@ -424,6 +424,14 @@ class Bare(SiteStrategy):
 
 class NoStatic(FedMean):
     rule = plain
+
+
+def trimmed(updates, share=0.1):
+    return updates[0].tensors
+
+
+class NoStaticTrimmed(FedMean):
+    rule = trimmed
 '''
 
 
@@ -454,6 +462,9 @@ def test_a_class_of_ours_takes_arguments(config, tmp_path, own_file):
         ("flwr.server.strategy:FedProx", {}, "wanted a subclass of .*; classes of flwr.server.strategy are none"),
         ("our_own:Bare", {}, "Bare defines neither aggregate nor aggregate_train"),
         ("our_own:NoStatic", {}, r"NoStatic.rule is a plain function; give rule = staticmethod\(plain\)"),
+        ("our_own:NoStaticTrimmed", {}, r"give rule = staticmethod\(trimmed\)"),
+        ("nowhere:Mine", {}, "cannot import 'nowhere' .*; its file has to lie beside pyproject.toml"),
+        ("needy:Mine", {}, "No module named 'notthere'.; mend the ModuleNotFoundError at .*needy.py:1 <module>"),
         (
             "broken:Mine",
             {},
@@ -463,6 +474,7 @@ def test_a_class_of_ours_takes_arguments(config, tmp_path, own_file):
 )
 def test_what_cannot_be_is_refused_at_the_door(config, own_file, tmp_path, strategy, changes, words):
     (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "needy.py").write_text("import notthere\n")
     own_file("our_own", MINE)
     with pytest.raises(ConfigError, match=words):
         find_strategy(settings_from({**config, "strategy": strategy, **changes}))

@@ -73,8 +73,8 @@ class Subject:
             raise RunError(f"{run_dir}: --round {number}: wanted 1 to {run.about['rounds']}, a round that the run has trained")
         if number > 1 and run.settings.remembers:
             raise RunError(
-                f"{run_dir}: round {number} cannot be trained again: under optimizer-state = 'kept', a send.code or a client of your own "
-                "it depends on what the site stored in rounds before; give --round 1"
+                f"{run_dir}: round {number} cannot be trained again: under optimizer-state = 'kept' or a send.code it "
+                "depends on what the site stored in rounds before; give --round 1"
             )
         start = Start.of(run_dir, (), number - 1 if number > 1 else None, data_dir)
         chosen = site or start.sites[0]
@@ -127,6 +127,7 @@ def _check(settings: Settings, run_dir: Path) -> None:
     """Refuse runs whose updates an audit cannot make again."""
     refused = {
         f"method = {settings.method!r} sends no tensors that were trained": not (settings.how.travels and settings.how.trains),
+        f"client = {settings.client!r} trains in a way of its own": bool(settings.client),
         f"task = {settings.task!r} trains on no sentence pairs": settings.task != "translation",
         f"{settings.differs_by} leaves a part of the model at the site": bool(settings.differs_by),
         f"send.rule = {settings.rule!r} sends a part of each update": settings.rule != "all",

@@ -60,7 +60,7 @@ def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         warnings=list(map(text, sequence(folder.run.get("warnings")))),
         macro=change(folder.metrics[0], folder.summary, "macro_"),
         done_rounds=max((each.number for each in folder.rounds), default=whole(folder.run.get("rounds"))),
-        planned_rounds=whole(config.get("rounds")),
+        planned_rounds=whole(config.get("rounds")) if folder.settings is None or folder.settings.how.trains else 0,
         run_seconds=number(folder.run.get("seconds")),
         trained_parameters=number(folder.run.get("trained_parameters")),
         mean_uplink=mean_bytes(folder, "uplink"),

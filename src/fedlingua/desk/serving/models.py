@@ -26,21 +26,15 @@ KEPT_BYTES = 1 << 30
 class Models:
     """A run's variants and their translations. Only one thread may call `translate` and `too_long`; any may call the rest."""
 
-    def __init__(
-        self, run: RunModels, decoding: Decoding, kept_bytes: int = KEPT_BYTES, terms_of: Direction | None = None
-    ) -> None:
-        """terms_of: The direction of a glossary whose name says none.
-
-        Raises:
-            RunError, BackboneError: the run has no model to serve. ConfigError: decoding has impossible options.
-        """
+    def __init__(self, run: RunModels, decoding: Decoding, kept_bytes: int = KEPT_BYTES) -> None:
+        """Raises RunError or BackboneError if the run has no model to serve, ConfigError if decoding has impossible options."""
         self.run = run
         self._loaded: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
         self._kept_bytes = kept_bytes
         self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
         first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
         self.translator = Translator(first, replace(decoding, terms=None))
-        self._terms = dict(self._read_terms(decoding.terms, terms_of)) if decoding.terms else {}
+        self._terms = dict(self._read_terms(decoding.terms)) if decoding.terms else {}
         known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
         self.languages = sorted(known | {code for held in run.sites.values() for code in held.sides})
         for model in self.sites.values():
@@ -66,15 +60,12 @@ class Models:
                 answered.append(self.of_direction(Direction(*sides)))
         return answered
 
-    def _read_terms(self, file: Path, terms_of: Direction | None = None) -> Iterator[tuple[Direction, "Terms"]]:
+    def _read_terms(self, file: Path) -> Iterator[tuple[Direction, "Terms"]]:
         """Yield the terms of a glossary, in each of its two directions that the run translates; raise ConfigError if it does neither."""
         from fedlingua.desk.translating.glossary import named_direction
         from fedlingua.desk.translating.terms import Terms
 
         named = named_direction(file)
-        if named is None and terms_of is not None:
-            yield terms_of, Terms.read(file, terms_of, self.translator.trainable.backbone.codec)
-            return
         if named is None:
             raise ConfigError(f"--terms {file}: serve answers many directions; name the file after its own, as terms.de-en.tsv")
         if not (translated := [direction for direction in (named, named.reverse) if self._translates(direction)]):
@@ -83,6 +74,13 @@ class Models:
             )
         for direction in translated:
             yield direction, Terms.read(file, direction, self.translator.trainable.backbone.codec)
+
+    def add_terms(self, file: Path, direction: Direction) -> None:
+        """Use a glossary, whose name need not say its direction, in this one."""
+        from fedlingua.desk.translating.terms import Terms
+
+        if direction not in self._terms:
+            self._terms[direction] = Terms.read(file, direction, self.translator.trainable.backbone.codec)
 
     def _terms_of(self, direction: Direction) -> "Terms | None":
         """Return the terms of a direction, also those of its languages' more general codes: for de-DE--fr those of de-fr."""

@@ -118,7 +118,7 @@ def own_files(settings: Settings) -> list[Path]:
     for name in names:  # which grow meanwhile
         if (file := APP_DIR / f"{name}.py").is_file() and file not in files:
             files[file] = None
-            names += set(re.findall(r"\w+", file.read_text(encoding="utf-8")))
+            names += set(re.findall(r"\w+", file.read_text(encoding="utf-8", errors="replace")))
     return sorted(files)
 
 

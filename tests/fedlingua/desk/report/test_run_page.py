@@ -403,6 +403,11 @@ def test_a_completed_run_that_stopped_early_looks_complete(make: Maker) -> None:
     assert "of 12" not in seen
 
 
+def test_a_base_run_that_is_going_plans_no_rounds(make: Maker) -> None:
+    folder = make(without=("rounds.jsonl",), status="running", rounds=0, config={"method": "base", "rounds": 25})
+    assert "of 25" not in words(write_report(folder))
+
+
 def test_failed_before_anything(make: Maker) -> None:
     without = ("scores.json", "rounds.jsonl", "clusters.json", "sites.json")
     page = write_report(make(without=without, status="failed", reason="site beta is <gone>"))
