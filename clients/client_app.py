@@ -85,7 +85,8 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
             code = protocol.NOT_HELD if isinstance(error, NotHeldError) else SITE_FAILED
             reply = Message(Error(code, f"{type(error).__name__}{words}"), reply_to=message)
         except Exception as error:
-            _log.error("%s: %s", about, place := without_words(error))
+            place = without_words(error)
+            _log.error("%s: %s", about, place)
             leaves = bool(context.run_config.get("client")) and not is_deployed(context)
             words = one_line(f"{place}: {error}") if leaves else f"{type(error).__name__}; the site's log has the rest"
             reply = Message(Error(SITE_FAILED, words), reply_to=message)

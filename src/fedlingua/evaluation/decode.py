@@ -17,8 +17,8 @@ from fedlingua.training.pieces import tokens_at_once
 TOKENS_PER_BATCH = 2000
 """Padded source tokens times beams in one batch on a CPU: as many as fit a small machine's caches, and few enough that those that end early
 seldom wait long for the last one."""
-LEAST_LENGTH = 0.5
-"""Least length of a batch's source over the longest, so that one long sentence does not pad all others to its length."""
+LEAST_SHARE = 0.5
+"""Least length of a source in a batch as a share of the longest, so that one long sentence does not pad all others to its length."""
 
 
 class Guide(Protocol):
@@ -60,7 +60,7 @@ def translate(
     while start < len(order):
         size = max(1, budget // (len(encoded[order[start]]) * beam))
         fitting = order[start : start + (min(size, most) if most else size)]
-        chosen = [number for number in fitting if len(encoded[number]) >= LEAST_LENGTH * len(encoded[fitting[0]])]
+        chosen = [number for number in fitting if len(encoded[number]) >= LEAST_SHARE * len(encoded[fitting[0]])]
         # No sensible translation is four times as long as its source; the cap ends beams that never stop.
         caps = [min(max_new_tokens, 4 * len(encoded[number]) + 10) for number in chosen]
         sources = [encoded[number] for number in chosen]

@@ -32,10 +32,10 @@ def named_class(key: str, value: str, base: type, wanted: str) -> tuple[Any, dic
         raise ConfigError(f"{said}: wanted a subclass of {wanted}")
     try:
         parsed = ast.parse(call, mode="eval").body
-        keywords = parsed.keywords if isinstance(parsed, ast.Call) and not parsed.args else []
-        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
-        if isinstance(parsed, ast.Call) and (parsed.args or None in [keyword.arg for keyword in keywords]):
+        given = parsed if isinstance(parsed, ast.Call) else ast.Call(parsed, [], [])
+        if given.args or any(keyword.arg is None for keyword in given.keywords):
             raise ValueError("arguments have names")
+        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in given.keywords}
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"{said}: its arguments do not read; give them as in FedTrimmedAvg(beta=0.2)") from error
     return named, arguments
