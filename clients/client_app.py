@@ -358,7 +358,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
         from clients.selection import SiteSelection
         from clients.threshold_slope import dev_batches, threshold_slope
 
-        if not client.settings.learns_threshold or client.settings.meta_frozen:
+        if not client.settings.learns_threshold:
             raise ExchangeError("asked for the slope of a threshold, but the run learns none")
         threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
         least = node.guard.file.limits.min_dev if node.guard else 0

@@ -150,10 +150,10 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     Raises:
         ConfigError: No such module or class, or a class that does not fit the other settings.
     """
-    if settings.learns_threshold:
+    if settings.has_two_phases:
         from strategies.methods.metasend import MetaSend
     if not settings.strategy:
-        if settings.learns_threshold:
+        if settings.has_two_phases:
             return MetaSend
         if settings.sums_securely:
             return SecureFedMean
@@ -166,7 +166,7 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     class_name, ours = named.__name__, issubclass(named, SiteStrategy)
     if ours:
         _check_own(settings, named, arguments)
-    if settings.learns_threshold and not issubclass(named, MetaSend):
+    if settings.has_two_phases and not issubclass(named, MetaSend):
         raise ConfigError(
             f"strategy = {settings.strategy!r}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
             "derive it from strategies.methods.metasend.MetaSend, or choose another selection"

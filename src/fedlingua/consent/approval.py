@@ -90,10 +90,10 @@ def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
     if settings.chooses and not settings.trains_privately:
         sent[protocol.FINISH] += protocol.CHOICE_SENT
     update = protocol.TRAIN
-    if settings.learns_threshold:
+    if settings.has_two_phases:
         update = protocol.SEND
         del sent[protocol.TRAIN]
-        if not settings.meta_frozen:
+        if settings.learns_threshold:
             sent[protocol.EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
         if settings.second_filter:
             sent[protocol.EVALUATE] += f", {SIZE} of the second filter's"
@@ -144,7 +144,7 @@ def _update(settings: Settings, outline: Outline | None) -> str:
         what = f"of {what} those that the server names, the same for all sites of a cluster"
     if settings.selected_by != "all":
         what = f"of {what} what {settings.selected_by} takes, and which that is"
-        if settings.by_deviation and not settings.learns_threshold:
+        if settings.by_deviation and not settings.has_two_phases:
             what += "; every tensor's relative change, and the threshold"
     return what
 

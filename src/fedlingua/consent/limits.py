@@ -158,7 +158,7 @@ class SiteLimits:
                 used["train"].append(num_samples(train, settings.sample_least, settings.sample_share))
             if settings.how.clustering == "gradients":
                 used["train"].append(settings.signature_examples or train)
-            if settings.learns_threshold and not settings.meta_frozen:
+            if settings.learns_threshold:
                 used["dev"].append(settings.meta_batches * settings.meta_batch_size)
             for split, numbers in used.items():
                 if min(numbers) < (least := getattr(self, f"min_{split}")):

@@ -158,19 +158,24 @@ class Settings(Sections):
         return (*averaged, *(("control",) if self.scaffold else ()))
 
     @property
-    def learns_threshold(self) -> bool:
-        """Whether a round has MetaSend's two phases."""
+    def has_two_phases(self) -> bool:
+        """Whether a round has MetaSend's two phases: training, then sending what a threshold selects."""
         return self.selected_by in ("metasend-g", "metasend-l")
+
+    @property
+    def learns_threshold(self) -> bool:
+        """Whether the network that gives MetaSend's threshold learns."""
+        return self.has_two_phases and not self.meta_frozen
 
     @property
     def asks_own_terms(self) -> bool:
         """Whether the server asks every site, in every round, for the effect of its own update on its dev loss."""
-        return self.learns_threshold and not self.meta_frozen and (self.meta_estimator != "loss" or self.second_filter)
+        return self.learns_threshold and (self.meta_estimator != "loss" or self.second_filter)
 
     @property
     def crosses(self) -> bool:
         """Whether sites send projections, from which the effect of an update on other sites' dev loss is estimated."""
-        return self.learns_threshold and not self.meta_frozen and self.meta_estimator == "cross"
+        return self.learns_threshold and self.meta_estimator == "cross"
 
     @property
     def chooses(self) -> bool:

@@ -92,8 +92,8 @@ def _against_draws(settings: Settings) -> Iterator[str]:
         yield f"{here}; wanted a whole number of sites, or a share below 1"
     if settings.scaffold:
         yield f"{here}, and scaffold = true corrects by the mean of all sites' gradients of the round before; give 0, or scaffold = false"
-    if settings.learns_threshold:
-        yield f"{here}, and selection {settings.selected_by} learns a threshold from all sites' losses; give 0, or another send.rule"
+    if settings.has_two_phases:
+        yield f"{here}, and selection {settings.selected_by} makes a threshold from all sites' losses; give 0, or another send.rule"
     if settings.draws and not settings.sample_replacement:
         yield (
             f"{here}, and under sample.replacement = false a site that is not drawn would miss its next examples; give 0, or "
@@ -141,7 +141,7 @@ def _of_own(settings: Settings) -> Iterator[str]:
         yield from (f"own-model = {settings.own_model!r}, and {but}" for but in _against_own_models(settings))
     if settings.pull and settings.own_model == "shared-private":
         yield f"pull = {settings.pull:g}, and own-model = 'shared-private' has the others beside it instead; give 0"
-    if settings.pull and settings.learns_threshold:
+    if settings.pull and settings.has_two_phases:
         yield f"pull = {settings.pull:g}, and selection {settings.selected_by} has no request that tells it; give 0, or another send.rule"
 
 
@@ -213,7 +213,7 @@ NOT_PRIVATE: Exclusions = {
     "tensor-set": (lambda s: s.trained_set == "ia3", "has gradients that cannot be clipped sentence by sentence; give another"),
     "own-model": (lambda s: s.own_model == "ditto", "measures a model that trains without noise; give 'none' or 'mr-mtl'"),
     "aggregation": (lambda s: s.aggregation == "by-loss", "needs each site's training loss, which stays there; give 'fed-mean'"),
-    "send.rule": (lambda s: s.learns_threshold, "learns from each site's training loss, which stays there; give another"),
+    "send.rule": (lambda s: s.has_two_phases, "needs each site's training loss, which stays there; give another"),
     "sample.least": (lambda s: s.sample_least > 0, "draws a fixed number of sentences; give 0, and sample.share"),
     "sample.share": (lambda s: s.sample_share > 1, "is no probability; give 1 or less"),
     "sample.replacement": (
@@ -366,7 +366,7 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
             f"aggregation = {aggregation!r} compares all sites' values of every number, but selection {rule} leaves some out; "
             "give send.rule = 'all', or aggregation = 'norm-clip' or 'fed-mean'"
         )
-    of_mean = aggregation in _MEANS and not (settings.learns_threshold or settings.sends_own or settings.strategy)
+    of_mean = aggregation in _MEANS and not (settings.has_two_phases or settings.sends_own or settings.strategy)
     if settings.server_extrapolation and not of_mean:
         yield (
             "server.extrapolation = true works on the mean of the sites' changes; leave it out, or take a mean as aggregation, and no "
@@ -382,12 +382,12 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
 def _of_sending(settings: Settings) -> Iterator[str]:
     if settings.fixed_threshold != "median" and not _is_number(settings.fixed_threshold):
         yield (f"send.fixed-threshold = {settings.fixed_threshold!r}; wanted a number, 0 or above, as in '0.5', or 'median'")
-    if settings.second_filter and not (settings.learns_threshold and not settings.meta_frozen):
+    if settings.second_filter and not settings.learns_threshold:
         yield (
             f"meta.second-filter = true looks at what a learned threshold leaves, and selection {settings.selected_by} learns none; "
             "give metasend-g or metasend-l, not frozen, or meta.second-filter = false"
         )
-    if settings.learns_threshold and not settings.meta_frozen and not settings.meta_learning_rate > 0:
+    if settings.learns_threshold and not settings.meta_learning_rate > 0:
         yield (f"meta.learning-rate = {settings.meta_learning_rate:g} learns nothing; give more than 0, or meta.frozen = true")
 
 

@@ -234,7 +234,7 @@ def test_keys_that_do_not_go_together_are_refused(run_config: dict[str, Any], ch
         ({"method": "base"}, "under method base nothing leaves a site"),
         ({"method": "centralized"}, "under method centralized nothing leaves a site"),
         ({"scaffold": True, "send.code": "none"}, "scaffold = true corrects by the mean of all sites' gradients"),
-        ({"send.rule": "metasend-g"}, "selection metasend-g learns a threshold from all sites' losses"),
+        ({"send.rule": "metasend-g"}, "selection metasend-g makes a threshold from all sites' losses"),
         ({"sample.least": 9, "sample.replacement": False}, "a site that is not drawn would miss its next examples"),
         ({"privacy.sum": "secure"}, "sites-per-round = 4.0 leaves out sites whose masks the others' cancel; give 0"),
     ],
@@ -312,6 +312,7 @@ def test_keys_of_training_that_do_not_go_together_are_refused(
         {"method": "silo-madrid", "optimizer-state": "kept", "task": "masked-language"},
         {"sample.least": 500, "sample.share": 0.8e-4, "sampling-temperature": 2.0},
         {**MASKED, "aggregation": "fed-avg", "evaluate-every": 100, "evaluate-share": 0.1},
+        {"send.rule": "metasend-g", "meta.frozen": True, "evaluate-every": 2, "server.optimizer": "adam"},
     ],
 )
 def test_keys_of_training_that_go_together_are_taken(run_config: dict[str, Any], changes: dict[str, Any]) -> None:
@@ -346,7 +347,7 @@ def test_a_budget_of_tokens_holds_the_longest_sentence_there_may_be(run_config: 
         ({"tensor-set": "ia3"}, "tensor-set = 'ia3' has gradients that cannot be clipped"),
         ({"own-model": "ditto", "pull": 0.1}, "own-model = 'ditto' measures a model that trains without noise"),
         ({"aggregation": "by-loss"}, "aggregation = 'by-loss' needs each site's training loss"),
-        ({"send.rule": "metasend-g"}, "send.rule = 'metasend-g' learns from each site's training loss"),
+        ({"send.rule": "metasend-g"}, "send.rule = 'metasend-g' needs each site's training loss"),
         ({"sample.least": 50}, "sample.least = 50 draws a fixed number"),
         ({"sample.share": 1.5}, "sample.share = 1.5 is no probability"),
         ({"sample.share": 0.1, "sample.replacement": False}, "draws sentences that depend on each other"),

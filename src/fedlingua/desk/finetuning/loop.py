@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.precision import autocast
+from fedlingua.common.errors import RunError
 from fedlingua.desk.finetuning.settings import FineTuning
 from fedlingua.desk.pace import Pace
 from fedlingua.training.batches import IGNORED, optimizer_steps, padded
@@ -79,6 +80,9 @@ def fine_tune(
     pace: receives every step.
 
     `how.seed` decides order and dropout, so equal seeds give equal bits on one CPU type and build.
+
+    Raises:
+        RunError: Training diverged.
     """
     started = time.monotonic()
     rng = random.Random(f"{how.seed}/fine-tuning")
@@ -110,6 +114,8 @@ def fine_tune(
             nll_sum += float(nll.detach())
             num_labels += asked
             pace.at(schedule.last_epoch, steps, train_loss=nll_sum / num_labels)
+        if not math.isfinite(nll_sum):
+            raise RunError(f"epoch {number} diverged at the learning rate {how.learning_rate:g}; give a smaller --learning-rate")
         f1 = dev_f1()
         seconds = time.monotonic() - started
         if f1 >= max((epoch.dev_f1 for epoch in epochs), default=0.0):

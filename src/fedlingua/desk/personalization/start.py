@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # so that errors are reported without importing torch
 class Personalizing:
     """How a site continues training: the options of `fedlingua personalize`."""
 
-    epochs: Annotated[int, Option(help="Most passes of training; 0: as many as in the run's last phase.")] = 0
-    learning_rate: Annotated[float | None, Option(help="Learning rate of the own model; default: the run's.")] = None
+    epochs: Annotated[int, Option(help="Most passes of training, also for alone; 0: as many as in the run's last phase.")] = 0
+    learning_rate: Annotated[float | None, Option(help="Learning rate of all that trains, alone too; default: the run's.")] = None
     alpha_rate: Annotated[float, Option(help="Learning rate of alpha.")] = 1.0
     seed: Annotated[int | None, Option(help="Random seed; default: the run's.")] = None
 

@@ -134,8 +134,7 @@ def personal_csv(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _title(results: Sequence[Mapping[str, Any]]) -> str:
     first = results[0]
-    passes = "1 pass" if first["epochs"] == 1 else f"{first['epochs']} passes"
-    return f"{first['run']}: personalized from round {first['round']}, {passes}, seed {first['seed']}; test"
+    return f"{first['run']}: personalized from round {first['round']}, seed {first['seed']}; test"
 
 
 def write_personal_page(about: Mapping[str, Any], folder: Path) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedlingua.common.errors import RunError
 from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
 from fedlingua.desk.finetuning.examples import tagging_examples
 from fedlingua.desk.finetuning.iob import Tagged
@@ -59,6 +60,11 @@ def test_the_best_epoch_on_dev_is_kept_and_of_equal_ones_the_later(load: Callabl
     epochs, of_equal = tuned(load(), f1s=[0.5, 0.5, 0.1])
     assert best_epoch(epochs).number == 2
     assert kept == of_equal != of_last
+
+
+def test_training_that_diverges_is_an_error_and_not_a_score(load: Callable[[], Encoder]) -> None:
+    with pytest.raises(RunError, match=r"epoch 1 diverged at the learning rate 1e\+30; give a smaller --learning-rate"):
+        tuned(load(), dataclasses.replace(HOW, learning_rate=1e30))
 
 
 def test_the_rate_rises_to_the_whole_and_falls_to_nothing_after_the_last_step() -> None:
