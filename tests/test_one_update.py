@@ -254,9 +254,9 @@ of all updates), until it is sent out to be measured.
   functions are in a list of their own below. Counting a message's bytes is looking at it.
 - A model passes through all of training. There only those functions count that put the numbers in, change them or take them out.
 
-The goal was 30 functions in 12 files. The rest is the price of two things. Flower's hooks, `configure_train` and `aggregate_train`, get
-and give real records, which takes `arrays_of`, `state_of`, `content_of` and `update_of`, in a file of their own. And what a site has is
-not sent again: both sides know tensors by their hash, and a site stores what it received.
+Two things make the way longer. Flower's hooks, `configure_train` and `aggregate_train`, get and give real records, which takes
+`arrays_of`, `state_of`, `content_of` and `update_of`, in a file of their own. And what a site has is not sent again: both sides know
+tensors by their hash, and a site stores what it received.
 
 ## Forms
 

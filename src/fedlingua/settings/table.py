@@ -104,9 +104,9 @@ class Run:
     resume: bool = option(False, **SERVERS_OWN)
     """Resume the run in run-dir after its last complete round."""
     strategy: str = option("", liu="", chu="")
-    """A strategy class of your own, such as "my_file:MyStrategy"; "": the method's."""
+    """A class of your own, "my_file:MyStrategy(q=0.2)", or of Flower's, "flwr.serverapp.strategy:FedMedian"; "": the method's."""
     client: str = option("", off=("",))
-    """A client class of your own, such as "my_file:MyClient"; "": the task's."""
+    """A class of your own, "my_file:MyClient(q=0.2)"; "": the task's."""
     seed: int = option(2022, least=0)
     """Seed of all randomness: order of text, initial tensors, dropout, random thresholds."""
     rounds: int = option(16, least=1, liu=5)

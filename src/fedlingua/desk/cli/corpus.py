@@ -137,7 +137,7 @@ def corpus_split(
     to: Annotated[Path, Option(help="Folder of the splits; it must not exist yet.")],
     mode: Annotated[
         Literal["components", "shared-side", "paper"],
-        Option(help="How to split; components: no sentence in two splits. See [split]."),
+        Option(help="How to split; components: no sentence in two splits. As `mode` in a federation file's table `split`."),
     ] = "components",
     shares: Annotated[str, Option(help="Shares of train, dev and test.")] = "0.6,0.2,0.2",
     key: Annotated[str, Option(help="Text that seeds the split.")] = "fedlingua",

@@ -63,8 +63,8 @@ class CorpusInput:
 class CleaningOptions:
     """Cleaning rules: [cleaning] of a federation file or a recipe, or the defaults, each with the changes of --set."""
 
-    rules: Annotated[Path | None, Option("--rules", help="Take [cleaning] from this federation file or recipe.")] = None
-    set_: Annotated[list[str] | None, Option("--set", help="Override a key of [cleaning]: KEY=VALUE; repeatable.")] = None
+    rules: Annotated[Path | None, Option("--rules", help="Take the table `cleaning` of this federation file or recipe.")] = None
+    set_: Annotated[list[str] | None, Option("--set", help="Change a key of the table `cleaning`: KEY=VALUE; repeatable.")] = None
     strict: Annotated[bool, Option("--strict", help="Fail if any pair would be dropped.")] = False
 
     def read(self) -> CleaningRules:

@@ -20,7 +20,7 @@ Nodes = Annotated[
     int | None,
     Option(
         min=1,
-        help="Number of simulated nodes; default: one for each site, or of more than 64 sites two for each core, at least 8.",
+        help="Number of simulated nodes; default: one for each site; with more than 64 sites, two for each core, at least 8.",
     ),
 ]
 RayAddress = Annotated[

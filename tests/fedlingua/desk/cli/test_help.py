@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from rich.text import Text
 from typer.testing import CliRunner
 
 from fedlingua.desk.cli.app import app
@@ -37,6 +38,13 @@ EXAMPLES = [(name, line) for name in COMMANDS for line in examples(name)]
 def test_every_commands_help_has_an_example(name: str) -> None:
     told = "give the command an epilog: @app.command(epilog=example('fedlingua ...')), and a line in RUN below or a reason in NOT_RUN"
     assert examples(name), f"{name}: {told}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_word_of_an_options_help_is_taken_for_a_style(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        text = getattr(parameter, "help", None) or ""
+        assert Text.from_markup(text).plain == text, f"{name} {parameter.name}: rich drops what stands in brackets"
 
 
 @pytest.mark.parametrize(("name", "line"), EXAMPLES)
