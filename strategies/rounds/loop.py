@@ -126,8 +126,9 @@ class Rounds(Strategy):
     @property
     def evaluates_with_training(self) -> bool:
         """Whether a round's training request also measures the round before; false if a subclass overrides such a request."""
-        hooks = (getattr(type(self), hook).__module__ for hook in ("configure_train", "configure_evaluate", "evaluate"))
-        return next(hooks).startswith("strategies.") and set(hooks) == {"strategies.strategy"}
+        cls = type(self)
+        measures = {cls.configure_evaluate.__module__, cls.evaluate.__module__}
+        return cls.configure_train.__module__.startswith("strategies.") and measures == {"strategies.strategy"}
 
     # --- All rounds ------------------------------------------------------------------------------------------------------------
 
