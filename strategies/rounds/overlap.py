@@ -5,6 +5,7 @@ hashes of its dev and test sentences that are also in another site's train. It r
 under overlap = "remove", leaves these pairs out from then on. The server stores counts (overlap.json) and no hash.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedlingua.common.errors import CorpusError, ExchangeError, RunError
+from fedlingua.common.languages import plain_code
 from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_hashes, check_left, leaks, shared_sentences
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.exchange import protocol
@@ -82,13 +84,14 @@ def _check_one_key(checks: Mapping[str, str], registry: Registry) -> None:
     )
 
 
-def _languages(registry: Registry, site: str) -> list[str]:
-    return sorted({language for one in registry.directions[site] for language in (one.source, one.target)})
+def _languages(registry: Registry, site: str) -> Counter[str]:
+    """Return the languages of the site's sentences, each with its number of codes: en-GB and en-US are two of en."""
+    return Counter(map(plain_code, sorted({code for one in registry.directions[site] for code in one.sides})))
 
 
 def _most_bytes(registry: Registry, site: str) -> int:
     """Return the upper bound of a reply with the site's hashes."""
-    languages = len(_languages(registry, site))
+    languages = _languages(registry, site).total()
     sentences = sum(int(registry.about[site][split]) for split in SPLITS)
     return WITHOUT_TENSORS + 1024 * languages + int((1 + SHARE) * DTYPE.itemsize * languages * sentences)
 
@@ -106,7 +109,11 @@ def _digests(registry: Registry, site: str, reply: Message, size: int) -> tuple[
     if not isinstance(check, str) or len(check) != _CHECK_DIGITS or set(check) - set("0123456789abcdef"):
         raise ExchangeError(f"check of the overlap key = {check!r}; wanted {_CHECK_DIGITS} hexadecimal digits")
     arrays = opened(reply.content.array_records[protocol.ARRAYS])
-    wanted = {protocol.digests_name(split, language): int(about[split]) for split in SPLITS for language in languages}
+    wanted = {
+        protocol.digests_name(split, language): codes * int(about[split])
+        for split in SPLITS
+        for language, codes in languages.items()
+    }
     if set(arrays) != set(wanted):
         raise ExchangeError(f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sorted(wanted))}")
     for name, most in wanted.items():

@@ -21,15 +21,16 @@ import regex
 from safetensors import SafetensorError, safe_open
 
 from fedlingua.common.errors import CorpusError, ExchangeError
+from fedlingua.common.languages import plain_code
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.split import SPLITS, Side, Split
+from fedlingua.corpora.split import SPLITS, Side, Split, sides
 from fedlingua.corpora.texts import SiteText
 from fedlingua.exchange.tensors import save_tensors
 
 Digests = np.ndarray[Any, Any]
 """Digests of distinct sentences: (sentences,) uint64, ascending."""
 SiteDigests = Mapping[Split, Mapping[str, Digests]]
-"""train, dev and test -> language -> digests of its sentences."""
+"""train, dev and test -> language, without country and script -> digests of its sentences."""
 DTYPE = np.dtype(np.uint64)
 JUDGED: tuple[Split, ...] = ("dev", "test")
 """Splits that are checked for leaks."""
@@ -71,7 +72,7 @@ def key_check(key: bytes) -> str:
 def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, Digests]]:
     """Return the digests of the sentences of a site's texts, by split and language."""
     texts = list(texts)
-    languages = sorted({language for text in texts for language in text.direction.sides})
+    languages = sorted({plain_code(code) for text in texts for code in text.direction.sides})
     return {
         split: {
             language: np.unique(np.fromiter((digest(key, side) for side in _sides(texts, split, language)), DTYPE))
@@ -83,9 +84,9 @@ def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, D
 
 def _sides(texts: Iterable[SiteText], split: Split, language: str) -> Iterable[Side]:
     for text in texts:
-        if language in text.direction.sides:
-            place = text.direction.sides.index(language)
-            yield from ((language, pair[place]) for pair in text.splits[split])
+        for code, place in {code: place for place, code in enumerate(text.direction.sides)}.items():
+            if plain_code(code) == language:
+                yield from ((language, pair[place]) for pair in text.splits[split])
 
 
 # --- Comparing ------------------------------------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ def without_leaks(text: SiteText, leaking: Digests, key: bytes) -> SiteText:
     known = set(leaking.tolist())
 
     def leaks(pair: Pair) -> bool:
-        return any(digest(key, side) in known for side in zip(text.direction.sides, pair, strict=True))
+        return any(digest(key, side) in known for side in sides(pair, text.direction))
 
     left = {split: [pair for pair in text.splits[split] if not leaks(pair)] for split in JUDGED}
     account = replace(text.account, dropped=dict(text.account.dropped))

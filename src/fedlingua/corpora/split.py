@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import Direction
+from fedlingua.common.languages import Direction, plain_code
 from fedlingua.corpora.read import Pair
 
 Split = Literal["base", "train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 Side = tuple[str, str]
-"""(language, sentence): the same characters in two languages are two sides."""
+"""(language, sentence): the same characters in two languages are two sides. The language is without country and script, as `plain_code`
+writes it, so that a sentence of en-GB is equal to the same one of en."""
 T = TypeVar("T")
 
 
@@ -52,6 +53,11 @@ def check_shares(rules: SplitRules, where: str) -> None:
         raise ConfigError(f"{where}: train, dev and test = {shares_text}; wanted three shares that add up to 1, none below 0")
 
 
+def sides(pair: Pair, direction: Direction) -> tuple[Side, Side]:
+    """Return both sentences of a pair, each with its language."""
+    return (plain_code(direction.source), pair.source), (plain_code(direction.target), pair.target)
+
+
 class Components:
     """Union-find over sentences: the two sides of a pair share a component, and so do equal sentences anywhere."""
 
@@ -59,8 +65,7 @@ class Components:
         self._parent: dict[Side, Side] = {}
         for direction, pairs in corpora:
             for pair in pairs:
-                left = self.root((direction.source, pair.source))
-                right = self.root((direction.target, pair.target))
+                left, right = map(self.root, sides(pair, direction))
                 # The smaller root wins, so that the order of the corpora changes nothing.
                 self._parent[max(left, right)] = min(left, right)
 
@@ -89,8 +94,9 @@ def base_sides(corpora: Sequence[tuple[Direction, Sequence[Pair]]], key: str, sh
     chosen: set[Side] = set()
     for direction, pairs in corpora:
         for pair in pairs:
-            if components.is_among((direction.source, pair.source), share, key, "base"):
-                chosen.update(zip(direction.sides, pair, strict=True))
+            both = sides(pair, direction)
+            if components.is_among(both[0], share, key, "base"):
+                chosen.update(both)
     return chosen
 
 
@@ -124,7 +130,7 @@ def split_sites(
     assert rules.mode == "components", rules.mode  # split_sites never gets mode "given"
     result = {}
     for name, (direction, pairs) in sites.items():
-        roots = [components.root((direction.source, pair.source)) for pair in pairs]
+        roots = [components.root(sides(pair, direction)[0]) for pair in pairs]
         result[name] = _group(pairs, ["base" if root in tainted else by_share(rules, *root) for root in roots])
     return result
 
@@ -154,10 +160,11 @@ def _shuffle_and_cut(name: str, texts: Sequence[T], rules: SplitRules) -> dict[S
 def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
     """Return the side of `direction`, 0 or 1, whose language is in more of all directions; in a tie, the first by name.
 
-    So sites with the same two languages choose the same side, whatever their direction.
+    en-GB counts as en. So sites with the same two languages choose the same side, whatever their direction.
     """
-    held = [sum(language in other.sides for other in everybody) for language in direction.sides]
-    return min((0, 1), key=lambda side: (-held[side], direction.sides[side]))
+    languages = [plain_code(code) for code in direction.sides]
+    held = [sum(language in map(plain_code, other.sides) for other in everybody) for language in languages]
+    return min((0, 1), key=lambda side: (-held[side], languages[side], direction.sides[side]))
 
 
 @dataclass(frozen=True)
@@ -181,7 +188,7 @@ def split_documents(
     for name, (direction, documents) in sites.items():
         splits[name] = {"base": [], "train": [], "dev": [], "test": []}
         for document, split in _placed(name, direction, documents, rules):
-            is_base = any(not base.isdisjoint(zip(direction.sides, pair, strict=True)) for pair in document.sentences)
+            is_base = any(not base.isdisjoint(sides(pair, direction)) for pair in document.sentences)
             splits[name]["base" if is_base else split] += document.sentences
     return _without_leaks(splits, {name: direction for name, (direction, _) in sites.items()})
 
@@ -189,7 +196,7 @@ def split_documents(
 def _placed(name: str, direction: Direction, documents: Sequence[Document], rules: SplitRules) -> list[tuple[Document, Split]]:
     if rules.mode == "paper":
         return [(document, split) for split, part in _shuffle_and_cut(name, documents, rules).items() for document in part]
-    language = direction.source if direction.is_one_language else ""
+    language = plain_code(direction.source) if direction.is_one_language else ""
     return [(document, by_share(rules, language, document.text)) for document in documents]
 
 
@@ -199,14 +206,14 @@ def _without_leaks(
     """Remove sentences of dev and test that any of the sites trains on, and those of dev that any of them tests on."""
 
     def held(split: Split) -> set[Side]:
-        return {side for name, parts in splits.items() for pair in parts[split] for side in sides(name, pair)}
-
-    def sides(name: str, pair: Pair) -> Iterable[Side]:
-        return zip(directions[name].sides, pair, strict=True)
+        return {side for name, parts in splits.items() for pair in parts[split] for side in sides(pair, directions[name])}
 
     train, test = held("train"), held("test")
     taken: dict[Split, set[Side]] = {"base": set(), "train": set(), "dev": train | test, "test": train}
     return {
-        name: {split: [pair for pair in pairs if taken[split].isdisjoint(sides(name, pair))] for split, pairs in parts.items()}
+        name: {
+            split: [pair for pair in pairs if taken[split].isdisjoint(sides(pair, directions[name]))]
+            for split, pairs in parts.items()
+        }
         for name, parts in splits.items()
     }

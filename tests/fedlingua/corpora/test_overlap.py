@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.files import APP_DIR
-from fedlingua.common.languages import Direction
+from fedlingua.common.languages import Direction, plain_code
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.overlap import (
     JUDGED,
@@ -159,6 +159,30 @@ def test_what_stands_at_two_other_sites_counts_once():
     english = shared_sentences(digests(texts))["one"]["en"]
     assert [english["at"][other]["test"] for other in ("two", "four")] == [1, 1]
     assert english["elsewhere"]["test"] == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("en-GB", "en"), ("en-GB", "en-US"), ("no", "nb"), ("zh-Hans", "zh"), ("zh-Hans", "zh-Hant")]
+)
+def test_a_sentence_leaks_to_a_site_that_gives_its_language_another_code(one: str, other: str) -> None:
+    train, test = (
+        site_text("de-xx", train=[("Das Tor.", "Gate 1.")]),
+        site_text("fr-xx", test=[("La porte.", "Gate 1."), ("Oui.", "Yes.")]),
+    )
+    texts = {
+        "one": dataclasses.replace(train, direction=Direction("de", one)),
+        "other": dataclasses.replace(test, direction=Direction("fr", other)),
+    }
+    found = leaks(digests(texts))
+    assert found["other"].tolist() == [digest(KEY, (plain_code(other), "Gate 1."))]
+    assert without_leaks(texts["other"], found["other"], KEY).splits["test"] == [("Oui.", "Yes.")]
+    assert shared_sentences(digests(texts))["other"][plain_code(other)]["elsewhere"]["test"] == 1
+
+
+def test_both_sides_of_text_from_a_language_into_itself_are_hashed() -> None:
+    text = dataclasses.replace(site_text("a-b", train=[("The lorry.", "The truck.")]), direction=Direction("en-GB", "en-US"))
+    (row,) = digests_of([text], KEY)["train"].values()
+    assert sorted(row) == sorted(digest(KEY, ("en", sentence)) for sentence in ("The lorry.", "The truck."))
 
 
 def test_leaks_are_those_found_by_hand_and_what_is_in_anothers_test_is_none():

@@ -170,6 +170,33 @@ def test_what_the_base_leaves_is_still_split_by_the_shares() -> None:
         assert len(splits[split]) / left == pytest.approx(share, abs=0.05)
 
 
+@pytest.mark.parametrize("mode", ["components", "shared-side"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("pt-BR--en-US", "fr-en"),
+        ("de--en-GB", "fr--en-US"),
+        ("zh-Hans--en", "zh--fr"),
+        ("zh-Hans--en", "zh-Hant--fr"),
+        ("nb-en", "no-fr"),
+    ],
+)
+def test_a_language_is_the_same_by_every_code(one: str, other: str, mode: str) -> None:
+    plain = {"pt-BR--en-US": "pt-en", "de--en-GB": "de-en", "zh-Hans--en": "zh-en", "nb-en": "no-en"}
+    alike = [Pair(f"{number}", f"number {number}") for number in range(200)]
+    rules, directions = SplitRules(mode), [parse_direction(one), parse_direction(other)]  # type: ignore[arg-type]
+    splits = split_sites({"one": (directions[0], alike), "other": (directions[1], alike)}, rules)
+    assert where(splits["one"]) == where(splits["other"])
+    assert splits["one"] == split_sites({"one": (parse_direction(plain[one]), alike)}, rules, directions=directions)["one"]
+
+
+def test_the_backbones_text_is_withheld_from_a_site_by_another_code_of_the_language() -> None:
+    base = base_sides([(DE_EN, THOUSANDS)], "key", 0.5)
+    as_written = split_sites({"a": (parse_direction("de-AT--en-GB"), THOUSANDS)}, SplitRules(), base)["a"]
+    assert as_written == split_sites({"a": (DE_EN, THOUSANDS)}, SplitRules(), base)["a"]
+    assert base_sides([(parse_direction("de-AT--en-GB"), THOUSANDS)], "key", 0.5) == base
+
+
 @pytest.mark.parametrize(
     ("one", "other", "shared"), [(DE_EN, FR_EN, "target"), (EN_DE, EN_FR, "source")], ids=["many-to-one", "one-to-many"]
 )
@@ -218,6 +245,8 @@ def test_in_shared_side_mode_a_site_leaves_out_what_it_trains_on_by_the_other_si
         (["fr-de", "de-fr", "pl-fr"], "fr fr fr"),
         (["de-fr", "fr-pl", "pl-de", "de-sv"], "de fr de de"),
         (["sl-it"], "it"),
+        (["de--en-GB", "fr--en-US", "pl-en"], "en-GB en-US en"),  # codes of one language count together
+        (["zh-Hans--zh-Hant", "zh-Hant--zh-Hans"], "zh-Hans zh-Hans"),
     ],
 )
 def test_the_side_whose_language_most_sites_have_is_the_shared_one(everybody: list[str], shared: str) -> None:

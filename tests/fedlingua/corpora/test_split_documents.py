@@ -54,6 +54,15 @@ def test_equal_documents_of_one_language_go_together_whoever_has_them() -> None:
     assert splits["three"] != splits["one"]
 
 
+def test_a_language_is_the_same_by_every_code() -> None:
+    texts = [document(f"text {number}|amen") for number in range(40)]
+    mexico = Direction("es-MX", "es-MX")
+    splits = split_documents({"one": (ES, texts), "two": (mexico, texts)}, RULES, {("es", "text 3")})
+    assert splits["one"] == splits["two"]
+    assert found(splits["two"])["base"] == ["text 3", "amen"]
+    assert "amen" not in found(splits["two"])["test"]
+
+
 def test_a_sentence_that_some_site_trains_on_is_in_no_dev_or_test(by_split: dict[Split, list[str]]) -> None:
     def with_sentence(sentence: str, split: Split) -> str:
         return next(text for number in range(99) if home(text := f"{sentence}|c{number}") == split)

@@ -73,6 +73,15 @@ def test_a_run_that_reports_finds_what_the_files_say_and_changes_no_byte(config,
     assert not {"digests", "leaks"} & set(plain.read("traffic.json")["one"])
 
 
+def test_sites_that_give_a_language_different_codes_are_compared(config, tmp_path):
+    codes = {"one": "de--en-GB", "two": "en-GB--en-US", "three": "nl-en"}
+    file = federation(tmp_path, 'mode = "paper"', **codes)
+    folder, _ = run({**config, "federation": str(file), "overlap": "remove"}, tmp_path / "run")
+    _, found, counts = expected({**config, "federation": str(file)})
+    assert folder.read(FILE)["sites"] == {site: {"languages": found[site], "leaks": counts[site]} for site in codes}
+    assert all(count["test"] for count in counts.values())
+
+
 def test_what_leaks_is_left_out_counted_and_not_scored(config, tmp_path):
     folder, _ = run({**config, "overlap": "remove"}, tmp_path / "run")
     texts, _, counts = expected(config)

@@ -16,9 +16,9 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
 from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import Split, position
+from fedlingua.corpora.split import Split, position, sides
 from fedlingua.desk.corpora import prepared
-from fedlingua.desk.corpora.prepared import Prepared, Report, leaks_of_pairs, sides
+from fedlingua.desk.corpora.prepared import Prepared, Report, leaks_of_pairs
 
 EN_FR, EN_JA = Direction("en", "fr"), Direction("en", "ja")
 FOLDERS: dict[Split, str] = {"train": "train", "dev": "valid", "test": "test"}

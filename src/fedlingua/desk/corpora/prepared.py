@@ -14,7 +14,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import AnyPath, Pair
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SPLITS, Side, Split
+from fedlingua.corpora.split import SPLITS, Split, sides
 
 Item = TypeVar("Item")
 Report = Callable[[Direction, int, int], None]
@@ -30,11 +30,6 @@ class Prepared:
     splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]
     account: Mapping[str, Any]
     note: str
-
-
-def sides(pair: Pair, direction: Direction) -> tuple[Side, Side]:
-    """Return both sentences of a pair, each with its language."""
-    return (direction.source, pair.source), (direction.target, pair.target)
 
 
 def kept_apart(

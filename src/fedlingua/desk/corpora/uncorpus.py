@@ -16,10 +16,10 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
 from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SPLITS, Split, position
+from fedlingua.corpora.split import SPLITS, Split, position, sides
 from fedlingua.desk.corpora import prepared
 from fedlingua.desk.corpora.opus import OpusCorpus, find_all
-from fedlingua.desk.corpora.prepared import Prepared, Report, sides
+from fedlingua.desk.corpora.prepared import Prepared, Report
 
 FILES = OpusCorpus("UNv1.0", zipped=False, origin="the UN's site (UNv1.0.en-fr.tar.gz.00 and so on; join and unpack them)")
 DIRECTIONS = (Direction("en", "fr"), Direction("ar", "es"), Direction("ru", "zh"))

@@ -11,7 +11,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.recipe import Recipe, cleaned_text
-from fedlingua.corpora.split import Components
+from fedlingua.corpora.split import Components, sides
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def base_text(recipe: Recipe) -> BaseText:
     dev: dict[Direction, list[Pair]] = {}
     for direction, pairs in cleaned:
         for pair in pairs:
-            side = (direction.source, pair.source)
+            side = sides(pair, direction)[0]
             if components.is_among(side, base.share, base.key, "base"):
                 part = dev if components.is_among(side, base.dev, base.key, "pretrain-dev") else train
                 part.setdefault(direction, []).append(pair)

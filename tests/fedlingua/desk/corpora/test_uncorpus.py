@@ -9,8 +9,8 @@ from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SPLITS, position
-from fedlingua.desk.corpora.prepared import Prepared, kept_apart, sides
+from fedlingua.corpora.split import SPLITS, position, sides
+from fedlingua.desk.corpora.prepared import Prepared, kept_apart
 from fedlingua.desk.corpora.uncorpus import DIRECTIONS, first_by_hash, prepare_uncorpus
 from tests.downloads import un_lines, write_un
 
