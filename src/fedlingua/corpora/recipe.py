@@ -3,9 +3,11 @@
 `fedlingua pretrain` reads from it the text to train on; a federation reads from it the sentences that dev and test must not contain.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -190,6 +192,40 @@ def _corpus(entry: Mapping[str, Any], formats: Mapping[str, Format], here: str, 
 def forbidden_sides(recipe: Recipe) -> set[Side]:
     """Return every sentence of the components that the backbone trains on."""
     return base_sides(cleaned_text(recipe)[0], recipe.base.key, recipe.base.share)
+
+
+def check_trained_by(recipe: Recipe, folder: Path) -> None:
+    """Refuse a backbone that was trained on other text than this recipe says, which is what a federation withholds from its sites.
+
+    folder: the backbone's; without a pretraining.json there is nothing to compare. Of absolute paths, which may differ between machines,
+    only the names of files are compared. Raises ConfigError, which names all differences.
+    """
+    card = folder / "pretraining.json"
+    made = json.loads(card.read_text(encoding="utf-8")).get("recipe") if card.is_file() else None
+    if not made:
+        return
+    different = []
+    for name, default in (("base", BaseShare()), ("cleaning", CleaningRules())):
+        then, now = {**asdict(default), **made.get(name, {})}, asdict(getattr(recipe, name))
+        for key in (key for key in now if then[key] != now[key] and key not in ("dev", "strict")):  # these two choose no text
+            different.append(f"{name}.{key.replace('_', '-')} = {then[key]!r}, not {now[key]!r}")
+    sources = made.get("sources", recipe.sources)  # older files lack them
+    before, here = (
+        {
+            f"{direction} {Path(file).name if Path(file).is_absolute() else file}"
+            for direction, file in zip_longest(*both, fillvalue="")
+        }
+        for both in ((made["corpora"], sources), ([direction for direction, _ in recipe.corpora], recipe.sources))
+    )
+    if before != here:
+        surplus, lacking = (", ".join(sorted(each)) or "none" for each in (before - here, here - before))
+        different.append(f"corpora: {surplus}, not {lacking}")
+    if different:
+        raise ConfigError(
+            f"backbone {folder.name!r} was not trained on the text of recipe {recipe.name!r}, the federation's base, so dev and test could "
+            f"have sentences that it has seen: {'; '.join(different)}; name in base the recipe that it was trained by, with all that --set "
+            "replaced, or train it again by this one"
+        )
 
 
 def cleaned_text(recipe: Recipe) -> tuple[list[tuple[Direction, list[Pair]]], dict[Direction, Account]]:

@@ -10,7 +10,7 @@ from fedlingua.common.errors import BackboneError, ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile
-from fedlingua.corpora.recipe import BaseShare, Recipe, forbidden_sides, read_recipe
+from fedlingua.corpora.recipe import BaseShare, Recipe, check_trained_by, forbidden_sides, read_recipe
 from fedlingua.corpora.split import Side
 from fedlingua.desk.pretraining.text import BaseText, base_text, made_of
 from fedlingua.settings.config import Scalar
@@ -324,3 +324,55 @@ def test_a_backbone_is_made_of_its_settings_its_text_and_what_computes(tmp_path:
         corpus.write("".join(f"une autre {number}\tanother one {number}\n" for number in range(20)))
     changed = made_of(read, base_text(read), VERSIONS)
     assert {key for key in made if made[key] != changed[key]} == {"text, sha256"}
+
+
+def trained(folder: Path, **other: object) -> Path:
+    """A backbone's folder with the pretraining.json of the recipe `CORPUS`, but with `other` in it."""
+    made = {"name": "half", "base": dataclasses.asdict(BaseShare()), "corpora": ["de-en"], "sources": ["de-en.tsv"], **other}
+    (folder / "pretraining.json").write_text(json.dumps({"recipe": made}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"base": {"share": 0.5}}, "base.share = 0.5, not 1.0"),
+        ({"base": {"key": "k", "dev": 0.5}}, "base.key = 'k', not 'fedlingua'; name"),
+        (
+            {"cleaning": {"min_words": 1, "normalize": "NFC"}},
+            "cleaning.min-words = 1, not 2; cleaning.normalize = 'NFC', not 'off'",
+        ),
+        ({"sources": ["x/de-en.tsv"]}, "corpora: de-en x/de-en.tsv, not de-en de-en.tsv"),
+        ({"sources": ["/data/fr-en.tsv"]}, "corpora: de-en fr-en.tsv, not de-en de-en.tsv"),
+        ({"corpora": ["de-en", "fr-en"], "sources": ["de-en.tsv", "b"]}, "corpora: fr-en b, not none"),
+    ],
+)
+def test_a_backbone_trained_on_other_text_is_refused(tmp_path: Path, other: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_trained_by(recipe(tmp_path, CORPUS), trained(tmp_path, **other))
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {"base": {"dev": 0.5}, "cleaning": {"min_words": 2, "strict": True}, "training": {"steps": 3}},
+    ],
+)
+def test_a_backbone_trained_on_the_recipes_text_is_not(tmp_path: Path, other: dict[str, object]) -> None:
+    read = recipe(tmp_path, CORPUS)
+    check_trained_by(read, tmp_path)  # a backbone of others has no pretraining.json
+    check_trained_by(read, trained(tmp_path, **other))
+
+
+def test_data_may_be_elsewhere_on_another_machine(tmp_path: Path) -> None:
+    read = recipe(tmp_path, CORPUS.replace("de-en.tsv", "/here/de-en.tsv"))
+    check_trained_by(read, trained(tmp_path, sources=["/elsewhere/de-en.tsv"]))
+
+
+def test_the_order_of_corpora_and_an_older_account_without_files_are_no_difference(tmp_path: Path) -> None:
+    read = recipe(tmp_path, CORPUS + CORPUS.replace("de-en", "fr-en"))
+    check_trained_by(read, trained(tmp_path, corpora=["fr-en", "de-en"], sources=["fr-en.tsv", "de-en.tsv"]))
+    (tmp_path / "pretraining.json").write_text(json.dumps({"recipe": {"corpora": ["de-en", "fr-en"]}}))
+    check_trained_by(read, tmp_path)

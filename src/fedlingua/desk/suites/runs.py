@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from fedlingua.backbones.convert import files_hash
-from fedlingua.backbones.directories import BUILT_IN, check_backbone
+from fedlingua.backbones.directories import BUILT_IN, check_backbone, made_here
 from fedlingua.common.devices import check_bits, check_device
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, json_hash, sha256
 from fedlingua.common.languages import nearest
-from fedlingua.corpora.recipe import forbidden_sides, read_recipe
+from fedlingua.corpora.recipe import check_trained_by, forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
 from fedlingua.corpora.texts import read_sites
@@ -86,6 +86,9 @@ def check_settings(
     planned_clusters(settings, federation)  # refuses sites that cannot be clustered
     check_task(settings.task, federation.rules.directions)
     check_backbone(settings)
+    if federation.base and not deployed:  # deployed sites leave base aside
+        folder = made_here(settings.backbone) or Path(settings.backbone).expanduser()
+        check_trained_by(read_recipe(federation.base, Path(settings.data_dir)), folder)
     check_trackers(tracker_names(settings.track))
     # The server and the sites import the user's own modules; here they only have to exist.
     for key, named in {"strategy": settings.strategy, "client": settings.client}.items():

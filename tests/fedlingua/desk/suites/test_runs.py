@@ -1,5 +1,6 @@
 """A suite's runs: which configurations are one run, and how a run stands in its folder."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,6 +88,24 @@ def test_a_missing_federation_corpus_or_recipe_is_refused_with_its_row(file: Pat
     federation.unlink()
     with pytest.raises(ConfigError, match=r"suite.toml, row base: .*two.toml: there is no such file"):
         planned(file)
+
+
+def test_a_backbone_that_saw_more_than_the_federation_withholds_is_refused(file: Path) -> None:
+    corpus = '[[corpus]]\ndirection = "de-en"\ntsv = "de-en.tsv"\n'
+    file.with_name("de-en.tsv").write_text("".join(f"Satz {n}\tsentence {n}\n" for n in range(40)))
+    file.with_name("half.toml").write_text(f"[base]\nshare = 0.5\n{corpus}")
+    federation = file.with_name("two.toml")
+    federation.write_text('base = "half.toml"\n' + TWO_SITES)
+    folder = file.with_name("backbone")
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    made = {"base": {"share": 1.0}, "corpora": ["de-en"], "sources": ["de-en.tsv"]}
+    assert planned(file, str(file.parent), backbone=str(folder))
+    (folder / "pretraining.json").write_text(json.dumps({"recipe": made}))
+    with pytest.raises(ConfigError, match=r"row base: backbone 'backbone' was not trained .* base\.share = 1\.0, not 0\.5"):
+        planned(file, str(file.parent), backbone=str(folder))
+    (folder / "pretraining.json").write_text(json.dumps({"recipe": {**made, "base": {"share": 0.5}}}))
+    assert planned(file, str(file.parent), backbone=str(folder))
 
 
 @pytest.fixture
