@@ -12,7 +12,7 @@ given: the corpora come with a file for each split; nothing is moved.
 Text in one language is split by document, and so are pairs whose documents have names: the keyed hash of a document or its name
 decides the split of all of it, so the sentences of one note, and equal notes, stay together, and sites agree without communicating.
 `components` and `shared-side` both mean this; `paper` shuffles a site's documents and cuts. Sentences that documents of two splits
-have in common are then removed from dev and test, among the sites that are read together; a deployed site looks at its own text only.
+have in common are then removed from dev and test: under `components` those of all sites that are read together, else those of one site.
 """
 
 import hashlib
@@ -190,7 +190,10 @@ def split_documents(
         for document, split in _placed(name, direction, documents, rules):
             is_base = any(not base.isdisjoint(sides(pair, direction)) for pair in document.sentences)
             splits[name]["base" if is_base else split] += document.sentences
-    return _without_leaks(splits, {name: direction for name, (direction, _) in sites.items()})
+    directions = {name: direction for name, (direction, _) in sites.items()}
+    if rules.mode == "components":
+        return _without_leaks(splits, directions)
+    return {name: _without_leaks({name: splits[name]}, directions)[name] for name in splits}
 
 
 def _placed(name: str, direction: Direction, documents: Sequence[Document], rules: SplitRules) -> list[tuple[Document, Split]]:

@@ -1,5 +1,6 @@
 """Documents are split whole, and no sentence of dev or test stands in train."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,12 +70,16 @@ def test_a_sentence_that_some_site_trains_on_is_in_no_dev_or_test(by_split: dict
 
     train, dev, test = (with_sentence("common", split) for split in SPLITS)
     sites = {"one": (ES, [document(train)]), "two": (ES, [document(dev), document(test)])}
-    splits = split_documents(sites, RULES)
+    splits = split_documents(sites, replace(RULES, mode="components"))
     assert found(splits["one"]) == {"train": train.split("|")}
     assert found(splits["two"]) == {"dev": [dev.split("|")[1]], "test": [test.split("|")[1]]}
     # Without the first site nobody trains on it, and test keeps it before dev.
     alone = split_documents({"two": sites["two"]}, RULES)["two"]
     assert found(alone) == {"dev": [dev.split("|")[1]], "test": test.split("|")}
+    assert split_documents(sites, RULES)["two"] == alone  # by this rule a simulated site looks at its own text, as a deployed one
+    by_paper = SplitRules("paper", "k", 0.5, 0.25, 0.25)
+    both = {name: (ES, [document(f"common|{name}{number}") for number in range(8)]) for name in ("one", "two")}
+    assert split_documents(both, by_paper) == {name: split_documents({name: both[name]}, by_paper)[name] for name in both}
 
 
 def test_the_same_letters_in_another_language_are_another_sentence() -> None:

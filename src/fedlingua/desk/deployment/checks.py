@@ -109,7 +109,8 @@ def _corpora(
 ) -> str:
     check_corpora(site.sites)
     texts = []
-    read |= read_text(site.sites, rules)
+    for each in site.sites:  # one by one, as the node does
+        read |= read_text([each], rules)
     for name, text in read.items():
         sizes = ", ".join(f"{split} {len(pairs)}" for split, pairs in text.splits.items() if split != "base")
         dropped = ", ".join(f"{reason} {count}" for reason, count in text.account.dropped.items()) or "none"

@@ -20,6 +20,7 @@ from fedlingua.consent.ledger import Entry
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.corpora.texts import read_text
 from fedlingua.desk.check_result import CheckResult
 from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
@@ -128,6 +129,24 @@ def test_text_that_the_sites_own_limits_call_too_little_is_told_with_its_account
     assert (found.what, found.good) == ("corpora", False)
     assert found.text.startswith("clinic (de-fr): read 60, kept ")
     assert "[limits] min-" in found.text
+
+
+@pytest.mark.parametrize("mode", ["components", "shared-side"])
+def test_text_of_two_hosted_sites_is_counted_as_the_node_uses_it(
+    site: SiteFile, settings: Settings, tmp_path: Path, mode: str
+) -> None:
+    text = f'[split]\nmode = "{mode}"\ntrain = 0.5\ndev = 0.25\ntest = 0.25\n'
+    for name in ("one", "two"):
+        notes = [f"Nota {name} {number}. Firma {number % 40} del médico." for number in range(80)]
+        (tmp_path / f"{name}.txt").write_text("\n".join(notes) + "\n", encoding="utf-8")
+        text += f'[[site]]\nname = "{name}"\nlanguage = "es"\nlines = "{name}.txt"\n'
+    (tmp_path / "two.toml").write_text(text)
+    known = read_federation(tmp_path / "two.toml", tmp_path)
+    counts = findings(dataclasses.replace(site, sites=known.sites), settings, known)["corpora"].text
+    for each in known.sites:
+        splits = read_text([each], known.rules)[each.name].splits
+        assert f"{each.name} (es): read 160" in counts
+        assert f"; train {len(splits['train'])}, dev {len(splits['dev'])}, test {len(splits['test'])}" in counts
 
 
 def test_an_insecure_site_is_told_what_that_means_and_needs_no_key(site: SiteFile, settings: Settings) -> None:
