@@ -174,7 +174,11 @@ def corpus_overlap(
     where: Annotated[Path, Argument(metavar="FEDERATION|RUN", help="Federation file with corpora, or the folder of a run.")],
     data: Data = None,
     whole: Annotated[
-        bool, Option("--whole", help="Compare all of the sites' cleaned text: no limits or sizes, no text for the backbone.")
+        bool,
+        Option(
+            "--whole",
+            help="Compare all of the sites' cleaned text: no limits, no text for the backbone, sizes only of what is generated.",
+        ),
     ] = False,
     to: Annotated[
         Path | None, Option(help="Also write the text without leaking dev and test pairs: TO/SITE.SPLIT.tsv.gz.")

@@ -10,6 +10,7 @@ from rich.table import Table
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import check_absent
 from fedlingua.corpora.overlap import JUDGED, check_left, digests_of, leaks, left_out, shared_sentences, without_leaks
+from fedlingua.corpora.registers import Register
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.sizes import Sizes
@@ -62,7 +63,12 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
             )
     if whole:
         rules = dataclasses.replace(federation.rules, limits=Sizes(), sizes=Sizes())
-        sites = tuple(dataclasses.replace(site, sizes=Sizes()) for site in federation.sites)
+        # Of a register without `sentences`, sizes say how much text there is.
+        growing = [isinstance(site.corpus, Register) and site.corpus.sentences is None for site in federation.sites]
+        sites = tuple(
+            dataclasses.replace(site, sizes=site.sizes.before(federation.rules.sizes) if grows else Sizes())
+            for site, grows in zip(federation.sites, growing, strict=True)
+        )
         texts_of_all = read_sites(dataclasses.replace(federation, rules=rules, sites=sites), frozenset())
         held: Mapping[str, Mapping[str, SiteText]] = {site: {site: text} for site, text in texts_of_all.items()}
     else:

@@ -63,6 +63,18 @@ def test_whole_is_all_that_cleaning_keeps(file: Path, tmp_path: Path) -> None:
     assert {other: of["all"] for other, of in english["at"].items()} == {"one": 20, "three": 20}
 
 
+def test_whole_is_no_less_of_text_that_is_generated_by_size(tmp_path: Path) -> None:
+    text = "[sizes]\ntrain = 900\n[split]\nmax-dev = 50\n"
+    for name, direction in (("bank", "de-fr"), ("court", "pl-fr")):
+        text += f'[[site]]\nname = "{name}"\ndirection = "{direction}"\nphrasebook = "{name}"\n'
+    (tmp_path / "grown.toml").write_text(text + "train = 1100\n")
+    some, whole = told(tmp_path / "grown.toml"), told(tmp_path / "grown.toml", "--whole")
+    for site in ("bank", "court"):
+        used, there = (found[site]["languages"]["fr"]["sentences"] for found in (some, whole))
+        assert used["train"] == there["train"] > 850
+        assert used["dev"] < there["dev"]
+
+
 def test_the_table_has_shares_and_no_text(file: Path, tmp_path: Path) -> None:
     done = command(file, "--data", tmp_path, "--whole")
     assert done.exit_code == 0, done.output
