@@ -183,6 +183,12 @@ def matching(language: str, tags: Iterable[str]) -> list[str]:
     return [tag for tag in meant if normal_code(tag.replace("_", "-")) == language] or meant
 
 
+def is_tag(text: str) -> bool:
+    """Return whether a text is a valid tag: en-GB, also written en_GB or eng-GB; but not de_tok or en-orig, which only look like one."""
+    tag = _parsed(text)
+    return tag is not None and normal_code(tag.to_tag()) is not None
+
+
 @lru_cache(maxsize=4096)
 def _means(tag: str, language: str) -> bool:
     has, wanted = _parsed(tag), _parsed(language, normalize=False)

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
 from fedlingua.common.errors import CorpusError
-from fedlingua.common.languages import Direction, matching
+from fedlingua.common.languages import Direction, is_tag, matching
 
 T_co = TypeVar("T_co", covariant=True)
 AnyPath = Path | zipfile.Path
@@ -146,11 +146,14 @@ def side_paths(path: Path, direction: Direction) -> tuple[Path, Path]:
 
 
 def spelled(pattern: Path, code: str) -> Path:
-    """Return the file with a language's code for {}, or the only one with another spelling of it: X.iw if there is no X.he."""
+    """Return the file with a language's code for {}, or the only one with another spelling of it: X.iw if there is no X.he.
+
+    X.de_tok and X.de-old, which are other text, do not take the place of X.de: what stands for {} has to be a valid tag.
+    """
     before, _, after = str(pattern).rpartition("{}")
     file = Path(before + code + after)
     others = [] if file.is_file() else glob(f"{escape(before)}*{escape(after)}")
-    codes = matching(code, [other[len(before) : len(other) - len(after)] for other in others])
+    codes = matching(code, filter(is_tag, [other[len(before) : len(other) - len(after)] for other in others]))
     return Path(before + codes[0] + after) if len(codes) == 1 else file
 
 
@@ -316,7 +319,7 @@ class OpusZip(Corpus[Pair]):
 
         def side(code: str) -> zipfile.Path:
             ends = [name.rpartition(".")[2] for name in members if "." in name]
-            means = matching(code, ends)
+            means = matching(code, filter(is_tag, ends))
             named = [name for name in members if "." in name and name.rpartition(".")[2] in means]
             if len(named) != 1:
                 raise CorpusError(

@@ -14,6 +14,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import (
     Direction,
     broader,
+    is_tag,
     kinship,
     known_as,
     language_name,
@@ -299,6 +300,11 @@ def test_a_language_tag_is_told_by_its_first_part(tag: str, code: str) -> None:
 )
 def test_a_tag_means_a_language_when_it_says_as_much_or_more(language: str, tags: list[str], found: list[str]) -> None:
     assert matching(language, tags) == found
+
+
+def test_only_a_valid_tag_is_one_in_whatever_spelling() -> None:
+    assert all(map(is_tag, ["de", "iw", "deu", "zh_cn", "en_US", "zh-TW", "en-UK", "eng_Latn", "fra-FR", "de-x-mt"]))
+    assert not any(map(is_tag, ["", "de_tok", "de_bpe", "de-old", "de-test", "en-orig", "en-2019", "de~", "a.de"]))
 
 
 def test_who_knows_few_codes_calls_a_language_by_a_broader_one() -> None:

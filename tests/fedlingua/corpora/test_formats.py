@@ -147,6 +147,7 @@ def test_a_zip_has_a_file_for_each_script_of_chinese(tmp_path: Path) -> None:
     ("names", "told"),
     [
         (["T.en"], "got 0 files whose names end in .zh (T.en); wanted one"),
+        (["T.zh_old", "T.en"], "got 0 files whose names end in .zh (T.zh_old, T.en); wanted one"),
         (["T.zh_cn", "T.zh_tw", "T.en"], "got 2 files whose names end in .zh (T.zh_cn, T.zh_tw); wanted one"),
     ],
 )

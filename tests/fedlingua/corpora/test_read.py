@@ -217,3 +217,12 @@ def test_the_sides_of_a_pair_may_spell_their_languages_otherwise(tmp_path: Path)
     (tmp_path / "x.he").write_text("b\n", encoding="utf-8")
     assert side_paths(path, Direction("he", "en-GB")) == (tmp_path / "x.he", tmp_path / "x.en-GB")
     assert spelled(tmp_path / "x.old.{}", "en") == tmp_path / "x.old.en"
+
+
+def test_a_missing_side_is_not_replaced_by_one_whose_name_only_looks_like_a_tag(tmp_path: Path) -> None:
+    for name in ("de_bpe", "de-old", "de.tok", "en-orig", "fra_Latn"):
+        (tmp_path / f"x.{name}").write_text("a\n", encoding="utf-8")
+    assert side_paths(tmp_path / "x", Direction("de", "en")) == (tmp_path / "x.de", tmp_path / "x.en")
+    assert side_paths(tmp_path / "x", Direction("fr", "de"))[0] == tmp_path / "x.fra_Latn"
+    with pytest.raises(CorpusError, match=r"x\.de: there is no such file"):
+        list(LineFiles(*side_paths(tmp_path / "x", Direction("de", "en"))).read())
