@@ -7,6 +7,7 @@ file of a pair against the other. `datasets` and pyarrow split there too, or quo
 import gzip
 import io
 import json
+import os
 import re
 import zipfile
 import zlib
@@ -188,7 +189,7 @@ def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) 
         for raw in iter(partial(stream.readline, LINE_BYTES + 1), b""):
             number += 1
             if number == 1:
-                raw = _checked_start(raw, path)
+                raw = _checked_start(raw, f"{path}, line 1")
             if len(raw) > LINE_BYTES:
                 raise CorpusError(f"{path}, line {number}: has more than {LINE_BYTES:,} bytes; cut it, or check its line ends")
             if number % 16 == 0:
@@ -204,14 +205,14 @@ def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) 
         raise CorpusError(empty(path))
 
 
-def _checked_start(raw: bytes, path: AnyPath | str) -> bytes:
-    """Return the first line without a byte order mark; raise CorpusError for UTF-16 or for line ends of "\\r" alone."""
+def _checked_start(raw: bytes, here: str) -> bytes:
+    """Return the first line, or a whole note, without a byte order mark; raise CorpusError for UTF-16 or for line ends of "\\r" alone."""
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
-        raise CorpusError(f"{path}, line 1: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
-    if b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
+        raise CorpusError(f"{here}: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
+    if b"\r" in raw.rstrip(b"\r") and b"\n" not in raw:
         ends = raw.count(b"\r")
         raise CorpusError(
-            f'{path}, line 1: the file has {ends} carriage returns and no line feed, and only "\\n" ends a line; convert its line ends'
+            f'{here}: the file has {ends} carriage returns and no line feed, and only "\\n" ends a line; convert its line ends'
         )
     return raw.removeprefix(BOM_UTF8)
 
@@ -346,7 +347,10 @@ class LineDocuments(Corpus[str]):
 
 @dataclass(frozen=True)
 class Notes(Corpus[str]):
-    """A folder with a .txt file for each document, subfolders included, read in the order of their paths."""
+    """A folder with a .txt file (or .TXT) for each document, subfolders included, read in the order of their paths.
+
+    All of it is read or none: a subfolder that cannot be listed, or that is a link, is an error.
+    """
 
     folder: Path
 
@@ -357,7 +361,7 @@ class Notes(Corpus[str]):
             try:
                 if path.stat().st_size > LINE_BYTES:
                     raise CorpusError(f"{path}: has more than {LINE_BYTES:,} bytes; cut it into notes")
-                text = path.read_bytes().decode("utf-8-sig")  # with or without the byte order mark that some editors write
+                text = _checked_start(path.read_bytes(), str(path)).decode("utf-8")
             except UnicodeDecodeError as error:
                 raise CorpusError(
                     f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}); convert the file to UTF-8"
@@ -368,11 +372,36 @@ class Notes(Corpus[str]):
                 yield text
 
     def paths(self) -> Sequence[Path]:
-        there = (path for path in self.folder.rglob("*.txt") if path.is_file())
-        return sorted(there, key=lambda path: path.relative_to(self.folder).as_posix())
+        """Return the documents' files.
+
+        Raises:
+            CorpusError: a folder cannot be listed, a subfolder is a link, or a .txt is no file; names it.
+        """
+        return sorted(self._notes(), key=lambda path: path.relative_to(self.folder).as_posix())
+
+    def _notes(self) -> Iterator[Path]:
+        for folder, inner, names in os.walk(self.folder, onerror=_unlisted):
+            for path in (Path(folder, name) for name in inner):
+                if path.is_symlink():
+                    raise CorpusError(
+                        f"{path}: is a link to a folder, which is not followed; move its notes here, or give them a site of their own"
+                    )
+            for path in (Path(folder, name) for name in names if name.lower().endswith(".txt")):
+                if not os.path.isfile(path):
+                    raise CorpusError(f"{path}: is no file that can be read; mend the link or the permissions, or remove it")
+                yield path
 
     def missing(self) -> str:
-        if self.paths():
-            return ""
+        try:
+            if self.paths():
+                return ""
+        except CorpusError as error:
+            return str(error)
         what = "holds no .txt file" if self.folder.is_dir() else "there is no such folder"
         return f"{self.folder}: {what}; wanted a folder with a .txt file for each document"
+
+
+def _unlisted(error: OSError) -> None:
+    """Raise CorpusError for a folder that exists and cannot be listed."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise CorpusError(f"{error.filename}: cannot be read ({error.strerror}); check the folder's permissions") from error

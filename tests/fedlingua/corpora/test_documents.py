@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,60 @@ def test_a_note_in_another_encoding_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("señora".encode("latin-1"))
     with pytest.raises(CorpusError, match=r"a\.txt: byte 3 is not UTF-8 .*; convert the file to UTF-8"):
         documents(Notes(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        ("Uno aquí. Dos.".encode("utf-16-le"), "this is UTF-16; convert the file to UTF-8"),
+        (b"Uno.\rDos.\r", "the file has 2 carriage returns and no line feed"),
+    ],
+)
+def test_a_note_passes_the_checks_of_other_text(tmp_path: Path, raw: bytes, told: str) -> None:
+    (tmp_path / "a.txt").write_bytes(raw)
+    with pytest.raises(CorpusError) as caught:
+        documents(Notes(tmp_path))
+    assert str(caught.value).startswith(f"{tmp_path}/a.txt: {told}")
+    (tmp_path / "a.txt").write_bytes(b"Uno.\r\nDos.")
+    assert documents(Notes(tmp_path)) == ["Uno.\r\nDos."]
+
+
+def test_a_note_may_be_named_in_capitals(tmp_path: Path) -> None:
+    write(tmp_path, b="Dos.")
+    (tmp_path / "A.TXT").write_text("Uno.")
+    assert documents(Notes(tmp_path)) == ["Uno.", "Dos."]
+
+
+def test_no_part_of_a_folder_of_notes_is_left_out_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "data/notes", a="Uno.", shut__b="Dos.")
+    sites = federation(tmp_path, clinic('notes = "notes"')).sites
+    scandir = os.scandir
+
+    def only_open_ones(path: str) -> object:
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    def told() -> str:
+        with pytest.raises(CorpusError) as caught:
+            check_corpora(sites)
+        assert str(caught.value).startswith(f"site clinic: {folder}/")
+        with pytest.raises(CorpusError):
+            documents(Notes(folder))
+        return str(caught.value).removeprefix(f"site clinic: {folder}/")
+
+    check_corpora(sites)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", only_open_ones)
+        assert told() == "shut: cannot be read (Permission denied); check the folder's permissions"
+    (folder / "c.txt").symlink_to("gone.txt")
+    assert told() == "c.txt: is no file that can be read; mend the link or the permissions, or remove it"
+    (folder / "c.txt").unlink()
+    (folder / "link").symlink_to(write(tmp_path / "other", d="Tres."))
+    assert told().startswith("link: is a link to a folder, which is not followed; move its notes here")
+    (folder / "link").unlink()
+    (folder / "c.txt").symlink_to(tmp_path / "other/d.txt")
+    assert documents(Notes(folder)) == ["Uno.", "Tres.", "Dos."]
 
 
 def test_files_and_folders_that_are_not_there_are_told_before_anything_starts(tmp_path: Path) -> None:
