@@ -141,12 +141,16 @@ def expected(case: Generated) -> list[Pair]:
 
 
 def _may_be_refused(case: Generated) -> bool:
-    """Whether a whole corpus may be: it is empty, has one language alone, or its first line is mostly NUL, as that of UTF-16 is."""
+    """Whether a whole corpus may be: it is empty, has one language alone, its first line is mostly NUL, as that of UTF-16 is, or its only
+    line holds a carriage return, as a file does whose lines end in these."""
     if not case.pairs or (case.kind == "tmx" and not all(map(any, zip(*case.pairs, strict=True)))):
         return True
     first = case.pairs[0]
     lines = ["\t".join(first)] if case.kind == "tsv" else list(first)
-    return case.kind not in RECORDS and any(3 * line.count("\0") > len(line.encode()) for line in lines)
+    if case.kind in RECORDS:
+        return False
+    alone = len(case.pairs) == 1 and any("\r" in line.rstrip("\r") for line in lines)
+    return alone or any(3 * line.count("\0") > len(line.encode()) for line in lines)
 
 
 def write(case: Generated, folder: Path) -> dict[str, Any]:

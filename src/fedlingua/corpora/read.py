@@ -173,7 +173,7 @@ def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
     A byte order mark of UTF-8 at the beginning, as some editors write it, is removed.
 
     Raises:
-        CorpusError: the file is missing, empty, not UTF-8, no gzip despite its name, or has line ends of "\\r"; names the line.
+        CorpusError: the file is missing, empty, not UTF-8, no gzip despite its name, or has line ends of "\\r" alone; names the line.
     """
     try:
         with opened(path) as stream:
@@ -184,12 +184,14 @@ def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
 
 def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) -> Iterator[str]:
     """Yield the lines of a stream, or raise as `read_lines` does. path: the file, for errors."""
-    number = 0
+    number, first = 0, b""
     try:
         for raw in iter(partial(stream.readline, LINE_BYTES + 1), b""):
             number += 1
             if number == 1:
-                raw = _checked_start(raw, f"{path}, line 1")
+                raw = first = _checked_start(raw, f"{path}, line 1")
+                if b"\n" not in raw:
+                    _check_ends(raw, f"{path}, line 1")
             if len(raw) > LINE_BYTES:
                 raise CorpusError(f"{path}, line {number}: has more than {LINE_BYTES:,} bytes; cut it, or check its line ends")
             if number % 16 == 0:
@@ -203,18 +205,26 @@ def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) 
         raise CorpusError(damaged(path, f"line {number}", error)) from None
     if number == 0 and not may_be_empty:
         raise CorpusError(empty(path))
+    if number == 1:  # only now is it known: a "\r" inside the first of many lines may belong to its sentence
+        _check_ends(first, f"{path}, line 1")
 
 
 def _checked_start(raw: bytes, here: str) -> bytes:
-    """Return the first line, or a whole note, without a byte order mark; raise CorpusError for UTF-16 or for line ends of "\\r" alone."""
+    """Return the first line, or a whole note, without a byte order mark; raise CorpusError for UTF-16."""
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
         raise CorpusError(f"{here}: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
-    if b"\r" in raw.rstrip(b"\r") and b"\n" not in raw:
+    return raw.removeprefix(BOM_UTF8)
+
+
+def _check_ends(raw: bytes, here: str) -> None:
+    """Raise CorpusError for text whose lines end in "\\r" alone, with or without a last "\\n". raw: a file's only line, or a whole note."""
+    inner = raw.rstrip(b"\r\n")
+    if b"\r" in inner and b"\n" not in inner:
         ends = raw.count(b"\r")
         raise CorpusError(
-            f'{here}: the file has {ends} carriage returns and no line feed, and only "\\n" ends a line; convert its line ends'
+            f'{here}: the file has {ends} carriage returns and no line feed before its end, and only "\\n" ends a line; '
+            "convert its line ends"
         )
-    return raw.removeprefix(BOM_UTF8)
 
 
 @contextmanager
@@ -361,7 +371,9 @@ class Notes(Corpus[str]):
             try:
                 if path.stat().st_size > LINE_BYTES:
                     raise CorpusError(f"{path}: has more than {LINE_BYTES:,} bytes; cut it into notes")
-                text = _checked_start(path.read_bytes(), str(path)).decode("utf-8")
+                raw = _checked_start(path.read_bytes(), str(path))
+                _check_ends(raw, str(path))
+                text = raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise CorpusError(
                     f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}); convert the file to UTF-8"

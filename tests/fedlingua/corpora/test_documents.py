@@ -211,6 +211,7 @@ def test_a_note_in_another_encoding_is_named(tmp_path: Path) -> None:
     [
         ("Uno aquí. Dos.".encode("utf-16-le"), "this is UTF-16; convert the file to UTF-8"),
         (b"Uno.\rDos.\r", "the file has 2 carriage returns and no line feed"),
+        (b"Uno.\rDos.\n", "the file has 1 carriage returns and no line feed before its end"),
     ],
 )
 def test_a_note_passes_the_checks_of_other_text(tmp_path: Path, raw: bytes, told: str) -> None:

@@ -161,13 +161,14 @@ def test_a_nul_inside_a_line_stays_in_it(tmp_path: Path, suffix: str) -> None:
     assert list(TsvFile(path).read()) == [Pair("ein Hu\0nd", "a dog"), Pair("zwei", "two")]
 
 
-@pytest.mark.parametrize("last", ["\r", ""])
+@pytest.mark.parametrize("last", ["\r", "", "\n", "\r\n"])
 def test_the_line_ends_of_old_macs_are_refused_rather_than_read_as_one_line(tmp_path: Path, suffix: str, last: str) -> None:
     path = write(tmp_path / f"de-en.tsv{suffix}", f"eins\tone\rzwei\ttwo{last}")
     with pytest.raises(CorpusError) as caught:
         list(TsvFile(path).read())
-    assert f"{path}, line 1: the file has {1 + len(last)} carriage returns and no line feed" in str(caught.value)
-    assert list(read_lines(write(tmp_path / f"one{suffix}", "one line\r"))) == ["one line"]
+    assert f"{path}, line 1: the file has {1 + last.count(chr(13))} carriage returns and no line feed" in str(caught.value)
+    for end in ("\r", "\r\n"):
+        assert list(read_lines(write(tmp_path / f"one{suffix}", f"one line{end}"))) == ["one line"]
 
 
 @pytest.mark.parametrize(
