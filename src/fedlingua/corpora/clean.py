@@ -5,7 +5,7 @@ In text in one language, a sentence is a pair of itself with itself and counts a
 
 import math
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -95,8 +95,12 @@ class Account:
         dropped, failed = _added(self.dropped, other.dropped), _added(self.failed_documents, other.failed_documents)
         return Account(self.read + other.read, self.kept + other.kept, dropped, failed)
 
-    def check(self, where: str, unit: str = "pairs") -> None:
+    def check(self, where: str, unit: str = "pairs", files: Sequence[Any] = ()) -> None:
+        """Raise CorpusError if nothing was read, or nothing kept. files: those that were read, if `where` does not name them."""
         assert self.read == self.kept + sum(self.dropped.values()), f"{where}: {self}"
+        if self.read == 0:
+            source = f" from {files[0]}{f' and {len(files) - 1} more' if len(files) > 1 else ''}" if files else ""
+            raise CorpusError(f"{where}: got no {unit}{source}: the text, or its share, is empty; give a file with text")
         if self.kept == 0:
             reasons = ", ".join(f"{reason} {count}" for reason, count in self.dropped.items())
             raise CorpusError(

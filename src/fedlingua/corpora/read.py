@@ -210,7 +210,9 @@ def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) 
 
 
 def _checked_start(raw: bytes, here: str) -> bytes:
-    """Return the first line, or a whole note, without a byte order mark; raise CorpusError for UTF-16."""
+    """Return the first line, or a whole note, without a byte order mark; raise CorpusError for UTF-16 or gzip data."""
+    if raw.startswith(b"\x1f\x8b"):
+        raise CorpusError(f"{here}: this is gzip data; unpack it, or, if it is a file of lines, give it a name that ends in .gz")
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
         raise CorpusError(f"{here}: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
     return raw.removeprefix(BOM_UTF8)
@@ -249,13 +251,15 @@ def check_growth(stream: IO[bytes], path: AnyPath | str) -> None:
 
 
 def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
-    """Return the message about a file that is cut off or cannot be unpacked. last: the last part that was read, such as "line 3".
+    """Return the message about a file that cannot be read, or is cut off. last: the last part that was read, such as "line 3".
 
     It omits gzip's message, which quotes the first bytes of a file that is no gzip; for the same reason that error must not be chained.
     """
-    kind = "zip" if isinstance(path, zipfile.Path) else "gzip"
     what = getattr(error, "strerror", None) or type(error).__name__
-    return f"{path}, after {last}: cannot be read ({what}); is it a whole {kind} file?"
+    if isinstance(error, PermissionError):
+        return f"{path}: cannot be read ({what}); check its permissions"
+    kind = "zip" if isinstance(path, zipfile.Path) else "gzip" if str(path).endswith(".gz") else ""
+    return f"{path}, after {last}: cannot be read ({what}); {f'is it a whole {kind} file?' if kind else 'check the file and its disk'}"
 
 
 def empty(path: AnyPath | str, unit: str = "line") -> str:
@@ -357,10 +361,7 @@ class LineDocuments(Corpus[str]):
 
 @dataclass(frozen=True)
 class Notes(Corpus[str]):
-    """A folder with a .txt file (or .TXT) for each document, subfolders included, read in the order of their paths.
-
-    All of it is read or none: a subfolder that cannot be listed, or that is a link, is an error.
-    """
+    """A folder with a .txt (or .TXT) file for each document, subfolders included, read in the order of their paths."""
 
     folder: Path
 
@@ -384,20 +385,14 @@ class Notes(Corpus[str]):
                 yield text
 
     def paths(self) -> Sequence[Path]:
-        """Return the documents' files.
-
-        Raises:
-            CorpusError: a folder cannot be listed, a subfolder is a link, or a .txt is no file; names it.
-        """
+        """Return the documents' files; raise CorpusError if a folder cannot be listed, a subfolder is a link, or a .txt is no file."""
         return sorted(self._notes(), key=lambda path: path.relative_to(self.folder).as_posix())
 
     def _notes(self) -> Iterator[Path]:
         for folder, inner, names in os.walk(self.folder, onerror=_unlisted):
             for path in (Path(folder, name) for name in inner):
                 if path.is_symlink():
-                    raise CorpusError(
-                        f"{path}: is a link to a folder, which is not followed; move its notes here, or give them a site of their own"
-                    )
+                    raise CorpusError(f"{path}: is a link to a folder, which is not followed; put the folder itself here")
             for path in (Path(folder, name) for name in names if name.lower().endswith(".txt")):
                 if not os.path.isfile(path):
                     raise CorpusError(f"{path}: is no file that can be read; mend the link or the permissions, or remove it")

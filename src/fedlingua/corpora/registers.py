@@ -40,7 +40,7 @@ def read_register(entry: Mapping[str, Any], direction: Direction, where: str) ->
     """Read the register of an entry's `phrasebook`, `sentences` and `seed`.
 
     Raises:
-        ConfigError: the register is unknown, the phrasebook lacks a language, or a number is not a whole one.
+        ConfigError: the register is unknown, the phrasebook lacks a language, or a number is not a whole one, or sentences is 0.
     """
     name = str(entry["phrasebook"])
     check_choice(name, phrasebook.REGISTERS, f"{where}: phrasebook =")
@@ -48,4 +48,6 @@ def read_register(entry: Mapping[str, Any], direction: Direction, where: str) ->
     for code in (code for code in direction.sides if code not in known):
         raise ConfigError(f"{where}: the phrasebook has no language {code!r}{nearest(code, known)}; it has {', '.join(known)}")
     sentences = count(entry["sentences"], f"{where}: sentences") if "sentences" in entry else None
+    if sentences == 0:
+        raise ConfigError(f"{where}: sentences = 0; wanted 1 or above; leave it out for as many as the sizes need")
     return Register(name, sentences, count(entry.get("seed", 1), f"{where}: seed"), direction, where)

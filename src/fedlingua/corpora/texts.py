@@ -95,7 +95,7 @@ def _split_text(
         else:
             pairs = clean(corpus.read(), site.direction, rules.cleaning, account, here)
             cleaned[site.name] = (site.direction, list(pairs))
-        account.check(here, "sentences" if site.direction.is_one_language else "pairs")
+        account.check(here, "sentences" if site.direction.is_one_language else "pairs", () if account.read else corpus.paths())
     if cleaned:
         splits |= split_sites(cleaned, rules.split, base, rules.directions)
     if documents:

@@ -234,6 +234,13 @@ def test_a_corpus_of_which_nothing_is_kept_is_refused_with_the_reasons() -> None
         account.check("site harbour")
 
 
+def test_a_corpus_with_nothing_in_it_is_not_blamed_on_the_rules() -> None:
+    with pytest.raises(CorpusError, match="site harbour: got no pairs: the text, or its share, is empty; give a file with text"):
+        Account().check("site harbour")
+    with pytest.raises(CorpusError, match=r"site harbour: got no sentences from a\.txt and 2 more: the text"):
+        Account().check("site harbour", "sentences", ["a.txt", "b.txt", "c.txt"])
+
+
 def test_what_is_taken_back_still_adds_up() -> None:
     account = Account(read=3, kept=2, dropped={"empty": 1})
     account.take_back("in-train", 1)

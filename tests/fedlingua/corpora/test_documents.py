@@ -255,7 +255,7 @@ def test_no_part_of_a_folder_of_notes_is_left_out_without_a_word(tmp_path: Path,
     assert told() == "c.txt: is no file that can be read; mend the link or the permissions, or remove it"
     (folder / "c.txt").unlink()
     (folder / "link").symlink_to(write(tmp_path / "other", d="Tres."))
-    assert told().startswith("link: is a link to a folder, which is not followed; move its notes here")
+    assert told().startswith("link: is a link to a folder, which is not followed; put the folder itself here")
     (folder / "link").unlink()
     (folder / "c.txt").symlink_to(tmp_path / "other/d.txt")
     assert documents(Notes(folder)) == ["Uno.", "Tres.", "Dos."]
@@ -299,6 +299,15 @@ def test_text_of_which_nothing_is_kept_is_told_in_sentences(tmp_path: Path) -> N
     write(tmp_path / "data", notes="Sí. No.\n")
     with pytest.raises(CorpusError, match=r"site clinic: none of 2 sentences was kept \(too-short 2\)"):
         read_sites(federation(tmp_path, clinic('lines = "notes.txt"')), frozenset())
+
+
+@pytest.mark.parametrize("corpus", ['lines = "blank.txt"', 'lines = "full.txt"\nshare = "9/9"'])
+def test_text_that_is_blank_is_named_with_its_file(tmp_path: Path, corpus: str) -> None:
+    data = write(tmp_path / "data", blank="\n\n", full="Uno aquí.\n")
+    with pytest.raises(CorpusError) as caught:
+        read_sites(federation(tmp_path, clinic(corpus)), frozenset())
+    file = corpus.split('"')[1]
+    assert f"site clinic: got no sentences from {data}/{file}: the text, or its share, is empty" in str(caught.value)
 
 
 def test_a_register_gives_its_side_in_the_language_and_grows_to_the_sizes_asked(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, on_one_line, read_lines, side_paths, spelled
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile, damaged, on_one_line, read_lines, side_paths, spelled
 
 PAIRS = [Pair("ein Hund", "a dog"), Pair("", "nothing"), Pair("zwei Katzen", "two cats")]
 
@@ -141,6 +141,32 @@ def test_a_file_that_is_no_whole_gzip_is_named(tmp_path: Path, raw: bytes) -> No
     assert "b'" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("name", ["de-en.tsv", "de-en.tsv.gz"])
+def test_a_file_without_read_permission_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def shut(file: Path, *arguments: object) -> None:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    path = write(tmp_path / name, "eins\tone\n")
+    monkeypatch.setattr(Path, "open", shut)  # root may read everything
+    with pytest.raises(CorpusError) as caught:
+        list(TsvFile(path).read())
+    assert str(caught.value) == f"{path}: cannot be read (Permission denied); check its permissions"
+
+
+def test_a_plain_file_that_breaks_off_is_not_asked_whether_it_is_a_whole_gzip() -> None:
+    told = damaged(Path("x.tsv"), "line 3", OSError(5, "Input/output error"))
+    assert told == "x.tsv, after line 3: cannot be read (Input/output error); check the file and its disk"
+
+
+def test_gzip_data_without_the_ending_is_told_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "de-en.tsv"
+    path.write_bytes(gzip.compress(b"eins\tone\n"))
+    with pytest.raises(CorpusError) as caught:
+        list(TsvFile(path).read())
+    assert str(caught.value).startswith(f"{path}, line 1: this is gzip data; unpack it, or,")
+    assert str(caught.value).endswith("give it a name that ends in .gz")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])

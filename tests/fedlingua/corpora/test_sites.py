@@ -180,6 +180,7 @@ def test_a_file_without_sites_is_refused(tmp_path: Path) -> None:
         ("columns = [1, 0]", "got columns and no corpus; a deployed site says this in its own file"),
         ("sentences = 40", "got sentences and no corpus"),
         ('phrasebook = "court"\nsentences = "many"', "site court: sentences = 'many'; wanted a whole number"),
+        ('phrasebook = "court"\nsentences = 0', "site court: sentences = 0; wanted 1 or above; leave it out"),
         ('phrasebook = "court"\nseed = true', "site court: seed = True; wanted a whole number"),
     ],
 )
