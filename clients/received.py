@@ -82,7 +82,7 @@ class ReceivedFiles:
         """Store the parts and remove the rounds that the server will not name again."""
         file = self._file(state.number)
         if state.number and not self._has(state):
-            save_tensors({part: np.ascontiguousarray(numbers) for part, numbers in parts.items()}, file, state.digests)
+            save_tensors(parts, file, state.digests)
         for number in outdated(self._rounds, state, self.last):
             self._file(number).unlink(missing_ok=True)
 

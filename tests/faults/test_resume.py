@@ -325,7 +325,7 @@ def test_a_disk_that_is_full_stops_the_run_with_its_reason(families, tmp_path, m
     def full(*arguments, **more):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedlingua.runs.checkpoints.save_file", full)
+    monkeypatch.setattr("fedlingua.runs.checkpoints.save_tensors", full)
     with pytest.raises(OSError, match="No space left"):
         run(families, tmp_path / "full")
 

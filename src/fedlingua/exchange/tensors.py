@@ -27,7 +27,9 @@ def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | N
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        save_file(dict(tensors), aside, dict(about) if about else None)
+        # safetensors 0.8 ignores strides: of a view it would write other bytes.
+        in_order = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
+        save_file(in_order, aside, dict(about) if about else None)
         to_disk(aside)
         os.replace(aside, file)
     finally:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import RunError
 from fedlingua.common.folders import check_folder, write_folder
-from fedlingua.exchange.tensors import NamedTensors, Tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
 
 ClusterTensors = Mapping[Part, Mapping[str, NamedTensors]]
 """part -> cluster -> the cluster's tensors"""
@@ -47,9 +47,9 @@ class Checkpoints:
             for part in PARTS:
                 for cluster, content in tensors.get(part, {}).items():
                     if content:
-                        save_file(dict(content), aside / f"{part}.{cluster}.safetensors")
+                        save_tensors(content, aside / f"{part}.{cluster}.safetensors")
             if own:
-                save_file(dict(own), aside / f"{_OWN}.safetensors")
+                save_tensors(own, aside / f"{_OWN}.safetensors")
             (aside / _VALUES).write_text(json.dumps({"round": number, **(values or {})}, indent=1) + "\n", encoding="utf-8")
 
         write_folder(self._folder(number), write)

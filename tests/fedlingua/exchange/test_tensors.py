@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec, check_tensors, save_tensors
@@ -49,6 +50,27 @@ def test_a_wrong_tensor_is_refused_by_name(good: Tensors, spoil: Callable[[Tenso
     spoil(good)
     with pytest.raises(ExchangeError, match=message):
         check_tensors(good, WANTED)
+
+
+GRID = np.arange(12, dtype=np.float32).reshape(3, 4)
+VIEWS = {
+    "transposed": GRID.T,
+    "fortran": np.asfortranarray(GRID),
+    "columns": GRID[:, ::2],
+    "backwards": GRID[::-1],
+    "broadcast": np.broadcast_to(GRID[0], (3, 4)),
+    "big-endian": GRID.T.astype(">f4"),
+    "number": np.array(2, np.float32),
+}
+"""Arrays whose bytes in memory are not those of their numbers in order, and one without axes."""
+
+
+def test_a_view_is_written_as_the_numbers_that_it_shows(tmp_path: Path) -> None:
+    save_tensors(VIEWS, tmp_path / "views.safetensors")
+    stored = load_file(tmp_path / "views.safetensors")
+    for name, array in VIEWS.items():
+        assert stored[name].shape == array.shape, name
+        assert np.array_equal(stored[name], array), name
 
 
 def test_a_file_is_on_disk_before_it_has_its_name_and_its_folder_after(

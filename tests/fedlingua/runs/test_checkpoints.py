@@ -42,6 +42,15 @@ def test_a_checkpoint_loads_bit_for_bit_as_it_was_kept(kept: Checkpoints) -> Non
     assert loaded.values == {"round": 3, "dev_loss": 1.0}
 
 
+def test_views_are_stored_as_the_numbers_that_they_show(tmp_path: Path) -> None:
+    least = np.sort(np.arange(12, dtype=np.float32).reshape(2, 3, 2) % 5, axis=-1)[..., 0]
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"encoder": {"all": {"w": least}}}, {"m": least.T})
+    loaded = checkpoints.load(1)
+    assert np.array_equal(loaded.tensors["encoder"]["all"]["w"], least)
+    assert np.array_equal(loaded.own["m"], least.T)
+
+
 def test_equal_content_makes_equal_bytes(kept: Checkpoints, tmp_path: Path) -> None:
     again = Checkpoints(tmp_path / "again")
     again.save(2, TENSORS, {"velocity": np.array([2], np.float32)}, {"dev_loss": 2 / 3})

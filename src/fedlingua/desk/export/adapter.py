@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from fedlingua.common.errors import RunError
 from fedlingua.common.files import sha256
@@ -15,7 +15,7 @@ from fedlingua.desk.export.facts import public_name
 from fedlingua.desk.export.forms import FILE
 from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.exchange.tensor_sets import write_tensors
-from fedlingua.exchange.tensors import Tensors, check_tensors
+from fedlingua.exchange.tensors import Tensors, check_tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Settings
@@ -26,7 +26,7 @@ _AGAIN = "export it again, or copy it again"
 
 def write_adapter(directory: Path, settings: Settings, tensors: Tensors, backbone: str) -> dict[str, Any]:
     """Write the tensors and return their entries of export.json. backbone: its public name."""
-    save_file(dict(tensors), directory / TENSORS)
+    save_tensors(tensors, directory / TENSORS)
     public = replace(  # without paths and without settings of one machine
         settings,
         backbone=backbone,

@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from safetensors.numpy import save_file
 from transformers import AutoTokenizer, GenerationConfig
 
 from fedlingua.backbones.codec import Codec
@@ -21,7 +20,7 @@ from fedlingua.backbones.lora_sb import as_lora
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.translating.models import TrainedModel
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import json_text, replace_text
 from fedlingua.settings.config import Settings
@@ -84,7 +83,7 @@ def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, ten
             written[key] = sorted(written[key])
     replace_text(file, json_text(written))
     named = {peft_name(name): array for name, array in tensors.items()}
-    save_file(named, directory / "adapter_model.safetensors", {"format": "pt"})
+    save_tensors(named, directory / "adapter_model.safetensors", {"format": "pt"})
     write_tokenizer(directory, trainable.backbone, trained.direction)
 
 

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.lora import merge_peft
@@ -21,7 +21,7 @@ from fedlingua.desk.completed import same_backbone, settings_of
 from fedlingua.desk.finetuning.settings import encoder_run
 from fedlingua.exchange.delivery import ADAPTER, delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import RunFolder, json_text, replace_text
 from fedlingua.settings.config import Settings
@@ -60,7 +60,7 @@ def _write(directory: Path, trainable: Trainable, tensors: Tensors, settings: Se
 
 def _write_adapter(directory: Path, tensors: Tensors, settings: Settings) -> None:
     (directory / ADAPTER).parent.mkdir()
-    save_file(dict(tensors), directory / ADAPTER)
+    save_tensors(tensors, directory / ADAPTER)
     portable = replace(settings, data_dir="", run_dir="", federation="")  # no path of the machine that ran it
     replace_text((directory / ADAPTER).with_name(_SETTINGS), json_text(portable.flat()))
 
