@@ -61,8 +61,8 @@ def inner_cluster_aggregation(
         for update in (updates[site] for site in sites):
             of = update.tensors.of_part(part) if isinstance(update.tensors, Joined) else {n: update.tensors[n] for n in names}
             members.append(replace(update, tensors=of))
-        # A checkpoint holds no cluster without tensors.
-        new[part][cluster] = combine(before[part].get(cluster, {}), members)
+        # A checkpoint holds no cluster without tensors, and a rule of one's own expects some.
+        new[part][cluster] = combine(before[part][cluster], members) if names else {}
     return new
 
 

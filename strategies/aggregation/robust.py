@@ -12,6 +12,7 @@ from strategies.aggregation.mean import each_number, mean
 from strategies.aggregation.updates import Update
 
 Rule = Callable[[Sequence[Update]], NamedTensors]
+"""The updates of a cluster's sites, with the tensors of one part alone -> the part's new tensors."""
 
 
 def median(updates: Sequence[Update]) -> NamedTensors:

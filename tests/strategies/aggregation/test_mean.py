@@ -121,6 +121,22 @@ def test_a_cluster_without_replies_stays_as_it_was():
     assert state["decoder"]["T"]["d"] == 50.0
 
 
+def test_a_rule_is_not_asked_about_a_part_without_tensors():
+    asked = list[list[str]]()
+
+    def first(before, members):
+        asked.extend(list(update.tensors) for update in members)
+        return members[0].tensors
+
+    bare = TensorSet("bare", tuple(spec for spec in SET.specs if spec.part != "shared"))
+    before = start_everywhere({name: np.zeros(1, np.float32) for name in "ed"}, bare, CLUSTERS)
+    for tensors in (full_update("a", 1, 10, 100).tensors, Joined(join(full_update("a", 1, 10, 100).tensors, bare), bare)):
+        state = inner_cluster_aggregation(before, {s: Update(s, tensors, 1) for s in "abc"}, bare, CLUSTERS, first)
+        assert state["shared"] == {"all": {}}
+        assert state["encoder"]["R"]["e"] == 1.0
+    assert asked == [["e"]] * 3 + [["d"]] * 3 + [["e"]] * 3 + [["d"]] * 3
+
+
 def test_the_order_of_updates_changes_no_byte():
     rng = np.random.default_rng(0)
     updates = {site: full_update(site, *rng.normal(size=3)) for site in "abc"}
