@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fedlingua.backbones.knowledge import doubts
 from fedlingua.clustering.clusters import Clusters
-from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
+from fedlingua.common.errors import ConfigError, FedlinguaError, RunError, without_words
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import list_failures
 from fedlingua.evaluation.scores import below_base
@@ -53,7 +53,7 @@ _log = logging.getLogger("fedlingua.server")
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run a federation; however it ends, run.json says how."""
+    """Run a federation; however it ends, run.json says how, and where in the code if the error is not the project's own."""
     settings = settings_from(context.run_config)
     folder = RunFolder(run_directory(settings, context.run_id))
     with folder.held():
@@ -64,8 +64,9 @@ def main(grid: Grid, context: Context) -> None:
         except FedlinguaError as error:
             folder.close("failed", str(error))
             raise
-        except BaseException as error:
-            folder.close("failed", f"{type(error).__name__}: {error}")
+        except BaseException as error:  # an Exception may come from a strategy of the user's own
+            what = without_words(error) if isinstance(error, Exception) else type(error).__name__
+            folder.close("failed", f"{what}: {error}")
             raise
         folder.close("completed")
 
