@@ -22,6 +22,8 @@ from strategies.progress import Sums
 
 WEIGHT, LOSS = "num-examples", "train_loss"
 """Keys of a reply's metrics, as Flower's strategies expect them: the site's weight, and its training loss in nats a token."""
+RESIDUAL = "residual/"
+"""Prefix of the residuals' names among a checkpoint's own tensors. A residual is the part that a code has left out so far."""
 
 
 class LazyArray(Array):
@@ -99,18 +101,24 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
 
 
 def checked_state(who: str, state: State, before: State) -> State:
-    """Return a state with its tensors in float32. who: What made it, for errors.
+    """Return a state as a checkpoint would give it back, with its tensors in float32. who: What made it, for errors.
 
     Raises:
         RunError: No State; other clusters, names or shapes than before; numbers that are not finite; what no checkpoint can hold.
     """
     if not isinstance(state, State):
         raise RunError(f"{who} gave {type(state).__name__}; wanted a State, as replace(state, tensors=...) makes")
-    if odd := [name for name, array in state.memory.items() if not isinstance(array, np.ndarray)]:
-        raise RunError(f"{who} gave memory[{odd[0]!r}], which is no array; give it in values, or an array")
+    for name, array in state.memory.items():
+        if not isinstance(array, np.ndarray):
+            raise RunError(f"{who} gave memory[{name!r}], which is no array; give it in values, or an array")
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise RunError(f"{who} gave memory[{name!r}] of {array.dtype}; wanted bool, or int, uint or float of at most 64 bits")
+        if not isinstance(name, str) or name.startswith(RESIDUAL):
+            raise RunError(f"{who} gave memory[{name!r}]; wanted a name that is a str and does not begin with {RESIDUAL!r}")
+    memory = {name: np.asarray(array, order="C") for name, array in sorted(state.memory.items())}
     try:
-        json.dumps(state.values)
-    except TypeError as error:
+        values = json.loads(json.dumps(dict(state.values)))
+    except (TypeError, ValueError) as error:
         raise RunError(f"{who} gave values that JSON cannot hold ({error}); give such as float(x)") from error
     tensors: Any = {}
     for part, clusters in before.tensors.items():
@@ -120,7 +128,7 @@ def checked_state(who: str, state: State, before: State) -> State:
                 f"{who} gave the {part} of {', '.join(sorted(had)) or 'no cluster'}; wanted {', '.join(sorted(wanted))}"
             )
         tensors[part] = {name: _checked_tensors(who, new, clusters[name]) if new else new for name, new in given.items()}
-    return replace(state, tensors=tensors)
+    return replace(state, tensors=tensors, memory=memory, values=values)
 
 
 def _checked_tensors(who: str, given: NamedTensors, before: NamedTensors) -> NamedTensors:
@@ -140,7 +148,7 @@ def checked_array(who: str, name: str, array: Array, before: Numbers) -> Numbers
 
 def checked_numbers(who: str, name: str, given: Numbers, shape: tuple[int, ...]) -> Numbers:
     """Return numbers as float32; raise RunError for another shape, or numbers that are not finite."""
-    numbers = given.astype(np.float32, copy=False)
+    numbers = np.asarray(given, np.float32, order="C")
     if numbers.shape != shape or not np.isfinite(numbers).all():
         why = "numbers that are not finite" if numbers.shape == shape else f"shape {numbers.shape}; wanted {shape}"
         raise RunError(f"{who} gave {name} with {why}")

@@ -35,7 +35,7 @@ from strategies.aggregation.updates import UpdateFiles
 from strategies.checks.contents import Expected, Scores, parse_scores
 from strategies.progress import Progress
 from strategies.rounds.draw import draws
-from strategies.rounds.flower_records import arrays_of
+from strategies.rounds.flower_records import RESIDUAL, arrays_of, checked_state
 from strategies.rounds.holdings import Holdings
 from strategies.rounds.phases import Phases, RoundSkippedError
 from strategies.rounds.registration import Registry
@@ -49,10 +49,6 @@ PHASES: dict[str, Phase] = {
     protocol.EVALUATE: "evaluate",
     protocol.FINISH: "finish",
 }
-
-
-RESIDUAL = "residual/"
-"""Prefix of the residuals' names among a checkpoint's own tensors. A residual is the part that a code has left out so far."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,10 @@ class Rounds(Strategy):
         initial = opened(initial_arrays)
         if self.travels:
             self.phases.holdings.initial = digests_of(initial, self.tensor_set)
-        self.state = replace(self.init(initial), round=-1)
+        self.state = self.init(initial)
+        if self.settings.strategy:
+            self.state = checked_state(f"{type(self).__name__}.init", self.state, self.state)
+        self.state = replace(self.state, round=-1)
         del initial, initial_arrays  # a full model takes too much memory to hold it twice
         if self.settings.resume:
             self._resume()
@@ -393,6 +392,6 @@ class Rounds(Strategy):
 
 def _state_of(checkpoint: Checkpoint) -> State:
     """Return the state that a checkpoint holds, with all that the method stores besides tensors."""
-    memory = {name: array for name, array in checkpoint.own.items() if not name.startswith(RESIDUAL)}
+    memory = {name: array for name, array in sorted(checkpoint.own.items()) if not name.startswith(RESIDUAL)}
     residuals = {name.removeprefix(RESIDUAL): array for name, array in checkpoint.own.items() if name.startswith(RESIDUAL)}
     return State(checkpoint.tensors, checkpoint.number, memory, checkpoint.values["strategy"], residuals)

@@ -1,6 +1,7 @@
 """States and updates as Flower's records, and back: what a hook leaves alone is the very same, what it changes is taken."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.runs.checkpoints import Checkpoints
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
 from strategies.rounds.flower_records import arrays_of, checked_state, content_of, site_of, state_of, update_of
@@ -82,13 +84,44 @@ def test_what_a_strategy_of_ones_own_makes_is_checked_by_name(given: dict[str, n
         (None, r"Mine.aggregate gave NoneType; wanted a State, as replace\(state, tensors=...\) makes"),
         ({}, "Mine.aggregate gave dict; wanted a State"),
         (state(memory={"h": 3.0}), r"gave memory\['h'\], which is no array; give it in values"),
+        (
+            state(memory={"h": np.array(["x"])}),
+            r"gave memory\['h'\] of <U1; wanted bool, or int, uint or float of at most 64 bits",
+        ),
+        (state(memory={"h": np.array([1j])}), r"gave memory\['h'\] of complex128"),
+        (state(memory={"residual/x": np.ones(1)}), r"gave memory\['residual/x'\]; wanted a name that .* 'residual/'"),
+        (state(memory={1: np.ones(1)}), r"gave memory\[1\]; wanted a name that is a str"),
         (replace(state(), values={"x": np.float32(3)}), "gave values that JSON cannot hold .*float32 is not JSON"),
+        (replace(state(), values={(1, 2): 3}), "gave values that JSON cannot hold .*keys must be str"),
         (replace(state(), tensors={**state().tensors, "decoder": {"all": [1, 2]}}), "gave the tensors 1, 2; wanted d"),
     ],
 )
 def test_what_is_no_state_or_no_checkpoint_can_hold_is_refused(made: Any, words: str) -> None:
     with pytest.raises(RunError, match=words):
         checked_state("Mine.aggregate", made, state())
+
+
+def test_the_next_round_gets_what_a_resumed_run_reads(tmp_path: Path) -> None:
+    """Keys of JSON, lists, floats bit for bit, arrays in order of memory, by name."""
+    values = {"count": {1: 2}, "pair": (1, 2), "x": [1 / 3, 5e-324, float("inf")], "y": np.float64(0.1)}
+    made = state(memory={"z": np.arange(6.0).reshape(2, 3).T, "a": np.array(True)}, values=values)
+    after = checked_state("M", made, state())
+    assert after.values == {"count": {"1": 2}, "pair": [1, 2], "x": [1 / 3, 5e-324, float("inf")], "y": 0.1}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, after.tensors, dict(after.memory), {"strategy": dict(after.values)})
+    stored = checkpoints.load(1)
+    assert stored.values["strategy"] == after.values
+    assert list(after.memory) == sorted(stored.own) == ["a", "z"]
+    assert all(after.memory[name].flags.c_contiguous and np.array_equal(after.memory[name], stored.own[name]) for name in "az")
+
+
+def test_tensors_that_are_views_become_arrays_of_their_own_layout() -> None:
+    before = state()
+    view = np.arange(4, dtype=np.float32).reshape(2, 2).T
+    made = replace(before, tensors={**before.tensors, "encoder": {"north": {"e": view}, "south": {"e": view}}})
+    north = checked_state("M", made, before).tensors["encoder"]["north"]["e"]
+    assert north.flags.c_contiguous
+    assert np.array_equal(north, view)
 
 
 def test_float64_is_taken_as_float32() -> None:

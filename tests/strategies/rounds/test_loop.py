@@ -252,6 +252,13 @@ class Remembering(FedMean):
         return replace(super().aggregate(state, updates), memory={"rounds": state.memory["rounds"] + 1})
 
 
+class Odd(FedMean):
+    """Begins with what no checkpoint can hold."""
+
+    def init(self, tensors):
+        return replace(super().init(tensors), values={"seen": {1, 2}})
+
+
 class Skipping(FedMean):
     """Asks one site fewer than there are."""
 
@@ -266,6 +273,13 @@ def test_what_a_strategy_stores_is_there_at_the_end_too(config, tmp_path, monkey
     module = __import__("remembering")
     run({**config, "method": "adapter-fed", "strategy": "remembering:Remembering", "best-by": "last"}, tmp_path / "run")
     assert module.SEEN[-1] == (2, 2)
+
+
+def test_the_state_that_a_strategy_begins_with_is_checked(config, tmp_path, monkeypatch):
+    (tmp_path / "odd.py").write_text(REMEMBERING)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RunError, match=r"Odd\.init gave values that JSON cannot hold \(Object of type set"):
+        run({**config, "method": "adapter-fed", "strategy": "odd:Odd"}, tmp_path / "run")
 
 
 def test_a_site_that_a_strategy_did_not_ask_is_named(config, tmp_path, monkeypatch):
