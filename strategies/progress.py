@@ -3,9 +3,8 @@
 import math
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import accumulate
-from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -27,7 +26,6 @@ class Progress:
     that was accepted unscaled.
     """
 
-    random: Random
     round: int = -1
     best_round: int = 0
     dev_losses: dict[int, dict[str, Sums]] = field(default_factory=dict)
@@ -129,17 +127,14 @@ class Progress:
         return 0 < patience <= number - _last_fall(_means(measured, best_by), min_gain)
 
     def values(self) -> dict[str, Any]:
-        """Return all fields as JSON values; floats are restored bit for bit."""
-        version, words, gauss = self.random.getstate()
-        return {**{name: getattr(self, name) for name in _STORED}, "random": [version, list(words), gauss]}
+        """Return the fields that a checkpoint holds as JSON values; floats are restored bit for bit."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("round", "outvoted")}
 
     @classmethod
     def of(cls, number: int, values: Mapping[str, Any]) -> "Progress":
         """Restore the progress after round `number` from what `values` returned."""
-        random = Random()
-        version, words, gauss = values["random"]
-        random.setstate((version, tuple(words), gauss))
-        progress = cls(random, number, **deepcopy({name: values[name] for name in _STORED if name in values}))
+        known = {each.name for each in fields(cls)}
+        progress = cls(number, **deepcopy({name: value for name, value in values.items() if name in known}))
         if "aggregated" not in values:  # written by an earlier version
             progress.aggregated = sorted({int(n) for rounds in progress.stages.values() for n in rounds})
         # JSON has neither integer keys nor tuples.
@@ -151,22 +146,6 @@ class Progress:
         progress.traffic = [(up, down) for up, down in progress.traffic]
         progress.savings = [(tensors, numbers) for tensors, numbers in progress.savings]
         return progress
-
-
-_STORED = (
-    "best_round",
-    "dev_losses",
-    "pending",
-    "traffic",
-    "savings",
-    "stages",
-    "bad_replies",
-    "digests",
-    "aggregated",
-    "lengths",
-    "earlier_stages",
-)
-"""Fields that a checkpoint holds as they are."""
 
 
 def mean_loss(losses: Mapping[str, Sums], best_by: str) -> float:

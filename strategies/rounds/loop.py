@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from random import Random
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -94,7 +93,7 @@ class Rounds(Strategy):
         number = of.settings.sites_drawn(len(everybody))
         self._draws = draws(everybody, of.clusters, number, of.settings.seed) if number < len(everybody) else None
         holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round), of.settings.rounds_at_sites)
-        self.phases = Phases(of.settings, of.registry, of.folder, Progress(Random(f"{of.settings.seed}/server")), holdings)
+        self.phases = Phases(of.settings, of.registry, of.folder, Progress(), holdings)
         self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
         self.note = self.phases.note
         self.result = Result()

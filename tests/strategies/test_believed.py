@@ -1,7 +1,6 @@
 """What one site's word can do: to a mean, to the best round, to the end of a run, to the roll call, and to a phase that needs everybody."""
 
 import json
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ def of_losses(*by_round: dict[str, float], examples: dict[str, int] | None = Non
         }
         for number, sites in enumerate(by_round, start=1)
     }
-    return Progress(Random(1), round=len(by_round), dev_losses=losses)
+    return Progress(round=len(by_round), dev_losses=losses)
 
 
 HONEST = [{"a": 5.0, "b": 5.2, "c": 4.8}, {"a": 4.0, "b": 4.2, "c": 3.9}, {"a": 3.5, "b": 3.6, "c": 3.4}]
