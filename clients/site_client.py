@@ -38,7 +38,7 @@ from fedlingua.exchange.delivery import Second, deliver
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
-from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, is_companion, of_the_model
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, check_tensors, is_companion, of_the_model
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
@@ -224,7 +224,15 @@ class SiteClient(NumPyClient):
         return list(self.trainable.sent_first.values())
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """Train one round, `config["round"]` or 1; return the update, the number of examples and the sums."""
+        """Train one round; return the update, the number of examples and the sums.
+
+        Args:
+            parameters: As many arrays as `get_parameters` returns, or none for the tensors that are here.
+            config: "round", by default 1, on which random draws and the learning rate's schedule depend; "proximal-mu", by default 0.
+
+        Raises:
+            ExchangeError: Another key in `config`, or another number of arrays; a shape is wrong, or a number not finite.
+        """
         if self.settings.shares_noise:
             raise ExchangeError("dp.noise = 'shares' needs a secure sum, where shares add up; outside of a run give 'site'")
         task = self._task(config)
@@ -234,14 +242,22 @@ class SiteClient(NumPyClient):
         return [tensor.copy() for tensor in update.values()], sums.get("num_examples", number), sums
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
-        """Measure the dev loss; return it in nats per token, the number of sentences, and the sums."""
+        """Measure the dev loss; return it in nats per token, the number of sentences, and the sums. Arguments and errors: as `fit`."""
         sums = self.measure(self._named(parameters), self._task(config))
+        if not sums["num_tokens"]:
+            raise ExchangeError("there is no dev text to measure: of_pairs was given no dev")
         return sums["nll_sum"] / sums["num_tokens"], sums["num_examples"], sums
 
     def _named(self, parameters: NDArrays) -> Tensors:
-        return dict(zip(self.trainable.tensor_set.names, parameters, strict=True)) if parameters else {}
+        wanted = self.trainable.tensor_set
+        if len(parameters) not in (0, len(wanted.specs)):
+            raise ExchangeError(f"got {len(parameters)} arrays; wanted {len(wanted.specs)}, as get_parameters returns them")
+        named = {name: np.asarray(array, np.float32) for name, array in zip(wanted.names, parameters, strict=False)}
+        return check_tensors(named, wanted) if named else {}
 
     def _task(self, config: dict[str, Scalar]) -> Task:
+        if unknown := set(config) - {"round", PROXIMAL_MU}:
+            raise ExchangeError(f"config has {', '.join(sorted(unknown))}; wanted only round and {PROXIMAL_MU}")
         task = Task(self.site, "", 1, int(config.get("round", 1)), self._last, keep=(self._last,))
         return task.with_config({key: value for key, value in config.items() if key == PROXIMAL_MU})
 

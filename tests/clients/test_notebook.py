@@ -1,6 +1,7 @@
 """A TranslationClient by itself, as its docstring and docs/guides/client.md show it: no server, no run, no federation file."""
 
 import inspect
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from clients.translation import TranslationClient
-from fedlingua.common.errors import ConfigError
+from fedlingua.common.errors import ConfigError, ExchangeError
 from tests.pages import block
 
 
@@ -73,6 +74,42 @@ def test_a_client_keeps_its_optimizers_state(tiny_backbone: Path, tmp_path: Path
     )
     assert all(fresh)
     assert not all(kept)
+
+
+@pytest.fixture
+def client(tiny_backbone: Path, tmp_path: Path) -> TranslationClient:
+    pairs = [("eins", "un"), ("zwei", "deux")]
+    asked: dict[str, Any] = {"backbone": str(tiny_backbone), "adapter_dim": 4}
+    return TranslationClient.of_pairs(pairs, "de-fr", pairs, tmp_path, **asked)
+
+
+@pytest.mark.parametrize("key", ["server_round", "lr", "proximal_mu"])
+def test_a_key_that_a_client_does_not_know_is_refused(client: TranslationClient, key: str) -> None:
+    for call in (client.fit, client.evaluate):
+        with pytest.raises(ExchangeError, match=f"config has {key}; wanted only round and proximal-mu"):
+            call(client.get_parameters({}), {"round": 2, key: 1})
+
+
+def test_a_wrong_array_is_refused_by_name(client: TranslationClient) -> None:
+    good = client.get_parameters({})
+    name, shape = client.trainable.tensor_set.names[0], good[0].shape
+    with pytest.raises(ExchangeError, match=f"got {len(good) - 1} arrays; wanted {len(good)}, as get_parameters returns them"):
+        client.fit(good[1:], {})
+    with pytest.raises(ExchangeError, match=re.escape(f"tensor {name!r} has shape (3,); wanted {shape}")):
+        client.fit([np.zeros(3), *good[1:]], {})
+    with pytest.raises(ExchangeError, match=f"tensor {name!r} holds NaN or infinity"):
+        client.evaluate([good[0] * np.nan, *good[1:]], {})
+
+
+def test_arrays_may_be_float64(client: TranslationClient) -> None:
+    good = client.get_parameters({})
+    assert client.evaluate([array.astype(np.float64) for array in good], {})[0] == client.evaluate(good, {})[0]
+
+
+def test_without_dev_text_there_is_nothing_to_measure(tiny_backbone: Path, tmp_path: Path) -> None:
+    client = TranslationClient.of_pairs([("eins", "un")], "de-fr", folder=tmp_path, backbone=str(tiny_backbone), adapter_dim=4)
+    with pytest.raises(ExchangeError, match="of_pairs was given no dev"):
+        client.evaluate(client.get_parameters({}), {})
 
 
 @pytest.mark.parametrize(
