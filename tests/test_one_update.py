@@ -25,7 +25,7 @@ from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.settings.experiment import default_run_config
-from strategies.aggregation.cores import in_order
+from strategies.aggregation.cores import on_cores
 from strategies.rounds.flower_records import LazyArray
 from tests.federations import TWO_SITES
 from tests.in_process import InProcessGrid, run
@@ -312,7 +312,7 @@ def seen(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
 
     with pytest.MonkeyPatch.context() as patched, trace:
         patched.setattr(InProcessGrid, "_run", marked)
-        patched.setattr(in_order, "__defaults__", (1,))  # what other threads call is not seen
+        patched.setattr(on_cores, "__defaults__", (1,))  # what other threads call is not seen
         run(config, folder / "second")
     return way(trace.seen)
 

@@ -17,8 +17,8 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-def in_order(work: Callable[[Piece], Result], pieces: Sequence[Piece], cores: int = CORES) -> list[Result]:
-    """Return the result of `work` for each piece, in the order of the pieces."""
+def on_cores(work: Callable[[Piece], Result], pieces: Sequence[Piece], cores: int = CORES) -> list[Result]:
+    """Return the result of `work` for each piece, in the order of the pieces; several threads share the work."""
     if min(cores, len(pieces)) < 2:
         return [work(piece) for piece in pieces]
     return list(_pool(cores).map(work, pieces))

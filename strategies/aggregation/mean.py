@@ -16,7 +16,7 @@ from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import tempered
-from strategies.aggregation.cores import BLOCK, SPAN, in_order
+from strategies.aggregation.cores import BLOCK, SPAN, on_cores
 from strategies.aggregation.updates import Sent, Update
 
 
@@ -185,7 +185,7 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
                 there = np.logical_or.reduce([mask for mask in counted if mask is not None], initial=False)
                 np.copyto(sums, start[block], where=~there)
 
-    in_order(lambda task: add_up(*task), [(name, span) for name, size in sizes.items() for span in range(0, size, SPAN)])
+    on_cores(lambda task: add_up(*task), [(name, span) for name, size in sizes.items() for span in range(0, size, SPAN)])
     if isinstance(before, Joined) and len(before.parts) < 2:
         return Joined(dict.fromkeys(before.parts, memory), before.chosen)
     return {name: memory[end - sizes[name] : end].reshape(before[name].shape) for name, end in ends.items()}

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedlingua.exchange.joined import Flat, Numbers
 from fedlingua.exchange.tensors import NamedTensors
-from strategies.aggregation.cores import BLOCK, SPAN, in_order
+from strategies.aggregation.cores import BLOCK, SPAN, on_cores
 from strategies.aggregation.mean import each_number, mean
 from strategies.aggregation.updates import Update
 
@@ -94,7 +94,7 @@ def _by_number(updates: Sequence[Update], choose: Callable[[Numbers], Numbers]) 
             for first in range(span, min(span + SPAN, len(total)), BLOCK):
                 total[first : first + BLOCK] = choose(np.stack([array[first : first + BLOCK] for array in arrays]))
 
-        in_order(fold, range(0, len(total), SPAN))
+        on_cores(fold, range(0, len(total), SPAN))
         return total
 
     return each_number(updates, chosen)

@@ -13,7 +13,7 @@ import numpy as np
 from fedlingua.exchange.joined import Flat, Joined, Numbers
 from fedlingua.exchange.tensors import is_companion, not_finite
 from fedlingua.selection.masks import Selection
-from strategies.aggregation.cores import BLOCK, SPAN, in_order
+from strategies.aggregation.cores import BLOCK, SPAN, on_cores
 
 ROW = 1024
 """How many squares are added in float32; the sums of such rows are added in float64."""
@@ -88,7 +88,7 @@ def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) ->
                 size = max(size, float(start.max()), -float(start.min()))
         return squares, largest, size
 
-    measured = in_order(lambda task: [measure(part, *cut) for _, part, *cut in task], tasks)
+    measured = on_cores(lambda task: [measure(part, *cut) for _, part, *cut in task], tasks)
     for task, of_task in zip(tasks, measured, strict=True):
         for (number, part, *_), (squares, largest, size) in zip(task, of_task, strict=True):
             if not math.isfinite(squares):

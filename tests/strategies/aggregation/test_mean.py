@@ -228,9 +228,9 @@ def test_no_order_of_replies_changes_a_byte(kind, tmp_path):
 
 def test_the_number_of_cores_changes_no_byte(monkeypatch, tmp_path):
     updates = updates_of("joined", tmp_path)
-    in_order = module.in_order
+    on_cores = module.on_cores
     for cores in (1, 2, 5):
-        monkeypatch.setattr(module, "in_order", lambda work, spans, cores=cores: in_order(work, spans, cores))
+        monkeypatch.setattr(module, "on_cores", lambda work, spans, cores=cores: on_cores(work, spans, cores))
         assert_same_bytes(
             inner_cluster_aggregation(before(), updates, LONG, ALL, fed_mean), by_definition(dict.fromkeys("abc", 1 / 3))
         )

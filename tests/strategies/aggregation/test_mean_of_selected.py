@@ -175,6 +175,6 @@ def test_neither_cores_nor_where_the_numbers_lie_change_a_byte(
         s: files.store(s, Joined(join(of_site, chosen := some if s == "b" else LONG), chosen)) for s, of_site in named.items()
     }
     wanted = as_bytes(rule(START, [Sent(WEIGHTS[site], named[site], masks.get(site, {})) for site in "abc"]))
-    in_order = module.in_order
-    monkeypatch.setattr(module, "in_order", lambda work, spans: in_order(work, spans, cores=1))
+    on_cores = module.on_cores
+    monkeypatch.setattr(module, "on_cores", lambda work, spans: on_cores(work, spans, cores=1))
     assert as_bytes(rule(START, [Sent(WEIGHTS[site], kept[site], masks.get(site, {})) for site in "abc"])) == wanted

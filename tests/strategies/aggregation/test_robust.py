@@ -100,8 +100,8 @@ def test_cores_and_the_order_of_sites_change_no_byte(rule: str, monkeypatch: pyt
     updates = random_updates(7)
     whole = ROBUST[rule](1)(updates)
     backwards = ROBUST[rule](1)(updates[::-1])
-    one_core = robust.in_order
-    monkeypatch.setattr(robust, "in_order", lambda work, spans: one_core(work, spans, cores=1))
+    one_core = robust.on_cores
+    monkeypatch.setattr(robust, "on_cores", lambda work, spans: one_core(work, spans, cores=1))
     alone = ROBUST[rule](1)(updates)
     assert [tensor.tobytes() for tensor in whole.values()] == [tensor.tobytes() for tensor in alone.values()]
     np.testing.assert_allclose(whole["b"], backwards["b"], rtol=1e-5, atol=1e-6)

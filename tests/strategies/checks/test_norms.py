@@ -61,8 +61,8 @@ def test_where_the_numbers_are_cut_does_not_change_the_norm(monkeypatch: pytest.
     whole = change_norm({"encoder": update}, {"encoder": [sent]})
     pieces = [sent[:3], sent[3:70_000], sent[70_000 : SPAN + 1], sent[SPAN + 1 :]]
     assert change_norm({"encoder": update}, {"encoder": pieces}) == whole
-    one_core = norms.in_order
-    monkeypatch.setattr(norms, "in_order", lambda work, spans: one_core(work, spans, cores=1))
+    one_core = norms.on_cores
+    monkeypatch.setattr(norms, "on_cores", lambda work, spans: one_core(work, spans, cores=1))
     assert change_norm({"encoder": update}, {"encoder": [sent]}) == whole
 
 
