@@ -43,11 +43,11 @@ def flower_environment(home: Path) -> dict[str, str]:
 
 
 def marked(variable: str, value: str) -> list[psutil.Process]:
-    """Return the other processes with variable=value in their environment, even if they changed session or lost their parent."""
+    """Return this user's other processes with variable=value in their environment, even if they changed session or lost their parent."""
     processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and process.environ().get(variable) == value:
+            if process.pid != os.getpid() and process.uids().real == os.getuid() and process.environ().get(variable) == value:
                 processes.append(process)
     return processes
 

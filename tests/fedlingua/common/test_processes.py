@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.common.processes import end, flower_environment, free_port, json_object, last_lines, program, signals_held
+from fedlingua.common.processes import end, flower_environment, free_port, json_object, last_lines, marked, program, signals_held
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
 POLITE = """
@@ -52,6 +52,19 @@ def test_a_child_that_ignores_sigterm_is_killed_after_the_grace() -> None:
     status, _, took = ended(STUBBORN, 0.5)
     assert status == -signal.SIGKILL
     assert 0.5 <= took < 30  # it would sleep for a minute
+
+
+def test_marked_processes_of_another_user_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", STUBBORN], env={**os.environ, "FEDLINGUA_TRIAL": "x"}) as running:
+        try:
+            while not marked("FEDLINGUA_TRIAL", "x"):  # until it has its own environment
+                time.sleep(0.05)
+            assert [process.pid for process in marked("FEDLINGUA_TRIAL", "x")] == [running.pid]
+            user = os.getuid()
+            monkeypatch.setattr(os, "getuid", lambda: user + 1)
+            assert marked("FEDLINGUA_TRIAL", "x") == []
+        finally:
+            running.kill()
 
 
 def test_a_child_that_heeds_sigterm_has_its_time_and_no_more_is_waited() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 from typer import Argument, BadParameter, Option, prompt
 
 from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError, RunError
-from fedlingua.common.files import APP_DIR
+from fedlingua.common.files import APP_DIR, held
 from fedlingua.common.languages import nearest
 from fedlingua.common.processes import check_free, flower_environment
 from fedlingua.consent.keys import key_fingerprint, read_public_key
@@ -80,22 +80,26 @@ def server_start(file: ServerFileArgument) -> Answer:
     if server.authority and server.authority.exists() and not (server.certificates / "server.crt").exists():
         certify(server.certificates, server.hosts, server.control)
         say(f"new certificate: {server.certificates / 'server.crt'}")
-    for what, address in (("fleet", server.fleet), ("control", server.control)):
-        check_free(address, f"{server.path} {what} =")
     os.umask(0o077)
     if server.insecure:
         say(INSECURE, style="bold red")
     environment = flower_environment(server.home)
     environment |= beside_proxies(environment)  # it connects to itself on loopback
-    with Service("the SuperLink", superlink_command(server), environment, server.home) as superlink:
-        superlink.wait_until(lambda: answers(control_address(server), server.authority), "its control API")
-        with Engine(APP_DIR, None, profile_of(server)) as engine:
-            joined = set[str]()
-            seen = _let_join(server, engine, joined)
-            say(f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}")
-            while not superlink.stopped.wait(LOOK_S):
-                superlink.check()
-                seen = _let_join(server, engine, joined, seen)
+    running = f"{server.path}: this server is already running here; end the other `fedlingua server start` first"
+    with held(server.home / ".lock", 0, DeploymentError(running)):
+        superlink = Service("the SuperLink", superlink_command(server), environment, server.home, locked=server.home)
+        superlink.end_earlier()
+        for what, address in (("fleet", server.fleet), ("control", server.control)):
+            check_free(address, f"{server.path} {what} =")
+        with superlink:
+            superlink.wait_until(lambda: answers(control_address(server), server.authority), "its control API")
+            with Engine(APP_DIR, None, profile_of(server)) as engine:
+                joined = set[str]()
+                seen = _let_join(server, engine, joined)
+                say(f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}")
+                while not superlink.stopped.wait(LOOK_S):
+                    superlink.check()
+                    seen = _let_join(server, engine, joined, seen)
     say("server stopped")
     return {"server": server.path, "status": "stopped"}
 

@@ -270,9 +270,12 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
     environment |= {APPROVALS: str(site.approvals), REFUSED: str(site.state / "bundles")}
     ends = time.monotonic() + FORGOTTEN_S
-    node = Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True)
     running = "this site is already running here; end the other `fedlingua site start` first"
     with RunFolder(site.state).held(running), worker_of(environment, site.home, site.idle_minutes) as worker:
+        node = Service(
+            "the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True, locked=site.state
+        )
+        node.end_earlier()
         write_programs(programs, Path(worker.environment[SOCKET]) if worker else None, environment["PATH"])
         with node as supernode:
             say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")

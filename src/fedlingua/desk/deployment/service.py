@@ -6,8 +6,10 @@ parent, as those under a killed SuperLink have, and none lets a caller wait unti
 
 import collections
 import contextlib
+import hashlib
 import http.client
 import math
+import os
 import ssl
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from fedlingua.common.errors import DeploymentError
-from fedlingua.common.processes import end_marked, signals_held
+from fedlingua.common.processes import end_marked, marked, signals_held
 from fedlingua.common.terminal import printable
 from fedlingua.desk.pace import Pace, to_stderr
 
@@ -34,6 +36,7 @@ class Service:
     """One program and all processes under it, as a context manager; SIGTERM, SIGINT and SIGHUP set `stopped`.
 
     folder: its working directory. log: file for its output, which otherwise goes to our output. listen: read its output on the way to ours.
+    locked: folder that exists and whose lock the caller holds, so that this service is the only one of its name for it; see `end_earlier`.
     """
 
     def __init__(
@@ -44,12 +47,13 @@ class Service:
         folder: Path,
         log: Path | None = None,
         listen: bool = False,
+        locked: Path | None = None,
     ) -> None:
         self.name, self.command, self.environment = name, list(command), dict(environment)
         self.folder, self.log, self.listen = folder, log, listen
         self._heard: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
         self._listener: threading.Thread | None = None
-        self._mark = uuid.uuid4().hex
+        self._mark = _mark_of(name, locked) if locked else uuid.uuid4().hex
         self.stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._signals = contextlib.ExitStack()
@@ -59,6 +63,12 @@ class Service:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.start()
         return self
+
+    def end_earlier(self) -> None:
+        """End what is left of this service where the command that ran it last was killed; only with `locked`, and before the start."""
+        if marked(MARK, self._mark):
+            to_stderr(self.name)("ending an earlier one, which still runs although its command was killed")
+            end_marked(MARK, self._mark, GRACE_S)
 
     def start(self) -> None:
         """Start the program, or restart it after it has ended by itself."""
@@ -123,6 +133,13 @@ class Service:
                 self._heard.append(line)
                 sys.stderr.write(printable(line.decode("utf-8", errors="replace")))  # its log quotes input from others
                 sys.stderr.flush()
+
+
+def _mark_of(name: str, folder: Path) -> str:
+    """Return the mark of the service of this name for a folder; no other folder has it, not even at the same path in a container."""
+    there = folder.resolve()
+    about = there.stat()
+    return hashlib.sha256(b"\0".join([name.encode(), os.fsencode(there), f"{about.st_dev}:{about.st_ino}".encode()])).hexdigest()
 
 
 def answers(address: str, authority: Path | None) -> bool:

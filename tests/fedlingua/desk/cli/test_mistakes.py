@@ -105,6 +105,7 @@ def deployed_site(folder: Path) -> None:
 def deployed_server(folder: Path, port: int) -> None:
     file("server/server.toml", f'fleet = "127.0.0.1:{port}"\ncontrol = "127.0.0.1:{port}"\ninsecure = true\n')(folder)
     file("server/federation.toml", 'name = "f"\n')(folder)
+    (folder / "server" / "flower").mkdir()  # where its lock lies
 
 
 BUSY = [0]

@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError, RunError
-from fedlingua.common.processes import free_port
+from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.consent.keys import make_key
 from fedlingua.desk.cli import server as command
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.server import _keys, profile_of
 from fedlingua.desk.deployment.programs import control_address
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server
-from fedlingua.desk.deployment.service import answers
+from fedlingua.desk.deployment.service import Service, answers
 from fedlingua.runs.folder import RunFolder
 
 
@@ -103,8 +103,11 @@ class Starting:
     def __init__(self, meanwhile: Callable[[], object], looks: list[Callable[[], object]]) -> None:
         self.meanwhile, self.looks, self.stopped = meanwhile, iter(looks), self
 
-    def __call__(self, *_: object) -> "Starting":
+    def __call__(self, *_: object, **__: object) -> "Starting":
         return self
+
+    def end_earlier(self) -> None:
+        pass
 
     def __enter__(self) -> "Starting":
         return self
@@ -217,6 +220,42 @@ def test_a_certificate_that_was_moved_away_is_renewed_under_the_same_authority(
     assert new != old
     assert b"fl.example.org" in ssl.PEM_cert_to_DER_cert(new.decode())
     assert server.authority.read_bytes() == authority
+
+
+LISTEN = """
+import socket, sys, time
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
+    open("listens", "w").close()
+    time.sleep(60)
+"""
+
+
+def test_a_superlink_whose_command_was_killed_is_ended_before_its_ports_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    server = init_server(tmp_path / "server", "north", [], f"127.0.0.1:{port}", f"127.0.0.1:{free_port()}", insecure=True)
+    server.home.mkdir()
+    monkeypatch.setattr(command, "superlink_command", lambda _: [sys.executable, "-c", ""])
+    monkeypatch.setattr(command, "answers", lambda *_: True)
+    monkeypatch.setattr(command, "Engine", Registering())
+    monkeypatch.setattr(command, "LOOK_S", 0.1)
+    listening = [sys.executable, "-c", LISTEN, str(port)]
+    with Service("the SuperLink", listening, flower_environment(server.home), server.home, locked=server.home) as earlier:
+        earlier.wait_until((server.home / "listens").exists, "its port", 30)
+        with pytest.raises(DeploymentError, match=r"the SuperLink has ended \(exit status 0\)"):
+            command.server_start(server.path)
+        assert earlier.ended
+
+
+def test_a_server_that_runs_is_not_ended_by_a_second_start(tmp_path: Path, serve: Callable[..., list[str]]) -> None:
+    server = made(tmp_path)
+
+    def start_again() -> None:
+        with pytest.raises(DeploymentError, match=r"server\.toml: this server is already running here; end the other"):
+            command.server_start(server.path)
+
+    serve(server, start_again)
 
 
 class Runs(Registering):

@@ -26,6 +26,7 @@ from fedlingua.desk.cli import site as command
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.certificates import make_certificates
+from fedlingua.desk.deployment.service import Service
 from fedlingua.exchange.protocol import SENT_BY_A_SITE
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.privacy.roster import members_hash
@@ -294,6 +295,18 @@ def test_a_site_that_is_believed_to_be_there_tries_again(folder: Path, monkeypat
     told = started(folder, [ONLINE, ONLINE], monkeypatch)
     assert told.count("believes that this site is there already") == 2
     assert told.endswith("site stopped\n")
+
+
+def test_a_supernode_whose_command_was_killed_is_ended_before_the_next_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = read_site_file(folder / "site.toml")
+    site.state.mkdir(exist_ok=True)
+    waiting = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with Service("the SuperNode", waiting, os.environ, site.home, locked=site.state) as earlier:
+        assert started(folder, [], monkeypatch).endswith("site stopped\n")
+        assert earlier.ended
+    assert "the SuperNode: ending an earlier one" in capsys.readouterr().err
 
 
 def test_a_site_that_is_refused_for_another_reason_ends_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import http.server
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -69,6 +70,34 @@ def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: p
         grandchild(tmp_path)
         process = psutil.Process(running.pid)
     assert gone(process)
+
+
+# A command that runs a program for the folder that it works in, until it is killed.
+COMMAND = """
+import os, sys, time
+from pathlib import Path
+from fedlingua.desk.deployment.service import Service
+with Service(sys.argv[1], [sys.executable, "-c", sys.argv[2]], os.environ, Path(), locked=Path()):
+    time.sleep(60)
+"""
+
+
+def test_what_outlived_its_killed_command_is_ended_before_the_next_start_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders, code = [tmp_path / name for name in ("one", "other")], FAMILY.replace("{then}", "time.sleep(60)")
+    for folder in folders:
+        folder.mkdir()
+        with subprocess.Popen([sys.executable, "-c", COMMAND, "the program", code], cwd=folder) as command:
+            below = grandchild(folder)
+            command.kill()
+        assert not gone(below)
+    one, other = (psutil.Process(int((folder / "pids").read_text())) for folder in folders)
+    for name, folder in (("another program", folders[0]), ("the program", folders[0]), ("the program", folders[1])):
+        Service(name, [], os.environ, folder, locked=folder).end_earlier()
+        assert (gone(one), gone(other)) == (name == "the program", folder == folders[1])
+    Service("the program", [], os.environ, folders[0], locked=folders[0]).end_earlier()
+    assert capsys.readouterr().err == 2 * "the program: ending an earlier one, which still runs although its command was killed\n"
 
 
 def test_a_program_that_ends_by_itself_is_told_with_its_status(tmp_path: Path) -> None:
