@@ -20,7 +20,7 @@ from fedlingua.desk.cli.attempt import STOPPED, close_run
 from fedlingua.desk.cli.engine import Engine, beside_proxies
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.cli.profile import Profile
-from fedlingua.desk.deployment.certificates import subject_alternative_names
+from fedlingua.desk.deployment.certificates import check_dates, subject_alternative_names
 from fedlingua.desk.deployment.programs import control_address, superlink_command
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, certify, init_server, read_server_file
 from fedlingua.desk.deployment.service import Service, answers
@@ -80,6 +80,8 @@ def server_start(file: ServerFileArgument) -> Answer:
     if server.authority and server.authority.exists() and not (server.certificates / "server.crt").exists():
         certify(server.certificates, server.hosts, server.control)
         say(f"new certificate: {server.certificates / 'server.crt'}")
+    if not server.insecure:  # with such a certificate the wait for Flower's API has no end
+        check_dates(server.certificates / "server.crt")
     os.umask(0o077)
     if server.insecure:
         say(INSECURE, style="bold red")

@@ -199,6 +199,19 @@ def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S
     return f"{address} speaks {tls_version}; for {', '.join(_hosts(leaf))}; valid until {leaf.not_valid_after_utc:%Y-%m-%d}"
 
 
+def check_dates(file: Path) -> None:
+    """Raise DeploymentError if a server may not present its certificate today, with what to do; also if the file holds none."""
+    try:
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise DeploymentError(f"{file}: no certificate can be read there ({error}); wanted the server's own, as PEM") from error
+    if state := _outside_its_dates(certificate):
+        raise DeploymentError(
+            f"{file}: the certificate {state}; set the clock if it is wrong, else move server.crt and server.key away and start the "
+            "server again: the same authority signs a new one, and the sites change nothing"
+        )
+
+
 def check_reachable(address: str) -> str:
     """Connect to "host:port" for a moment."""
     with connect(*host_and_port(address, "address =")):
@@ -262,16 +275,22 @@ def _refusal(
             f"({known}); get ca.crt again from those who run the server, by a channel that you trust. If they changed "
             "nothing, somebody may be intercepting the connection"
         )
-    now = datetime.now(UTC)
     for certificate in (leaf, *(authority for authority in authorities if authority.subject == leaf.issuer)):
-        first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        if code in OUTSIDE_ITS_DATES and not first <= now <= last:
-            state = "has expired" if now > last else "is not yet valid"
+        if code in OUTSIDE_ITS_DATES and (state := _outside_its_dates(certificate)):
             return (
-                f"the certificate of {certificate.subject.rfc4514_string()} {state}: valid from {_day(first)} to {_day(last)}, and "
-                f"this machine's clock says {_day(now)}; set the clock if it is wrong, else have the server's certificate renewed"
+                f"the certificate of {certificate.subject.rfc4514_string()} {state}; set the clock if it is wrong, else have the "
+                "server's certificate renewed"
             )
     return f"the certificate is refused ({error.verify_message}); make the server a new one"
+
+
+def _outside_its_dates(certificate: x509.Certificate) -> str:
+    """Return how today lies outside a certificate's dates, with both and the clock; "" if it does not."""
+    first, now, last = certificate.not_valid_before_utc, datetime.now(UTC), certificate.not_valid_after_utc
+    if first <= now <= last:
+        return ""
+    state = "has expired" if now > last else "is not yet valid"
+    return f"{state}: valid from {_day(first)} to {_day(last)}, and this machine's clock says {_day(now)}"
 
 
 def _hosts(certificate: x509.Certificate) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from fedlingua.consent.keys import make_key
 from fedlingua.desk.cli import server as command
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.server import _keys, profile_of
+from fedlingua.desk.deployment import certificates
 from fedlingua.desk.deployment.programs import control_address
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server
 from fedlingua.desk.deployment.service import Service, answers
@@ -220,6 +221,21 @@ def test_a_certificate_that_was_moved_away_is_renewed_under_the_same_authority(
     assert new != old
     assert b"fl.example.org" in ssl.PEM_cert_to_DER_cert(new.decode())
     assert server.authority.read_bytes() == authority
+
+
+def test_a_server_whose_certificate_has_expired_starts_once_it_was_moved_away_as_the_error_says(
+    tmp_path: Path, serve: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "SERVER_DAYS", -0.5)
+        server = made(tmp_path)
+    with pytest.raises(
+        DeploymentError, match=r"server\.crt: the certificate has expired: valid from .* move server\.crt and server\.key"
+    ):
+        serve(server, lambda: pytest.fail("it starts"))
+    for name in ("server.crt", "server.key"):
+        (server.certificates / name).rename(tmp_path / name)
+    assert serve(server, nothing) == []
 
 
 LISTEN = """
