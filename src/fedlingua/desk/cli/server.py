@@ -115,7 +115,12 @@ def server_runs(file: ServerFileArgument) -> Answer:
         runs = [(row["run-id"], row["status"].split(":")[-1], row["pending-at"]) for row in engine.runs()]
     headers = ("folder", "status", "since", "id")
     rows = [(folders.get(number, ""), status, since, number) for number, status, since in runs]
-    console().print(plain_table(*headers, rows=rows, left=headers) if rows else "no runs yet")
+    shown = [(folder, status, since[:16], number) for folder, status, since, number in rows]
+    titles = ("folder", "status", "since (UTC)", "id")
+    table = plain_table(*titles, rows=shown, left=titles)
+    # The id stays whole, since `server logs` and `server stop` may need it; the rest takes 47 columns at least.
+    table.columns[0].max_width, table.columns[-1].no_wrap = max(10, console().width - 47), True
+    console().print(table if rows else "no runs yet")
     return {"server": server.path, "runs": [dict(zip(headers, row, strict=True)) for row in rows]}
 
 

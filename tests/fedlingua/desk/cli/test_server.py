@@ -309,6 +309,21 @@ def test_the_runs_of_a_server_are_listed_with_their_folders(running: tuple[Serve
     assert [(run["id"], run["folder"], run["status"]) for run in listed] == [("12", "second", "running"), ("11", "", "completed")]
 
 
+@pytest.mark.parametrize("folder", ["three-sites-adapter-families-2022", "three-sites-adapter-families-2022" * 3, ""])
+def test_the_id_of_a_run_is_whole_on_80_columns(
+    folder: str, running: tuple[ServerFile, Runs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = "17734388220001234567"
+    row = {"run-id": number, "status": "finished:completed", "pending-at": "2026-11-01 10:00:00Z"}
+    monkeypatch.setattr(Runs, "runs", lambda _: [row])
+    monkeypatch.setattr(command, "_run_folders", lambda _: {number: folder})
+    shown = CliRunner().invoke(app, ["server", "runs", str(running[0].path)], env={"COLUMNS": "80"})
+    assert shown.exit_code == 0, shown.output
+    for whole in (number, folder[:32], "completed", "2026-11-01", "10:00"):
+        assert whole in shown.output
+    assert max(map(len, shown.output.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(("named", "status"), [("second", "interrupted"), ("12", "interrupted"), ("11", "running")])
 def test_a_run_is_stopped_by_its_folder_or_by_flowers_id(named: str, status: str, running: tuple[ServerFile, Runs]) -> None:
     server, engine = running
