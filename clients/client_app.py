@@ -30,6 +30,7 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task, Threshold
 from fedlingua.exchange.records import from_record, opened, pack, to_record
 from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.privacy.fixed_point import COUNTERS_PART, UNSENT
 from fedlingua.runs.folder import code_hash
 from fedlingua.selection.masks import selection_of
 from fedlingua.settings.checks import settings_from
@@ -72,7 +73,7 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
             node = node_of(context, settings_from(context.run_config))
             make = partial(handle, message, node)
             if node.guard:
-                content, note = node.guard.answer(message, context.run_id, make, partial(_num_tensors, node))
+                content, note = node.guard.answer(message, context.run_id, make, partial(_num_tensors, message, node))
             else:
                 content = make()
             reply = Message(content, reply_to=message)
@@ -104,9 +105,12 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
     return answer
 
 
-def _num_tensors(node: Node, content: RecordDict) -> int:
-    """Count the tensors in a reply; a tensor of an update counts if at least one of its numbers is sent."""
+def _num_tensors(message: Message, node: Node, content: RecordDict) -> int:
+    """Count the tensors in a reply; a tensor of an update counts if at least one of its numbers is sent, under masks or not."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
+    if COUNTERS_PART in record:
+        scales = message.content.config_records[protocol.SECURE]
+        return sum(scale != UNSENT for part in record if part != COUNTERS_PART for scale in cast(Sequence[int], scales[part]))
     if not record or protocol.METRICS not in content:
         return len(record)
     return selection_of(opened(record), _trainable(node.settings).tensor_set).num_tensors

@@ -25,7 +25,7 @@ from fedlingua.consent import audit
 from fedlingua.consent.approval import approval_hash, rules_hash, sends
 from fedlingua.consent.bundle import BUNDLE, approved
 from fedlingua.consent.keys import key_fingerprint
-from fedlingua.consent.limits import beyond
+from fedlingua.consent.limits import beyond, num_measured, num_trained
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
@@ -71,7 +71,8 @@ class Guard:
 
     def __init__(self, file: SiteFile, asked: Settings, settings: Settings) -> None:
         self.file, self.asked, self.settings = file, asked, settings
-        self._used: dict[str, int] = dict.fromkeys(SPLITS, 0)
+        self._sizes: dict[str, list[int]] = {split: [] for split in SPLITS}
+        """Split -> the sentences of each text that this message is about."""
         self._leaks_under = ""
         """Hash under which a site has one list of leaks: the approved run's, else that of the text rules."""
 
@@ -137,15 +138,26 @@ class Guard:
 
     def _note(self, request: "_Request", tensors: int) -> dict[str, Any]:
         """Return a reply's fields for the audit log."""
-        split = {protocol.EVALUATE: "dev", protocol.FINISH: self.settings.score_split}.get(request.kind, "train")
-        of_all = request.kind in (protocol.DESCRIBE, protocol.DIGESTS, protocol.LEAKS)
-        on = self._used if of_all else {split: self._used[split]}
-        if request.task and request.task.measure is not None:
-            on = {**on, "dev": self._used["dev"]}
-        note = {"sentences": on, "tensors": tensors}
+        note = {"sentences": self._sentences(request), "tensors": tensors}
         if request.site != NODE and (spent := self.file.ledger(request.site).spent):
             note["epsilon"] = spent
         return note
+
+    def _sentences(self, request: "_Request") -> dict[str, int]:
+        """Return the sentences of each split that a reply is based on."""
+        whole, settings = {split: sum(sizes) for split, sizes in self._sizes.items()}, self.settings
+        if request.kind in (protocol.DESCRIBE, protocol.DIGESTS, protocol.LEAKS):
+            return whole
+        if request.kind == protocol.FINISH:
+            return {settings.score_split: whole[settings.score_split]}
+        measured = {"dev": num_measured(whole["dev"], settings)}
+        if request.kind == protocol.EVALUATE:
+            return measured
+        trained = num_trained(self._sizes["train"], settings)
+        if request.kind == protocol.SIGNATURE:
+            trained = min(whole["train"], settings.signature_examples or whole["train"])
+        measures = request.task is not None and request.task.measure is not None
+        return {"train": trained, **(measured if measures else {})}
 
     def _check_task(self, task: Task, kind: str) -> None:
         """Raise ExchangeError if the site is not hosted here or a run with these settings has no such task."""
@@ -210,10 +222,10 @@ class Guard:
             )
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
-        """Raise ExchangeError if a text is too small for a reply; count its sentences for the log. texts: The texts as used by the run."""
+        """Raise ExchangeError if a text is too small for a reply; record its sizes for the log. texts: The texts as used by the run."""
         self.file.limits.check_text({name: text.splits for name, text in texts.items()}, self.settings)
         for split in SPLITS:
-            self._used[split] += sum(len(text.splits[split]) for text in texts.values())
+            self._sizes[split] += [len(text.splits[split]) for text in texts.values()]
 
     def check_update(self, step_sizes: Callable[[], Sequence[int]]) -> None:
         """Raise ExchangeError if an update from these steps would reveal too much; under `dp.epsilon` noise prevents that.

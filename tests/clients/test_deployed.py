@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from fedlingua.consent.audit import verify
 from fedlingua.consent.site_file import SITE_FILE
+from fedlingua.exchange.trainable import build_trainable
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from strategies.server_app import run_federation
@@ -118,7 +120,10 @@ def test_deployed_sites_sum_securely_as_simulated_ones_and_show_no_figure_of_the
     assert [*scores["sites"]] == ["all sites"]
     shown, _ = run({**config, "privacy.scores": "sites", "federation": federation(tmp_path, corpora=True)}, tmp_path / "shown")
     assert scores["macro_chrf"] == pytest.approx(shown.read("scores.json")["macro_chrf"], abs=1e-5)
+    travel = len(build_trainable(settings_from(config)).tensor_set.specs)
     for folder, name in zip(sites, SITES, strict=True):
+        logged = {line["asked"].partition(",")[0]: line["tensors"] for line in verify(folder / "state")[0]}
+        assert (logged["train"], logged["evaluate"], logged["evaluate.finish"]) == (travel, 0, 0)
         assert (folder / "state" / "runs" / deployed.read("run.json")["id"] / name / f"scores-{name}.json").is_file()
 
 

@@ -65,6 +65,23 @@ def test_an_honest_run_is_answered_and_logged(tmp_path: Path) -> None:
     assert train["bytes"] > 4 * sent > evaluate["bytes"] > 0
 
 
+def test_the_log_says_how_many_sentences_were_drawn(tmp_path: Path) -> None:
+    site, config = Site(tmp_path), settings(sample_share=0.5, evaluate_share=0.95)
+    site.approve(config)
+    arrays, task = site.tensors(config), Task("hospital", "9f1c", 1, 2, measure=1)
+    for kind, number, how in (
+        (protocol.DESCRIBE, 0, {}),
+        (protocol.TRAIN, 1, {}),
+        (protocol.TRAIN, 2, {"task": task.request()}),
+        (protocol.EVALUATE, 2, {}),
+    ):
+        reply = site.ask(kind, config, number, arrays=arrays, **how)
+        assert not reply.has_error(), reply.error.reason
+    described, *lines = (line["sentences"] for line in verify(tmp_path / "state")[0])
+    trained, measured = {"train": int(described["train"] / 2 + 0.5)}, {"dev": round(0.95 * described["dev"])}
+    assert lines == [trained, {**trained, **measured}, measured]
+
+
 def test_what_is_measured_before_training_is_logged_and_answered_once(tmp_path: Path) -> None:
     site, config = Site(tmp_path), settings()
     site.approve(config)

@@ -153,7 +153,7 @@ class SiteLimits:
         """
         for name, splits in texts.items():
             train, dev, test = len(splits["train"]), len(splits["dev"]), len(splits["test"])
-            used = {"train": [train], "dev": [dev, max(1, round(settings.evaluate_share * dev))], "test": [test]}
+            used = {"train": [train], "dev": [dev, num_measured(dev, settings)], "test": [test]}
             if settings.draws:
                 used["train"].append(num_samples(train, settings.sample_least, settings.sample_share))
             if settings.how.clustering == "gradients":
@@ -176,11 +176,25 @@ class SiteLimits:
             raise beyond(f"optimizer steps on {median(steps):g} examples", "min_batch", f"{self.min_batch} and more")
 
 
+def num_trained(sizes: Sequence[int], settings: Settings) -> int:
+    """Return the most sentences that a round trains on; under `dp.epsilon` the number expected. sizes: sentences of each text."""
+    return min(sum(sizes), settings.local_epochs * _num_drawn(sizes, settings))
+
+
+def num_measured(dev: int, settings: Settings) -> int:
+    """Return the number of dev sentences that a round's dev loss is measured on."""
+    return min(dev, max(1, round(settings.evaluate_share * dev)))
+
+
+def _num_drawn(sizes: Sequence[int], settings: Settings) -> int:
+    least, share = settings.sample_least, settings.sample_share
+    return sum(num_samples(size, least, share) for size in sizes) if settings.draws else sum(sizes)
+
+
 def _planned_steps(sizes: Sequence[int], settings: Settings) -> list[int]:
     """Return the examples of each optimizer step of a round, by its batches of sentences. sizes: sentences of each text."""
-    least, share, window = settings.sample_least, settings.sample_share, settings.batch_size * settings.accumulation
-    drawn = sum(num_samples(size, least, share) for size in sizes) if settings.draws else sum(sizes)
-    whole, rest = divmod(drawn, window)
+    window = settings.batch_size * settings.accumulation
+    whole, rest = divmod(_num_drawn(sizes, settings), window)
     steps = [window] * whole + [rest] * (rest > 0 and (whole == 0 or not settings.whole_steps))
     return steps * settings.local_epochs
 

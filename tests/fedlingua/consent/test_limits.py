@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedlingua.common.errors import ConfigError, ExchangeError
-from fedlingua.consent.limits import SiteLimits, limits_text
+from fedlingua.consent.limits import SiteLimits, limits_text, num_measured, num_trained
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
@@ -100,6 +100,13 @@ def test_what_is_drawn_counts_and_not_what_it_is_drawn_from() -> None:
     shared = dataclasses.replace(SETTINGS, evaluate_share=0.5)
     with pytest.raises(ExchangeError, match="on 40 sentences of clinic's dev"):
         SiteLimits().check_text(splits(500, 80, 50), shared)
+
+
+def test_a_round_is_based_on_what_its_epochs_draw_and_at_most_on_all() -> None:
+    assert (num_trained([191], SETTINGS), num_measured(24, SETTINGS)) == (191, 24)
+    drawn = dataclasses.replace(SETTINGS, sample_share=0.4, evaluate_share=0.5)
+    assert [num_trained([100, 11], dataclasses.replace(drawn, local_epochs=epochs)) for epochs in (1, 2, 3)] == [44, 88, 111]
+    assert [num_measured(dev, drawn) for dev in (24, 1, 0)] == [12, 1, 0]
 
 
 @pytest.mark.parametrize(("steps", "held"), [([16, 16], False), ([16, 16, 2], True), ([7, 7, 7], False), ([8, 8, 8], True)])

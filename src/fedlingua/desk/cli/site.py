@@ -208,11 +208,15 @@ def site_log(
     """Show what the server asked and what left this site, and verify the log. The exit code is 1 if the log was changed."""
     state = _site(file).state
     lines, broken = verify(state)
-    run = None
+    # A description comes before a request that names its run; a refused one may be all of its Flower run.
+    runs = {line.get("flower_run"): f"run {line['run']}" for line in lines if line.get("run")}
+    heading = None
     for line in lines[-last:]:
-        if (of := str(line.get("run", ""))) and of != run:
-            say(f"run {one_line(of)}", style="bold")
-            run = of
+        flower_run = line.get("flower_run")
+        of = f"run {line['run']}" if line.get("run") else runs.get(flower_run, f"Flower run {flower_run}")
+        if of != heading and not line.get("broken_off"):
+            say(one_line(of), style="bold")
+            heading = of
         say(f"{line['line']:>5}  {str(line.get('time', ''))[:19].replace('T', ' ')}  {one_line(_in_words(line))}")
     answer: dict[str, Any] = {"lines": lines[-last:], "number": len(lines), "last": None, "broken": broken or None}
     if broken:

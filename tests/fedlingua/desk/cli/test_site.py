@@ -251,6 +251,16 @@ def test_the_log_is_shown_and_the_first_broken_line_is_an_error(folder: Path) ->
     assert "line 2 has been changed" in str(broken.exception)
 
 
+def test_a_description_is_shown_under_the_run_that_it_belongs_to(folder: Path) -> None:
+    for run, flower_run in (("", 1), ("one", 1), ("", 2), ("two", 2), ("", 3)):
+        asked = "train" if run else "query.describe"
+        append(folder / "state", {"run": run, "flower_run": str(flower_run), "asked": asked, "refused": "no" * (flower_run == 3)})
+    shown = CliRunner().invoke(app, ["site", "log", str(folder)]).output
+    headings = [line for line in shown.splitlines() if re.match("run|Flower run", line)]
+    assert headings == ["run one", "run two", "Flower run 3"]
+    assert CliRunner().invoke(app, ["site", "log", str(folder), "--last", "1"]).output.startswith("Flower run 3\n")
+
+
 # Ends with Flower's words as often as the file `refusals` has lines, then says that it joined and waits.
 SUPERNODE = """
 import sys, time
