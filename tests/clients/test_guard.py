@@ -117,6 +117,15 @@ def test_what_cannot_be_logged_is_not_answered(tmp_path: Path) -> None:
     assert str(reply.error.reason) == "the site's audit log cannot be written, so no request is answered"
 
 
+def test_a_run_whose_line_is_deleted_is_refused_from_the_next_message_on(tmp_path: Path) -> None:
+    site, config = Site(tmp_path), settings()
+    site.approve(config)
+    assert not site.ask(protocol.DESCRIBE, config).has_error()
+    (tmp_path / "approved.txt").write_text("")
+    for kind in (protocol.DESCRIBE, protocol.TRAIN):  # the first would have a stored reply
+        assert site.refused(site.ask(kind, config, arrays=site.tensors(config)), "has not approved").held
+
+
 def test_an_approved_bundle_suffices_where_the_site_says_so(tmp_path: Path) -> None:
     site = Site(tmp_path, limits='settings = "within-limits"')
     assert not site.ask(protocol.DESCRIBE, settings(local_epochs=3)).has_error()

@@ -21,24 +21,30 @@ def bundle_hash(content: bytes) -> str:
 
 
 def approved(file: Path) -> set[str]:
-    """Read the hashes in a site's list: one a line, with a note after a #; raise ConfigError for a line with anything else."""
+    """Read the hashes in a site's list; errors as in `approvals`."""
+    return set(approvals(file))
+
+
+def approvals(file: Path) -> dict[str, str]:
+    """Read a site's list: hash -> note. It has a hash a line, with its note after a #; raise ConfigError for a line with anything else."""
     if not file.is_file():
-        return set()
-    hashes = set()
+        return {}
+    notes = dict[str, str]()
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 text ({error}); wanted hashes of bundles, one a line") from error
     for number, line in enumerate(text.split("\n"), start=1):
-        word = line.split("#")[0].strip()
+        word, _, note = (each.strip() for each in line.partition("#"))
         if word and not _HASH.fullmatch(word):
             raise ConfigError(f"{file}, line {number}: {word!r} is not the hash of a bundle; wanted 64 hexadecimal digits")
-        hashes.add(word)
-    return hashes - {""}
+        if word:
+            notes[word] = note
+    return notes
 
 
 def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
-    """Add a hash to a site's list; return False if it is listed already. note: what the hash is of.
+    """Add a hash to a site's list; return False if it is listed already. note: what the hash is of, in one line.
 
     Raises:
         ConfigError: `bundle` is not a hash.

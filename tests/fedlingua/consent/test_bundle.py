@@ -7,7 +7,7 @@ import pytest
 from flwr.supercore.fab import Fab
 
 from fedlingua.common.errors import ConfigError, DeploymentError
-from fedlingua.consent.bundle import KEPT, approve, approved, bundle_hash, check_approved
+from fedlingua.consent.bundle import KEPT, approvals, approve, approved, bundle_hash, check_approved
 
 ONE, OTHER = "1" * 64, "ab" * 32
 
@@ -31,6 +31,14 @@ def test_a_hash_is_approved_once_and_the_lines_before_it_stay(tmp_path: Path) ->
     assert approved(file) == {ONE, OTHER}
     assert file.read_text().startswith(f"# mine\n\n{ONE}  # read by K. on Monday\n{OTHER}  # 2")
     assert [path.name for path in tmp_path.iterdir()] == ["approved.txt"]
+
+
+def test_every_hash_has_its_note(tmp_path: Path) -> None:
+    file = tmp_path / "approved.txt"
+    file.write_text(f"# mine\n#{'c' * 64} # gone\n{ONE}#read by K. # twice\n{OTHER}\n")
+    assert approvals(file) == {ONE: "read by K. # twice", OTHER: ""}
+    assert approve(file, "d" * 64, "run: demo.toml")
+    assert approvals(file)["d" * 64].endswith(" run: demo.toml")
 
 
 def test_a_last_line_without_its_end_is_not_joined_to_the_new_one(tmp_path: Path) -> None:

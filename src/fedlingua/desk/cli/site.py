@@ -16,7 +16,7 @@ from fedlingua.common.languages import parse_written
 from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.common.terminal import one_line
 from fedlingua.consent.audit import read_head, verify
-from fedlingua.consent.bundle import approve, approved, bundle_hash
+from fedlingua.consent.bundle import approvals, approve, approved, bundle_hash
 from fedlingua.consent.keys import key_fingerprint
 from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
@@ -129,9 +129,12 @@ def site_check(
 
     built = list[Outline]()
     checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built, measure)]
-    answer: dict[str, Any] = {"checks": checks, "approved": sorted(approved(site.approvals))}
+    notes = approvals(site.approvals)
+    answer: dict[str, Any] = {"checks": checks, "approved": sorted(notes)}
     faults = sum(not each["good"] for each in checks)
-    say(f"      approved: {', '.join(bundle[:12] for bundle in answer['approved']) or 'none yet'}")
+    say(f"      approved: {f'{len(notes)} in {site.approvals}' if notes else 'none yet'}")
+    for hashed, note in notes.items():
+        say(f"  - {hashed[:12]}  {one_line(note)}")
     say("all that this site will ever send under these settings:")
     answer["sends"] = sends(settings, built[0] if built else None)
     for words in answer["sends"].values():
@@ -166,6 +169,7 @@ def site_approve(
         raise BadParameter("--federation and --set belong to a run's settings; give its --experiment, too")
     site = _site(file)
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
+    notes = {"bundle": "given by its hash" if bundle else f"made of {APP_DIR}"}
     if experiment and federation:
         from fedlingua.consent.approval import approval_hash, in_words, sends, server_sees
         from fedlingua.exchange.outline import outline_of
@@ -189,11 +193,15 @@ def site_approve(
                 key = key_fingerprint(each.public_key)
                 say(f"  - secure sums with {each.name}, key {key}; compare it with what its owner says")
             hashes["roster"] = members_hash({each.name: each.public_key for each in read.sites})
+            notes["roster"] = f"{federation.name}, {', '.join(each.name for each in read.sites)}"
         if not yes:
             confirm("May this run here?", abort=True, err=True)
         hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
-    new = [approve(site.approvals, approved_hash, note) for note, approved_hash in hashes.items()]
-    listed = ", ".join(f"{note} {approved_hash}" for note, approved_hash in hashes.items())
+        given = " --set ".join([experiment.name, *(set_ or ())])
+        does = f"{settings.method}, {settings.rounds} rounds, privacy.sum = {settings.privacy_sum}"
+        notes["run"] = f"{given}, {does}, under bundle {hashes['bundle'][:12]}"
+    new = [approve(site.approvals, hashed, one_line(f"{what}: {notes[what]}")) for what, hashed in hashes.items()]
+    listed = ", ".join(f"{what} {hashed}" for what, hashed in hashes.items())
     say(f"{listed}: approved{'' if any(new) else ' already'} in {site.approvals}")
     if "run" not in hashes and site.limits.settings == "approved":
         say("under it runs what is approved, too: --experiment FILE --federation FILE")

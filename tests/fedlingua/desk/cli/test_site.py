@@ -17,7 +17,7 @@ from fedlingua.common.errors import ConfigError, DeploymentError, RunError
 from fedlingua.common.files import APP_DIR
 from fedlingua.consent.approval import approval_hash
 from fedlingua.consent.audit import append
-from fedlingua.consent.bundle import approve, approved, bundle_hash
+from fedlingua.consent.bundle import approvals, approved, bundle_hash
 from fedlingua.consent.keys import key_fingerprint, make_key
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import read_site_file
@@ -159,9 +159,10 @@ def test_brackets_in_what_is_told_are_no_markup(folder: Path, experiment: Path) 
     assert "[red]nowhere" in checked(folder, experiment)
 
 
-def test_approved_bundles_are_shown_by_their_beginning(folder: Path, experiment: Path) -> None:
-    approve(folder / "approved.txt", "ab" * 32)
-    assert "approved: abababababab\n" in checked(folder, experiment)
+def test_approvals_are_shown_by_their_beginning_with_their_notes(folder: Path, experiment: Path) -> None:
+    (folder / "approved.txt").write_text(f"{'ab' * 32}  # 2026-11-28 bundle\x1b[0m\n{'cd' * 32}\n")
+    listed = checked(folder, experiment).partition("approved: 2 in ")[2].splitlines()[1:3]
+    assert [line.strip() for line in listed] == ["- abababababab  2026-11-28 bundle", "- cdcdcdcdcdcd"]
 
 
 def test_approve_takes_a_hash_or_this_checkouts_bundle(folder: Path) -> None:
@@ -172,6 +173,8 @@ def test_approve_takes_a_hash_or_this_checkouts_bundle(folder: Path) -> None:
     assert approved(folder / "approved.txt") == {"ab" * 32, bundle_hash(build_bundle(APP_DIR))}
     again = CliRunner().invoke(app, ["site", "approve", "ab" * 32, "--site", str(folder)])
     assert ": approved already in" in again.output
+    given_note, made_note = (note.partition(" ")[2] for note in approvals(folder / "approved.txt").values())
+    assert (given_note, made_note) == ("bundle: given by its hash", f"bundle: made of {APP_DIR}")
 
 
 def test_secure_sums_are_approved_with_the_sites_that_take_part(folder: Path, experiment: Path, tmp_path: Path) -> None:
@@ -184,7 +187,8 @@ def test_secure_sums_are_approved_with_the_sites_that_take_part(folder: Path, ex
     assert agreed.exit_code == 0, agreed.output
     told = json.loads(agreed.stdout)
     assert told["roster"] == members_hash(lines)
-    assert told["roster"] in approved(folder / "approved.txt")
+    notes = approvals(folder / "approved.txt")
+    assert notes[told["roster"]].endswith(" roster: federation.toml, hospital, court")
     for site, line in lines.items():
         assert f"secure sums with {site}, key {key_fingerprint(line)}" in " ".join(agreed.stderr.split())
 
@@ -214,7 +218,10 @@ def test_an_experiment_is_approved_once_it_has_been_read(folder: Path, experimen
     settings = read_experiment(experiment, {"rounds": 7})
     run = approval_hash("ab" * 32, settings, read_federation(tmp_path / "federation.toml", Path()).rules)
     assert told == {"bundle": "ab" * 32, "run": run, "new": True}
-    assert approved(folder / "approved.txt") == {"ab" * 32, run}
+    notes = approvals(folder / "approved.txt")
+    assert set(notes) == {"ab" * 32, run}
+    does = "adapter-families, 7 rounds, privacy.sum = plain, under bundle abababababab"
+    assert notes[run].endswith(f" run: tiny.toml --set rounds=7, {does}")
 
 
 def test_settings_beyond_the_sites_limits_are_not_even_shown(folder: Path, experiment: Path, tmp_path: Path) -> None:
