@@ -5,6 +5,7 @@ Replies are stored, so that a server cannot average noise away, ask about many m
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,10 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from fedlingua.common import units
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.files import held, to_disk, written_once
 from fedlingua.consent import audit
@@ -293,7 +295,11 @@ class StoredReplies:
         """Store a reply on disk before it is sent, as its Flower objects by id. The file is written completely or not at all."""
         objects = {name: np.frombuffer(each.deflate(), np.uint8) for name, each in get_all_nested_objects(answer[0]).items()}
         aside = self._file(site, stage, f"{kind}.aside")
-        save_file(objects, aside, {"root": answer[0].object_id, "note": json.dumps(answer[1])})
+        try:
+            save_file(objects, aside, {"root": answer[0].object_id, "note": json.dumps(answer[1])})
+        except SafetensorError as error:
+            free = units.data(shutil.disk_usage(self.folder).free)
+            raise ExchangeError(f"the reply cannot be written to the site's state ({free} free); make room there") from error
         to_disk(aside)
         aside.replace(self._file(site, stage, f"{kind}.reply"))
         to_disk(aside.parent)

@@ -1,5 +1,6 @@
 """One answer to a question: the same bytes again, also in another process, and what came before is forgotten once the run moves on."""
 
+import resource
 import threading
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,20 @@ def test_a_repeated_request_gets_the_reply_that_was_kept(tmp_path: Path) -> None
     content, note = admitted(tmp_path / "1", "train", 1)
     assert (content.object_id, note) == (reply().object_id, NOTE)
     assert content["metrics"]["nll_sum"] == 1.0
+
+
+def test_a_reply_that_cannot_be_written_is_an_error_that_tells_the_free_space(tmp_path: Path) -> None:
+    admitted(tmp_path / "1", "train", 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(
+            ExchangeError, match=r"the reply cannot be written to the site's state \(\d.* free\); make room there"
+        ):
+            StoredReplies(tmp_path / "1", 9).store("clinic", "train", 1, (reply(), NOTE))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert admitted(tmp_path / "1", "train", 1) is None  # and may be asked for again
 
 
 def test_a_request_that_failed_may_be_repeated_but_not_replaced(tmp_path: Path) -> None:

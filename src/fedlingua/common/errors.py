@@ -1,5 +1,7 @@
 """Errors that a user or a site can cause. A message says what is wrong, what was given, what is wanted, and what to do."""
 
+import os
+import re
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -65,7 +67,15 @@ def all_at_once(checks: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def without_words(error: BaseException) -> str:
-    """Return an exception's type and where it was raised, without its message, which may quote a sentence."""
+    """Return an exception's type, the system's reason and where it was raised, without its message, which may quote a sentence."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen importlib")]
     places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
-    return f"{type(error).__name__} at {' > '.join(places)}"
+    return f"{type(error).__name__}{_system_reason(error)} at {' > '.join(places)}"
+
+
+def _system_reason(error: BaseException) -> str:
+    """Return the operating system's own words for an error, as of a full disk, in brackets; empty if they are not its."""
+    number, words = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
+    if type(error).__name__ == "SafetensorError" and (code := re.search(r"\(os error (\d{1,3})\)", str(error))):
+        number, words = int(code[1]), os.strerror(int(code[1]))
+    return f" ({words})" if isinstance(number, int) and words == os.strerror(number) else ""

@@ -39,7 +39,7 @@ def append(state: Path, entry: Mapping[str, Any]) -> None:
         line = json.dumps({"line": head["lines"] + 1, "time": now, **entry, "before": head["hash"]}).encode()
         if log.write(line + b"\n") != len(line) + 1:
             log.truncate(head["size"])
-            raise OSError(errno.ENOSPC, f"no room for a line of {len(line) + 1} bytes", str(state / LOG))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(state / LOG))
         os.fsync(log)
         replace_text(state / HEAD, json.dumps(_after(head, line)))
 

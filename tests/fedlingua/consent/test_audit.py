@@ -126,7 +126,7 @@ def test_a_line_that_a_full_disk_cuts_is_an_error_and_leaves_the_log_whole(state
             return int(self.file.write(line[:9]))
 
     monkeypatch.setattr(audit, "open", lambda *given, **how: Full(open(*given, **how)), raising=False)  # noqa: SIM115 closed by it
-    with pytest.raises(OSError, match="no room for a line"):
+    with pytest.raises(OSError, match="No space left on device"):
         append(state, {"asked": "evaluate"})
     monkeypatch.undo()
     assert (state / LOG).read_bytes() == before
