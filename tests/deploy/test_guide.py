@@ -179,7 +179,7 @@ def introduce(server: Institution, sites: dict[str, Institution], own: tuple[str
         server.wait_for(f"site {name} may join")
         (site.folder / "federation.toml").write_bytes((server.folder / "server" / "federation.toml").read_bytes())
         with (site.folder / "site" / "site.toml").open("a") as file:
-            file.write("[limits]\nmin-dev = 10\nmin-test = 10\n")  # fewer than an institution has
+            file.write("min-dev = 10\nmin-test = 10\n")  # in [limits]; fewer than an institution has
 
 
 @pytest.fixture(scope="module")

@@ -209,7 +209,7 @@ def beyond(asked: str, name: str, allowed: str) -> ExchangeError:
 
 
 def limits_text() -> str:
-    """Return the table [limits] with its defaults, commented out, as `fedlingua site init` writes it."""
+    """Return the table [limits], empty, with its defaults in comments, as `fedlingua site init` writes it."""
     lines = [f"# {_hyphens(name)} = {json.dumps(value)}\n" for name, value in dataclasses.asdict(SiteLimits()).items()]
-    head = "# What the server may ask for, with the defaults; fedlingua/consent/limits.py says what each means.\n# [limits]\n"
+    head = "# What the server may ask for, with the defaults; fedlingua/consent/limits.py says what each means.\n[limits]\n"
     return head + "".join(lines)

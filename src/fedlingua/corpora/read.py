@@ -57,7 +57,7 @@ class Corpus(Generic[T_co]):
     def missing(self) -> str:
         """Return a message about the first missing file; empty if all files exist."""
         gone = next((path for path in self.paths() if not path.is_file()), None)
-        return f"{gone}: there is no such file; check the path, or give the folder with --data" if gone else ""
+        return f"{gone}: there is no such file" if gone else ""
 
 
 @dataclass(frozen=True)

@@ -176,8 +176,8 @@ def sizes_asked(site: Site, rules: TextRules) -> Sizes:
     return sizes
 
 
-def check_corpora(sites: Iterable[Site]) -> None:
-    """Refuse sites whose corpus is not given or has a missing file.
+def check_corpora(sites: Iterable[Site], remedy: str = "check the path, or give the folder with --data") -> None:
+    """Refuse sites whose corpus is not given or has a missing file. remedy: what to do about the file.
 
     Raises:
         ConfigError: a site has no corpus, as in a deployment's federation file.
@@ -188,7 +188,7 @@ def check_corpora(sites: Iterable[Site]) -> None:
             formats = listed(formats_of(site.direction))
             raise ConfigError(f"site {site.name} has no corpus here; give it {formats}, or run it where the sites are (--server)")
         if missing := site.corpus.missing():
-            raise CorpusError(f"site {site.name}: {missing}")
+            raise CorpusError(f"site {site.name}: {missing}; {remedy}")
 
 
 _PAIR_KEYS, _TEXT_KEYS = ({*formats, *options_of(formats)} for formats in (PAIR_FORMATS, TEXT_FORMATS))

@@ -30,9 +30,12 @@ def test_a_file_without_the_table_has_the_defaults(tmp_path: Path) -> None:
 
 
 def test_what_init_writes_down_is_the_defaults(tmp_path: Path) -> None:
-    assert tomllib.loads(limits_text()) == {}
+    assert tomllib.loads(limits_text()) == {"limits": {}}
+    assert of_file(tmp_path, limits_text()) == SiteLimits()
     table = limits_text().partition("\n")[2].replace("# ", "")
     assert of_file(tmp_path, table) == SiteLimits()
+    one_key = limits_text().replace("# min-dev = 50", "min-dev = 20")
+    assert of_file(tmp_path, f'[node]\nstate = "state"\n{one_key}') == SiteLimits(min_dev=20)
 
 
 def test_keys_of_the_table_are_read(tmp_path: Path) -> None:

@@ -358,9 +358,10 @@ def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeS
 def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:
     """Return the folder of the model that was delivered last, or by `run`."""
     names = [each.name for each in site.sites]
-    if site_name is None and len(names) > 1:
-        raise ConfigError(f"this node speaks for {', '.join(names)}; name one with --name")
-    name = site_name or names[0]
+    name = site_name or (names[0] if len(names) == 1 else "")
+    if name not in names:
+        not_for = f", not for {name!r}" if name else ""
+        raise ConfigError(f"this node speaks for {', '.join(names)}{not_for}; name one of its sites with --name")
     if run:
         return site.run_directory(run, name)
     delivered = list((site.state / "runs").glob(f"*/{name}/delivered.json"))

@@ -107,7 +107,7 @@ def check_site(
 def _corpora(
     site: SiteFile, rules: TextRules, settings: Settings, read: dict[str, SiteText], federation: Federation | None
 ) -> str:
-    check_corpora(site.sites)
+    check_corpora(site.sites, "check the path in site.toml")
     texts = []
     for each in site.sites:  # one by one, as the node does
         read |= read_text([each], rules)

@@ -45,7 +45,7 @@ def init_site(
     host_and_port(address, "--server")
     # Everything is checked before anything is written.
     who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
-    check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])
+    check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())], "check the path")
     # A path inside the site's folder is written relative to it, so that the folder can be moved; other paths are absolute.
     folder = directory.resolve()
     paths = {key: Path(value).resolve() for key, value in corpus.items() if key in PATHS}

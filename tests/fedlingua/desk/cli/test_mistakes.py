@@ -262,6 +262,8 @@ TABLE = [
     Mistake("report runs/cut", "Unterminated string", "runs/cut/run.json", "restore it, or run again"),
     Mistake("status runs/cut", "is not JSON", "runs/cut/run.json", "run again"),
     Mistake("suite --rebuild runs/empty", "no suite.json", "runs/empty", "give a folder"),
+    Mistake("site translate --site st --name court", "not for 'court'", "speaks for h", "--name", has=deployed_site),
+    Mistake("site export --site st --to x --name court", "not for 'court'", "speaks for h", "--name", has=deployed_site),
     Mistake("site translate --site st", "nothing was delivered", "st/state", "at its end", has=deployed_site),
     Mistake(
         "site memory --site st --federation federation.toml", "nothing was delivered", "st/state", "at its end", has=deployed_site

@@ -49,7 +49,7 @@ def folder(tmp_path: Path, tiny_run_config: dict[str, Scalar]) -> Path:
     assert str(tmp_path / "site" / "clinic.join.toml") in made.output
     assert "warning: insecure = true" in made.output
     with (tmp_path / "site" / "site.toml").open("a") as file:
-        file.write(f'{ROOMY}[backbones]\ntiny = "{tiny_run_config["backbone"]}"\n')
+        file.write(f'{ROOMY.removeprefix("[limits]")}[backbones]\ntiny = "{tiny_run_config["backbone"]}"\n')
     return tmp_path / "site"
 
 

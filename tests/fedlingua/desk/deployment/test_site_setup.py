@@ -98,7 +98,7 @@ def test_a_site_with_text_in_one_language_says_so_to_the_operator_and_keeps_its_
         ({"direction": "de-xx"}, "language = 'xx' is not known"),
         ({"direction": "spa"}, "language = 'spa' is not known"),
         ({"corpus": {}}, "clinic has no corpus"),
-        ({"corpus": {"tsv": "nowhere.tsv"}}, "site clinic: nowhere.tsv: there is no such file"),
+        ({"corpus": {"tsv": "nowhere.tsv"}}, "site clinic: nowhere.tsv: there is no such file; check the path"),
         ({"corpus": {"tsv": "a", "moses": "b"}}, "wanted one"),
         ({"corpus": {"phrasebook": "hospitl"}}, "did you mean 'hospital'"),
         ({"address": "fl.example.org"}, "wanted host:port"),
@@ -110,6 +110,7 @@ def test_what_cannot_be_leaves_nothing_behind(tmp_path: Path, authority: Path, c
     with pytest.raises(FedlinguaError) as caught:
         made(tmp_path, authority, **changes)
     assert told in str(caught.value)
+    assert "--data" not in str(caught.value)  # which `site` does not have
     assert not [file for file in (tmp_path / "site").rglob("*") if file.is_file()]
 
 
