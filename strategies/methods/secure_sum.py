@@ -52,7 +52,7 @@ from fedlingua.privacy.fixed_point import (
 )
 from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
 from fedlingua.privacy.noise_shares import planned
-from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, num_sums, sum_name, training_sum
+from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, members_hash, num_sums, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
@@ -135,8 +135,7 @@ class SecureFedMean(FedMean):
         records = {protocol.SECURE: ConfigRecord(self.roster.record())}
         parse = partial(_sealed, length)
         self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * length, lambda _: records)
-        of_them, roster = f"{self.roster.threshold} of them open one", self.roster.hash.hex()[:16]
-        self.note(f"secure sums over {len(names)} sites, {of_them}; roster {roster}")
+        self.note(_in_words(self.roster))
         return super().start(grid, initial_arrays, *args, **kwargs)
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
@@ -494,6 +493,13 @@ class SecureFedMean(FedMean):
 
     def _context(self, number: int, part: str, cluster: str, exponents: Sequence[int]) -> bytes:
         return context(self.roster, self.run_id, self.attempt, number, part, cluster, exponents, self._common[number])
+
+
+def _in_words(roster: Roster) -> str:
+    """Describe the sites of secure sums; where they have node keys, with the beginning of the hash that `site approve` shows."""
+    signers = dict(zip(roster.names, roster.signers, strict=False))
+    approved = f"; roster {members_hash(signers)[:16]}" if signers else ""
+    return f"secure sums over {len(roster.names)} sites, {roster.threshold} of them open one{approved}"
 
 
 @dataclass(frozen=True)

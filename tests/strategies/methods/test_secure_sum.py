@@ -1,5 +1,6 @@
 """Whole runs with secure sums: exact, whoever is lost and whatever the order of replies, and named where there is no sum."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +19,7 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.conflicts import NOT_SUMMED
 from strategies.methods import secure_sum
 from strategies.methods.secure_sum import EXPONENTS, SecureFedMean
+from tests.hostile.secure_table import signed
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
 ROUNDS = 2
@@ -473,3 +475,10 @@ def test_a_dev_loss_of_the_published_backbone_is_known_as_one_whatever_comes_wit
     folder, _ = run({**secure, "rounds": 1}, tmp_path / "run")
     (opened,) = [file.stem for file in folder.directory.glob("sites/court/**/measured/*.json") if len(file.stem) < 9]
     assert opened == "base"
+
+
+def test_the_roster_is_named_by_the_hash_that_sites_approve(tmp_path: Path) -> None:
+    _, roster, (approved,) = signed(tmp_path)
+    assert secure_sum._in_words(roster) == f"secure sums over 5 sites, 4 of them open one; roster {approved[:16]}"
+    unsigned = replace(roster, signers=(), signatures=())
+    assert secure_sum._in_words(unsigned) == "secure sums over 5 sites, 4 of them open one"
