@@ -29,6 +29,7 @@ TEXT = "#333333"
 
 JOINED = {
     "real/bible_model/model-fed": "New Testament, 8 × 500, whole model",
+    "real/sizes_three_2000_model/model-fed": "New Testament, 3 × 2,000, whole model",
     "real/bible_m2m_model/model-fed": "among seven languages, 12 × 390, whole model",
     "real/sizes_eight_150_model/model-fed": "New Testament, 8 × 150, whole model",
     "real/sizes_eight_150/adapter-fed": "New Testament, 8 × 150, adapters",
