@@ -55,7 +55,7 @@ class Corpus(Generic[T_co]):
         return [self.path]
 
     def missing(self) -> str:
-        """Return a message about the first missing file; empty if all files exist."""
+        """Return a message about the first missing file; empty if all files exist. Raises CorpusError for what is there, but unusable."""
         gone = next((path for path in self.paths() if not path.is_file()), None)
         return f"{gone}: there is no such file" if gone else ""
 
@@ -399,11 +399,8 @@ class Notes(Corpus[str]):
                 yield path
 
     def missing(self) -> str:
-        try:
-            if self.paths():
-                return ""
-        except CorpusError as error:
-            return str(error)
+        if self.paths():
+            return ""
         what = "holds no .txt file" if self.folder.is_dir() else "there is no such folder"
         return f"{self.folder}: {what}; wanted a folder with a .txt file for each document"
 

@@ -181,13 +181,17 @@ def check_corpora(sites: Iterable[Site], remedy: str = "check the path, or give 
 
     Raises:
         ConfigError: a site has no corpus, as in a deployment's federation file.
-        CorpusError: a file is missing; names the site and the file.
+        CorpusError: a file is missing or unusable; names the site and the file.
     """
     for site in sites:
         if site.corpus is None:
             formats = listed(formats_of(site.direction))
             raise ConfigError(f"site {site.name} has no corpus here; give it {formats}, or run it where the sites are (--server)")
-        if missing := site.corpus.missing():
+        try:
+            missing = site.corpus.missing()
+        except CorpusError as error:
+            raise CorpusError(f"site {site.name}: {error}") from error
+        if missing:
             raise CorpusError(f"site {site.name}: {missing}; {remedy}")
 
 
