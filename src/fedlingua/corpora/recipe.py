@@ -5,7 +5,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -197,8 +197,8 @@ def forbidden_sides(recipe: Recipe) -> set[Side]:
 def check_trained_by(recipe: Recipe, folder: Path) -> None:
     """Refuse a backbone that was trained on other text than this recipe says, which is what a federation withholds from its sites.
 
-    folder: the backbone's; without a pretraining.json there is nothing to compare. Of absolute paths, which may differ between machines,
-    only the names of files are compared. Raises ConfigError, which names all differences.
+    folder: the backbone's; without a pretraining.json nothing is compared. Of absolute paths, which may differ between machines, only
+    file names are compared. Raises ConfigError, which names all differences.
     """
     card = folder / "pretraining.json"
     made = json.loads(card.read_text(encoding="utf-8")).get("recipe") if card.is_file() else None
@@ -207,25 +207,25 @@ def check_trained_by(recipe: Recipe, folder: Path) -> None:
     different = []
     for name, default in (("base", BaseShare()), ("cleaning", CleaningRules())):
         then, now = {**asdict(default), **made.get(name, {})}, asdict(getattr(recipe, name))
-        for key in (key for key in now if then[key] != now[key] and key not in ("dev", "strict")):  # these two choose no text
-            different.append(f"{name}.{key.replace('_', '-')} = {then[key]!r}, not {now[key]!r}")
-    sources = made.get("sources", recipe.sources)  # older files lack them
-    before, here = (
-        {
-            f"{direction} {Path(file).name if Path(file).is_absolute() else file}"
-            for direction, file in zip_longest(*both, fillvalue="")
-        }
-        for both in ((made["corpora"], sources), ([direction for direction, _ in recipe.corpora], recipe.sources))
-    )
+        keys = [key for key in now if then[key] != now[key] and key not in ("dev", "strict")]  # they choose no text
+        different += [f"{name}.{key.replace('_', '-')} = {then[key]!r}, not {now[key]!r}" for key in keys]
+    before = _listed(made["corpora"], made.get("sources", recipe.sources))  # older files lack it
+    here = _listed([direction for direction, _ in recipe.corpora], recipe.sources)
     if before != here:
         surplus, lacking = (", ".join(sorted(each)) or "none" for each in (before - here, here - before))
-        different.append(f"corpora: {surplus}, not {lacking}")
+        different += [f"corpora: {surplus}, not {lacking}"]
     if different:
         raise ConfigError(
             f"backbone {folder.name!r} was not trained on the text of recipe {recipe.name!r}, the federation's base, so dev and test could "
             f"have sentences that it has seen: {'; '.join(different)}; name in base the recipe that it was trained by, with all that --set "
             "replaced, or train it again by this one"
         )
+
+
+def _listed(directions: Iterable[Any], sources: Iterable[str]) -> set[str]:
+    """Return each corpus as direction and file."""
+    both = zip_longest(directions, sources, fillvalue="")
+    return {f"{way} {Path(file).name if Path(file).is_absolute() else file}" for way, file in both}
 
 
 def cleaned_text(recipe: Recipe) -> tuple[list[tuple[Direction, list[Pair]]], dict[Direction, Account]]:
