@@ -52,14 +52,14 @@ def check_completed(run_dir: Path, about: Mapping[str, Any]) -> None:
 def stored_settings(run_dir: Path, about: Mapping[str, Any]) -> Settings:
     """Return the settings in a run.json; raise ConfigError if this version does not accept them."""
     try:
-        return settings_of(about["config"])
+        return settings_of(about["config"], completed=about.get("status") == "completed")
     except ConfigError as error:
         raise ConfigError(f"{run_dir}: its run.json was written by another version of fedlingua, or changed: {error}") from error
 
 
-def settings_of(config: Mapping[str, Scalar]) -> Settings:
+def settings_of(config: Mapping[str, Scalar], completed: bool = False) -> Settings:
     """Return the settings that a run was made with, see `config_of_run`; raise ConfigError if this version does not know them."""
-    return settings_from(config_of_run(config))
+    return settings_from(config_of_run(config, completed))
 
 
 def same_backbone(settings: Settings, wanted: str) -> "Trainable":

@@ -14,6 +14,7 @@ from fedlingua.common.languages import near_keys
 from fedlingua.common.tables import check_choice
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.conflicts import conflicts, typed
+from fedlingua.settings.removed import refuse_removed
 from fedlingua.settings.table import OPTIONS
 
 _KINDS = {
@@ -66,7 +67,8 @@ def _read(key: str, value: Any) -> tuple[str, Scalar]:
 
 
 def refuse_unknown_key(key: str, value: Any) -> None:
-    """Raise ConfigError for an unknown key, with the nearest ones."""
+    """Raise ConfigError for an unknown key, with the nearest ones, or what became of it."""
+    refuse_removed(key, value)
     if key not in OPTIONS:
         raise ConfigError(f"{key} = {value!r}: there is no such key{near_keys(key, OPTIONS)}; all: docs/options.md")
 

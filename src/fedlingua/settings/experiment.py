@@ -10,6 +10,7 @@ from fedlingua.common.files import read_toml
 from fedlingua.settings.checks import refuse_unknown_key, settings_from
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.kinds import EXPERIMENT, flat_keys, refuse_other_kind
+from fedlingua.settings.removed import without_removed
 from fedlingua.settings.table import OPTIONS
 
 
@@ -18,9 +19,13 @@ def default_run_config() -> dict[str, Scalar]:
     return {key: option.default for key, option in OPTIONS.items()}
 
 
-def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return a stored run's config; keys added since have the values with which a run behaves as before."""
-    return {key: option.off[0] if option.off else option.default for key, option in OPTIONS.items()} | dict(config)
+def config_of_run(config: Mapping[str, Scalar], completed: bool = False) -> dict[str, Scalar]:
+    """Return a stored run's config as this version reads it.
+
+    Keys added since have the values with which a run behaves as before; for keys taken out, and `completed`, see `without_removed`.
+    """
+    as_before = {key: option.off[0] if option.off else option.default for key, option in OPTIONS.items()}
+    return as_before | without_removed(config, completed)
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:

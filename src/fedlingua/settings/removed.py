@@ -1,0 +1,59 @@
+"""Options and values of options that were taken out: what an experiment, a site's file or a stored run is told about them.
+
+Each was measured and found no better than what stays, or is used by no paper's row. docs/removed.md has the figures.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.settings.options import Scalar
+
+LAST = "69079fa3"
+"""The last commit that has all that is listed here."""
+
+
+@dataclass(frozen=True)
+class Removed:
+    """An option, or a value of one, that was taken out.
+
+    Attributes:
+        instead: What to do, as the end of a sentence: "leave it out", "give send.code = '4bit'".
+        without: Values with which a run behaves as it does now. A stored run with one of them is read as if it had no such key.
+        spent: Whether it mattered only while a run trained: a completed run with any value can still be translated with.
+    """
+
+    instead: str
+    without: tuple[Scalar, ...] = ()
+    spent: bool = True
+
+
+KEYS: dict[str, Removed] = {}
+"""Key -> what became of it."""
+VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = {}
+"""(Key, value) -> the value as which a completed run is read, and what became of it."""
+
+
+def refuse_removed(key: str, value: Scalar) -> None:
+    """Raise ConfigError for a key or a value that was taken out, with what to use."""
+    gone = KEYS.get(key) or (VALUES[key, value][1] if (key, value) in VALUES else None)
+    if gone:
+        what = key if key in KEYS else f"{key} = {value!r}"
+        raise ConfigError(
+            f"{what} was taken out; {gone.instead}. The last version that has it is commit {LAST} (docs/removed.md)"
+        )
+
+
+def without_removed(config: Mapping[str, Scalar], completed: bool = False) -> dict[str, Scalar]:
+    """Return a stored run's config without keys that were taken out, where its value of them makes no difference.
+
+    completed: whether the run has ended, so that what mattered only while it trained makes none either.
+    """
+    left = dict[str, Scalar]()
+    for key, value in config.items():
+        gone = KEYS.get(key)
+        if gone and (value in gone.without or (completed and gone.spent)):
+            continue
+        stand_in, of_value = VALUES.get((key, value), (value, None))
+        left[key] = stand_in if of_value and completed and of_value.spent else value
+    return left
