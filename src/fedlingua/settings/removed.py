@@ -36,7 +36,7 @@ VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = {}
 
 def refuse_removed(key: str, value: Scalar) -> None:
     """Raise ConfigError for a key or a value that was taken out, with what to use."""
-    gone = KEYS.get(key) or (VALUES[key, value][1] if (key, value) in VALUES else None)
+    gone = KEYS.get(key) or (VALUES[key, value][1] if isinstance(value, str) and (key, value) in VALUES else None)
     if gone:
         what = key if key in KEYS else f"{key} = {value!r}"
         raise ConfigError(
