@@ -208,7 +208,7 @@ class Movement:
     """Checks that an epoch moves every tensor that has a gradient. Made at its first step with a rate above 0, while gradients are there.
 
     A tensor may stay unchanged if its gradient is 0 (A of LoRA while B is 0). If other tensors move, it may also stay where fp32 rounds
-    its step away (a key's bias, whose gradient is 0 except for rounding).
+    its step away, or where its gradient is only what rounding leaves of 0 (a key's bias), so that its steps may cancel.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], rate: float) -> None:
@@ -220,7 +220,8 @@ class Movement:
             slopes, self.before = torch.stack([slopes for slopes, _ in largest]).float(), self._now()
             least = torch.finfo(torch.float32).eps * self.before.abs().clamp(min=1e-12)
             # A step of SGD is the rate times the gradient, one of Adam about the rate.
-            expected = (rate * slopes.clamp(max=1.0) > least).any(dim=1)
+            is_noise = slopes[:, 0] <= torch.finfo(torch.float32).eps * slopes.max()
+            expected = (rate * slopes.clamp(max=1.0) > least).any(dim=1) & ~is_noise
             self.claims = torch.stack([slopes[:, 0] != 0, expected])
 
     def _now(self) -> Tensor:

@@ -66,6 +66,23 @@ def test_a_tensor_may_stay_where_it_has_no_gradient_or_one_below_rounding() -> N
     ]
 
 
+def test_steps_of_a_gradient_that_is_only_rounding_may_cancel() -> None:
+    """A key's bias near 0: each of its steps is one that fp32 has, but the next may take it back."""
+    parameters = {"moves": parameter(1.0, 0.5), "noise": parameter(1e-6, 1e-8)}
+
+    def two_steps() -> None:
+        optimizer = OPTIMIZERS["sgd"]([*parameters.values()], 0.1, 0.0, 1e-8)
+        start = parameters["noise"].detach().clone()
+        optimizer.step()
+        assert not torch.equal(parameters["noise"].detach(), start)
+        parameters["noise"].data.copy_(start)
+
+    epoch(parameters, two_steps)
+    parameters["noise"].grad = torch.full_like(parameters["noise"], 1e-6)
+    with pytest.raises(RunError, match="tensor 'noise'"):
+        epoch(parameters, two_steps)
+
+
 def test_adams_step_is_rounded_away_however_large_the_gradient() -> None:
     parameters = {"moves": parameter(0.0, 0.5), "rounded": parameter(1.0, 1e6)}
     epoch(parameters, OPTIMIZERS["adam"]([*parameters.values()], 1e-9, 0.0, 1e-8).step, rate=1e-9)
