@@ -40,7 +40,7 @@ lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy src clients strategies benchmarks
-	$(BIN)/djlint --check --lint --quiet src/fedlingua/desk
+	$(BIN)/djlint --check --lint --quiet src/fedlingua/desk src/fedlingua_lab
 	$(BIN)/deno fmt --check --quiet
 	$(BIN)/deno lint --quiet
 

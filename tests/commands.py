@@ -4,7 +4,7 @@ import click
 import typer
 from typer.main import get_command
 
-from fedlingua.desk.cli.app import LazyCommands, load_command
+from fedlingua.desk.cli.lazy import LazyCommand
 
 
 def leaf_commands(app: typer.Typer) -> dict[str, click.Command]:
@@ -12,9 +12,10 @@ def leaf_commands(app: typer.Typer) -> dict[str, click.Command]:
     found: dict[str, click.Command] = {}
 
     def walk(command: click.Command, name: str) -> None:
+        command = command.loaded() if isinstance(command, LazyCommand) else command
         if isinstance(command, click.Group):
-            for word, below in command.commands.items():
-                walk(load_command(word) if isinstance(command, LazyCommands) else below, f"{name} {word}".strip())
+            for word in command.list_commands(click.Context(command)):
+                walk(command.commands[word], f"{name} {word}".strip())
         else:
             found[name] = command
 

@@ -1,4 +1,4 @@
-"""Imports point one way: {clients, strategies} -> fedlingua, and inside fedlingua never in a circle."""
+"""Imports point one way: {clients, strategies, fedlingua_lab} -> fedlingua, and inside a package never in a circle."""
 
 import ast
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCES = {"fedlingua": ROOT / "src", "clients": ROOT, "strategies": ROOT}
+SOURCES = {"fedlingua": ROOT / "src", "fedlingua_lab": ROOT / "src", "clients": ROOT, "strategies": ROOT}
 
 
 def module_files(package: str, folder: Path) -> dict[str, Path]:
@@ -85,7 +85,7 @@ def among_sub_packages(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
 MODULES = {package: module_files(package, folder) for package, folder in SOURCES.items()}
 
 
-def test_all_three_packages_are_looked_at() -> None:
+def test_all_packages_are_looked_at() -> None:
     assert "fedlingua.corpora.split" in MODULES["fedlingua"]
     assert "clients.client_app" in MODULES["clients"]
     assert "strategies.server_app" in MODULES["strategies"]
@@ -94,7 +94,12 @@ def test_all_three_packages_are_looked_at() -> None:
 
 @pytest.mark.parametrize(
     ("package", "forbidden"),
-    [("fedlingua", {"clients", "strategies"}), ("clients", {"strategies"}), ("strategies", {"clients"})],
+    [
+        ("fedlingua", {"clients", "strategies", "fedlingua_lab"}),
+        ("fedlingua_lab", {"clients", "strategies"}),
+        ("clients", {"strategies", "fedlingua_lab"}),
+        ("strategies", {"clients", "fedlingua_lab"}),
+    ],
 )
 def test_no_module_imports_against_the_arrow(package: str, forbidden: set[str]) -> None:
     for name, path in MODULES[package].items():
@@ -120,20 +125,20 @@ def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
 def test_nothing_that_a_node_runs_imports_the_desk() -> None:
     for package in SOURCES:
         for name, path in MODULES[package].items():
-            if not name.startswith("fedlingua.desk"):
+            if not name.startswith(("fedlingua.desk", "fedlingua_lab")):
                 against = {other for other in imports(name, path) if other.startswith("fedlingua.desk")}
                 assert not against, f"{path.relative_to(ROOT)} imports {', '.join(sorted(against))}"
 
 
-@pytest.mark.parametrize("package", ["fedlingua", "strategies"])
+@pytest.mark.parametrize("package", ["fedlingua", "fedlingua_lab", "strategies"])
 def test_no_sub_packages_import_each_other_in_a_circle(package: str) -> None:
     found = circle(among_sub_packages(import_graph(MODULES[package])))
     assert not found, " -> ".join(found)
 
 
 def rooms() -> dict[str, set[str]]:
-    """Room -> the rooms that it imports from: clients, strategies, and the packages of fedlingua, the desk being one of them."""
-    files = {name: path for modules in MODULES.values() for name, path in modules.items()}
+    """Room -> the rooms that it imports from: clients, strategies, and the packages of fedlingua, the desk being one of them; no lab."""
+    files = {name: path for package in SOURCES if package != "fedlingua_lab" for name, path in MODULES[package].items()}
 
     def room(name: str) -> str:
         return ".".join(name.split(".")[: 2 if name.startswith("fedlingua.") else 1])

@@ -7,19 +7,20 @@ import click
 from typer.main import get_command
 
 from fedlingua.common.files import replace_text
-from fedlingua.desk.cli.app import app, load_command
+from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.lazy import LazyCommand
 
 DOCS = Path(__file__).resolve().parents[1]
 
 
-def leaf_commands() -> Iterator[tuple[str, click.Command]]:
+def leaf_commands(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
     """Every command with its whole name, such as `corpus check`."""
-    group = get_command(app)
-    assert isinstance(group, click.Group)
-    for name in group.commands:
-        command = load_command(name)
-        below = command.commands.items() if isinstance(command, click.Group) else [("", command)]
-        yield from ((f"{name} {word}".strip(), each) for word, each in below)
+    command = command.loaded() if isinstance(command, LazyCommand) else command
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    for word in command.list_commands(click.Context(command)):
+        yield from leaf_commands(command.commands[word], f"{name} {word}".strip())
 
 
 def cell(text: str) -> str:
@@ -45,7 +46,7 @@ def commands_page() -> str:
         "Written by `make options` from the commands themselves; `--help` says the same. Every command also takes `--format json`: one "
         "document on standard output, all else on standard error.",
     ]
-    for name, command in leaf_commands():
+    for name, command in leaf_commands(get_command(app)):
         context = click.Context(command, info_name=f"fedlingua {name}")
         examples = [line.removeprefix("Example: ") for line in (command.epilog or "").splitlines() if line]
         shown = [row for row in rows(command, context) if not row.startswith(("| `--format`", "| `--help`"))]

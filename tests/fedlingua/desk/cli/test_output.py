@@ -11,9 +11,11 @@ from typing import Any
 
 import click
 import pytest
+from typer.main import get_command
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.cli.app import COMMANDS, app, load_command
+from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.lazy import LazyCommand
 from fedlingua.desk.cli.output import FAILED, FAULT, INTERRUPTED, UNREAD, USAGE, Answer, Commands, console, run_commands
 from tests.commands import leaf_commands
 
@@ -21,8 +23,12 @@ EVERY = leaf_commands(app)
 
 
 def test_the_overview_says_of_each_command_what_its_own_help_says() -> None:
-    for name, text in COMMANDS.items():
-        assert " ".join((load_command(name).help or "").split()) == text
+    group = get_command(app)
+    assert isinstance(group, click.Group)
+    for name in group.list_commands(click.Context(group)):
+        command = group.commands[name]
+        assert isinstance(command, LazyCommand)
+        assert " ".join((command.loaded().help or "").split()) == command.help
 
 
 @pytest.mark.parametrize("name", EVERY)

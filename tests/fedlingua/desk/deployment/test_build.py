@@ -111,7 +111,11 @@ def test_it_holds_the_three_packages_without_the_desk_in_little_more_than_a_mega
     assert {"pyproject.toml", "src/fedlingua/exchange/protocol.py", "clients/client_app.py", "strategies/server_app.py"} <= set(
         names
     )
-    assert not [name for name in names if "desk" in name or name.startswith(("experiments", "tests", "src/fedlingua_demo"))]
+    assert not [
+        name
+        for name in names
+        if "desk" in name or name.startswith(("experiments", "tests", "src/fedlingua_demo", "src/fedlingua_lab"))
+    ]
     assert set(names) - {".info/CONTENT"} == {str(file.relative_to(APP_DIR)) for file in bundled_files(APP_DIR)}
     # What came to the megabyte: the phase after the last round, own models, small tensor sets, codes, warnings before a run, secure sums,
     # differential privacy, rounds at some of the sites, rounds that do not wait, what a server may not ask, documents as units, ensembles,

@@ -1,0 +1,31 @@
+"""For researchers. Not bundled, and imported by nothing else: the desk finds what is plugged in by pyproject.toml's entry points."""
+
+COMMANDS = {
+    "suite": (
+        "fedlingua.desk.cli.suite",
+        "run",
+        "Run every row of a suite with every seed and write the table. An interrupted suite continues where it stopped.",
+    ),
+    "compare": (
+        "fedlingua.desk.cli.compare",
+        "score",
+        "Compare runs by site, with a paired bootstrap, and by cost; show which sites gain by joining.",
+    ),
+    "personalize": (
+        "fedlingua.desk.cli.personalize",
+        "compare",
+        "Repeat the last phase of a run: each site trains on from a round's model and chooses how much of its own model to use.",
+    ),
+    "track": (
+        "fedlingua.desk.cli.track",
+        "watch",
+        "Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable.",
+    ),
+    "audit": ("fedlingua.desk.cli.audit", "corpus", "What a server could read from the messages of a run."),
+    "finetune": (
+        "fedlingua.desk.cli.finetune",
+        "audit",
+        "Fine-tune a pre-trained encoder for tagging or classification, and score it.",
+    ),
+}
+"""Name of a command -> its module, the command that it is listed after, and its help, which a test compares with the module's."""
