@@ -17,11 +17,11 @@ COMMANDS = {
         "Repeat the last phase of a run: each site trains on from a round's model and chooses how much of its own model to use.",
     ),
     "track": (
-        "fedlingua.desk.cli.track",
+        "fedlingua_lab.cli.track",
         "watch",
         "Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable.",
     ),
-    "audit": ("fedlingua.desk.cli.audit", "corpus", "What a server could read from the messages of a run."),
+    "audit": ("fedlingua_lab.cli.audit", "corpus", "What a server could read from the messages of a run."),
     "finetune": (
         "fedlingua.desk.cli.finetune",
         "audit",

@@ -5,7 +5,7 @@ import os
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.engine import Engine, RunStatus
 from fedlingua.desk.cli.progress import PROGRESS_FILE, PlainView, Watch
-from fedlingua.desk.tracking.feed import Tracking
+from fedlingua.desk.plugged import plugged
 from fedlingua.runs.folder import RunFolder, git_revision
 from fedlingua.settings.config import Settings
 from fedlingua.settings.trackers import tracker_names
@@ -40,7 +40,8 @@ class Attempt:
         before = events.stat().st_size if events.is_file() else 0
         num_nodes = 1 if settings.how.pooled else nodes or nodes_for(len(federation.sites))
         self._run_id = engine.submit({**settings.flat(), "run-dir": str(folder.directory)}, num_nodes)
-        self._tracking = Tracking(folder.directory, tracker_names(settings.track), view.note)
+        trackers = tracker_names(settings.track)
+        self._tracking = plugged("tracking")(folder.directory, trackers, view.note) if trackers else None
         self.watch = Watch(folder.directory, lambda: engine.status(self._run_id), view, skip=before)
 
     def end(self, status: RunStatus) -> str:
@@ -60,7 +61,8 @@ class Attempt:
         """Record the revision that the run began with, and report its end to the trackers. Call this once run.json records the end."""
         if self.folder.read("run.json"):  # the server ran from an unpacked bundle, which is no checkout
             self.folder.update(git_revision=self._revision)
-        self._tracking.close()
+        if self._tracking:
+            self._tracking.close()
 
 
 def close_run(folder: RunFolder, status: str, reason: str) -> None:

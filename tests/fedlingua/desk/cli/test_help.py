@@ -88,14 +88,14 @@ RUN = {
 }
 """What is run, in this order, in one folder: command -> names of its example -> what stands for them there."""
 NOT_RUN = {
-    "audit leak": "trains: tests/fedlingua/desk/audit/test_command.py",
+    "audit leak": "trains: tests/fedlingua_lab/audit/test_command.py",
     "run": "takes a minute: tests/fedlingua/desk/cli/test_run.py",
     "suite": "takes minutes: tests/fedlingua/desk/cli/test_suite.py",
     "pretrain": "takes an hour: tests/fedlingua/desk/cli/test_pretrain.py",
     "translate": "needs a trained model: tests/fedlingua/desk/translating/test_translator.py",
     "export": "needs a trained model: tests/fedlingua/desk/export",
     "serve": "does not end: tests/fedlingua/desk/cli/test_serve.py",
-    "track": "needs an extra: tests/fedlingua/desk/cli/test_track.py",
+    "track": "needs an extra: tests/fedlingua_lab/cli/test_track.py",
     "doctor": "tells of this machine, which may lack something: tests/fedlingua/desk/cli/test_doctor.py",
     "memory": "needs a trained model: tests/fedlingua/desk/translating/test_memory.py",
     "personalize": "needs a trained model: tests/fedlingua/personalization",

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.desk.tracking import feed as feeding
-from fedlingua.desk.tracking.feed import Feed, follow
-from fedlingua.desk.tracking.trackers import About, Status, Tracker
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
+from fedlingua_lab.tracking import feed as feeding
+from fedlingua_lab.tracking.feed import Feed, follow
+from fedlingua_lab.tracking.trackers import About, Status, Tracker
 from tests.recorded import record_round, scores
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.desk.tracking.feed import Tracking, state_file
-from fedlingua.desk.tracking.trackers import mlflow_name
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
+from fedlingua_lab.tracking.feed import Tracking, state_file
+from fedlingua_lab.tracking.trackers import mlflow_name
 from tests.recorded import record_round, scores
 
 CANARY = "Kanarienvogel"

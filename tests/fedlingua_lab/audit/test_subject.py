@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from fedlingua.common.errors import FedlinguaError
-from fedlingua.desk.audit.subject import Protection, Subject
 from fedlingua.exchange import trainable
 from fedlingua.runs.folder import RunFolder
+from fedlingua_lab.audit.subject import Protection, Subject
 
 
 @pytest.fixture
@@ -77,5 +77,5 @@ def test_a_secure_sum_is_over_the_cluster_and_at_least_three_sites(audited):
 
 
 def test_a_site_with_little_text_is_refused(audited, monkeypatch):
-    monkeypatch.setattr("fedlingua.desk.audit.subject.LEAST", {"train": 25, "dev and test": 16})
+    monkeypatch.setattr("fedlingua_lab.audit.subject.LEAST", {"train": 25, "dev and test": 16})
     assert "site hospital has 23 sentences in train; wanted 25 at least" in refused(audited)

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from fedlingua.desk.audit.subject import Subject
 from fedlingua.desk.cli.completion import sites_of_run
 from fedlingua.desk.cli.options import Data, RunArgument
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.completed import CompletedRun
 from fedlingua.runs.folder import RunFolder
+from fedlingua_lab.audit.subject import Subject
 
 commands = Commands(help="What a server could read from the messages of a run.")
 FILE = "leak.json"
@@ -32,8 +32,8 @@ def leak(
         f"site {subject.site}, round {subject.number}: loads the model, trains the round again, and attacks it; this takes minutes"
     )
     # These import torch, so they come after all that can be refused without it.
-    from fedlingua.desk.audit.leak import Effort, leak_suite, lines_of
-    from fedlingua.desk.audit.retrained import Retrained
+    from fedlingua_lab.audit.leak import Effort, leak_suite, lines_of
+    from fedlingua_lab.audit.retrained import Retrained
 
     trainable = CompletedRun.of(run).trainable()
     figures = leak_suite(Retrained(subject, trainable), subject.protections(), Effort(), say)

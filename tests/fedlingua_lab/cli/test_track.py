@@ -12,10 +12,10 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.cli.attempt import Attempt
 from fedlingua.desk.cli.progress import PlainView
-from fedlingua.desk.cli.track import track
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
+from fedlingua_lab.cli.track import track
 from tests.recorded import RecordingEngine, record_completed
 
 

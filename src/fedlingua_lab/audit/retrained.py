@@ -17,8 +17,6 @@ from torch import nn
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import RunError
 from fedlingua.corpora.split import Split
-from fedlingua.desk.audit.attacks import Numbers
-from fedlingua.desk.audit.subject import Protection, Subject
 from fedlingua.exchange.coding.change import encode_change
 from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.joined import Joined, join
@@ -33,6 +31,8 @@ from fedlingua.training.batches import pad
 from fedlingua.training.loop import train_locally
 from fedlingua.training.objective import corpus_gradient, nll_of_each
 from fedlingua.training.translation import PairExample, encode_pairs
+from fedlingua_lab.audit.attacks import Numbers
+from fedlingua_lab.audit.subject import Protection, Subject
 
 Examples = Sequence[PairExample]
 MEMORY = 2**30

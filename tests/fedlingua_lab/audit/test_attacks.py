@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedlingua.desk.audit.attacks import auc, auc_bound, cosine, exposure, recall_at, span_distances, step_of, word_scores
+from fedlingua_lab.audit.attacks import auc, auc_bound, cosine, exposure, recall_at, span_distances, step_of, word_scores
 
 
 def test_a_gradient_is_told_from_others_by_its_own_step() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from fedlingua.desk.audit import leak as suite
-from fedlingua.desk.audit.leak import Effort
 from fedlingua.desk.cli.app import app
+from fedlingua_lab.audit import leak as suite
+from fedlingua_lab.audit.leak import Effort
 
 
 def test_a_finished_run_is_audited(audited, tmp_path: Path, monkeypatch) -> None:

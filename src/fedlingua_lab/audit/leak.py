@@ -8,12 +8,12 @@ from typing import cast
 import numpy as np
 from torch import Tensor, nn
 
-from fedlingua.desk.audit import attacks
-from fedlingua.desk.audit.attacks import Numbers
-from fedlingua.desk.audit.retrained import Examples, Retrained, Seen
-from fedlingua.desk.audit.subject import Protection
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.training.translation import PairExample
+from fedlingua_lab.audit import attacks
+from fedlingua_lab.audit.attacks import Numbers
+from fedlingua_lab.audit.retrained import Examples, Retrained, Seen
+from fedlingua_lab.audit.subject import Protection
 
 LINEAR = ("self_attn.v_proj.weight", ".down.weight", "lora_A.default.weight")
 """Suffixes of the names of linear layers whose gradient a subspace test can use, for the whole model, adapters and LoRA."""

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from experiments.leak import table_of
-from fedlingua.desk.audit.attacks import auc
-from fedlingua.desk.audit.leak import (
+from fedlingua.desk.templates import markdown_table
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua_lab.audit.attacks import auc
+from fedlingua_lab.audit.leak import (
     Effort,
     Figure,
     _scored,
@@ -18,10 +20,8 @@ from fedlingua.desk.audit.leak import (
     spans,
     words,
 )
-from fedlingua.desk.audit.retrained import Retrained, Seen
-from fedlingua.desk.audit.subject import Protection
-from fedlingua.desk.templates import markdown_table
-from fedlingua.exchange.trainable import build_trainable
+from fedlingua_lab.audit.retrained import Retrained, Seen
+from fedlingua_lab.audit.subject import Protection
 
 SMALL = Effort(trials=3, single=3, among=12, canaries=2, alternatives=7, rounds=1)
 

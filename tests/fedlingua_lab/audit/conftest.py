@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fedlingua.desk.audit.retrained import Retrained
-from fedlingua.desk.audit.subject import Subject
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.experiment import default_run_config
+from fedlingua_lab.audit.retrained import Retrained
+from fedlingua_lab.audit.subject import Subject
 from tests.federations import FOUR_SITES
 from tests.in_process import run
 

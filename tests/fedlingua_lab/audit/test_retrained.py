@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.audit.retrained import Retrained
-from fedlingua.desk.audit.subject import Protection, Subject
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.privacy.accounting import noise_for
+from fedlingua_lab.audit.retrained import Retrained
+from fedlingua_lab.audit.subject import Protection, Subject
 
 
 @pytest.mark.parametrize("number", [1, 2])

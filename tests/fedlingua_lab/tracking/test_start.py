@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedlingua.desk.tracking.feed import Tracking
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
+from fedlingua_lab.tracking.feed import Tracking
 from tests.recorded import record_completed
 
 HANGS = "import time\nprint('about to hang')\ntime.sleep(600)\n"

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fedlingua.desk.tracking.values import parameters, read_rounds, round_values, score_values
+from fedlingua_lab.tracking.values import parameters, read_rounds, round_values, score_values
 
 LINE = {
     "round": 2,

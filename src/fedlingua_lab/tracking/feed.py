@@ -1,4 +1,4 @@
-"""The process that reports one run to one tracker, `python -m fedlingua.desk.tracking.feed RUN TRACKER SECONDS`, and its start.
+"""The process that reports one run to one tracker, `python -m fedlingua_lab.tracking.feed RUN TRACKER SECONDS`, and its start.
 
 It reads the run folder as it grows, until its standard input ends; then it has SECONDS for the rest. Its messages are lines on
 standard output; what the tracker prints goes to standard error. Each round is reported once, over all attempts of a run and of
@@ -21,8 +21,8 @@ from typing import Any, get_args
 from fedlingua.common.files import held, replace_text
 from fedlingua.common.terminal import one_line
 from fedlingua.desk.json_values import stored_object
-from fedlingua.desk.tracking.trackers import TRACKERS, About, Open, Status, Tracker
-from fedlingua.desk.tracking.values import parameters, read_rounds, round_values, score_values
+from fedlingua_lab.tracking.trackers import TRACKERS, About, Open, Status, Tracker
+from fedlingua_lab.tracking.values import parameters, read_rounds, round_values, score_values
 
 LOOK_S, AGAIN_S, AGAIN_MOST_S = 1.0, 10.0, 300.0
 """Seconds between two looks at the run folder, after a first failure, and at most after repeated failures."""
@@ -204,7 +204,7 @@ class Tracking:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "fedlingua.desk.tracking.feed", str(self._folder), name, str(self._end_s)],
+                [sys.executable, "-P", "-m", "fedlingua_lab.tracking.feed", str(self._folder), name, str(self._end_s)],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # to run this command's code
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
