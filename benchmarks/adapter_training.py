@@ -36,9 +36,9 @@ from transformers import (
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.codec import Codec
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
 from fedlingua.settings.config import Settings
-from fedlingua.settings.pretraining import ModelSize
 from fedlingua.training.batches import pad
 from fedlingua.training.loop import steps_of, train_locally
 from fedlingua.training.objective import examples_nll

@@ -21,8 +21,8 @@ from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArgum
 
 from fedlingua.backbones.codec import TextCodec
 from fedlingua.desk.pretraining.build import build_encoder, build_text_tokenizer
+from fedlingua.desk.pretraining.settings import EncoderSize
 from fedlingua.settings.config import Settings
-from fedlingua.settings.pretraining import EncoderSize
 from fedlingua.training.loop import train_locally
 from fedlingua.training.masked_language import TextExample, encode_text
 from fedlingua_demo import phrasebook

@@ -21,12 +21,12 @@ from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, tensor_set
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
-from fedlingua.settings.pretraining import ModelSize
 from fedlingua.training.loop import train_locally
 from fedlingua.training.translation import encode_pairs
 from fedlingua_demo import phrasebook

@@ -35,7 +35,7 @@ from fedlingua.common.files import APP_DIR
 from fedlingua.common.processes import free_port
 from fedlingua.desk.deployment.server_file import read_server_file
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
-from fedlingua.settings.pretraining import ModelSize
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua_demo import phrasebook
 
 MIB = 2**20

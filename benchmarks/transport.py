@@ -41,7 +41,7 @@ from fedlingua.consent.site_file import read_site_file
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.programs import over_grpc
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
-from fedlingua.settings.pretraining import ModelSize
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua_demo import phrasebook
 
 sys.path.insert(0, str(APP_DIR / "deploy"))

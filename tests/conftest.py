@@ -20,10 +20,10 @@ from fedlingua.common import devices
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.conflicts import NOT_QUANTIZED
 from fedlingua.settings.experiment import default_run_config
-from fedlingua.settings.pretraining import ModelSize
 from fedlingua.training.translation import PairExample, encode_pairs
 from fedlingua_demo import phrasebook
 from tests.browser import Browser, opened_browser

@@ -20,7 +20,7 @@ from fedlingua.clustering.clusters import Relatives, by_families
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.files import read_toml
 from fedlingua.corpora.read import TsvFile
-from fedlingua.corpora.recipe import forbidden_sides, read_recipe
+from fedlingua.corpora.recipe import forbidden_sides, read_recipe_text
 from fedlingua.corpora.records import JsonDocuments
 from fedlingua.corpora.simulated import held_texts
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
@@ -32,11 +32,12 @@ from fedlingua.desk.corpora.prepare import PAPER_CORPORA
 from fedlingua.desk.corpora.uncorpus import DIRECTIONS
 from fedlingua.desk.pretraining.build import SPECIAL_TOKENS, build_model, build_tokenizer
 from fedlingua.desk.pretraining.demo import base_register
+from fedlingua.desk.pretraining.recipe import read_recipe
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.desk.suites.read import check_figures, is_suite, read_suite, variants
 from fedlingua.runs.plan import numbers_of_clusters, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, read_experiment
-from fedlingua.settings.pretraining import ModelSize
 from fedlingua.settings.table import OPTIONS
 from fedlingua.training.sampling import num_samples
 from fedlingua_demo.phrasebook import base_corpus
@@ -380,7 +381,7 @@ def tatoeba() -> tuple[frozenset[Side], Mapping[str, SiteText]]:
     except CorpusError as error:
         pytest.skip(f"the real text is not there: {error}")
     assert federation.base is not None
-    base = frozenset(forbidden_sides(read_recipe(federation.base, DATA)))
+    base = frozenset(forbidden_sides(read_recipe_text(federation.base, DATA)))
     return base, read_sites(replace(federation, rules=replace(federation.rules, limits=Sizes())), base)
 
 
@@ -412,7 +413,7 @@ def real_texts(name: str, with_base: bool = False) -> Mapping[str, SiteText]:
     except CorpusError as error:
         pytest.skip(f"the real text is not there: {error}")
     assert federation.base is not None
-    return read_sites(federation, forbidden_sides(read_recipe(federation.base, DATA)) if with_base else set())
+    return read_sites(federation, forbidden_sides(read_recipe_text(federation.base, DATA)) if with_base else set())
 
 
 def test_every_verse_is_at_one_site_at_most() -> None:

@@ -11,12 +11,13 @@ import pytest
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.formats import PAIR_FORMATS, TEXT_FORMATS, options_of
-from fedlingua.corpora.recipe import BaseShare, read_recipe
+from fedlingua.corpora.recipe import BaseShare
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
 from fedlingua.desk.deployment.server_file import read_server_file
+from fedlingua.desk.pretraining.recipe import read_recipe
+from fedlingua.desk.pretraining.settings import ModelSize, PretrainSettings, Watching
 from fedlingua.desk.suites.read import TABLES
-from fedlingua.settings.pretraining import ModelSize, PretrainSettings, Watching
 
 PAGE = (Path(__file__).parents[1] / "docs/files.md").read_text(encoding="utf-8")
 FEDERATION, _, RECIPE, SUITE, SERVER, SITE = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)

@@ -50,7 +50,11 @@ def reads(root: Path) -> Iterator[tuple[str, str]]:
     for module, file in python_files(root).items():
         if area_of(module) == "node" and not module.startswith("fedlingua.settings."):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Attribute) and node.attr in known and ast.unparse(node.value).split(".")[-1] == "settings":
+                if (
+                    isinstance(node, ast.Attribute)
+                    and node.attr in known
+                    and ast.unparse(node.value).split(".")[-1] == "settings"
+                ):
                     yield module, node.attr
 
 

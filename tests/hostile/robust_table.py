@@ -15,11 +15,11 @@ import numpy as np
 from flwr.app import Error, Message
 
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import from_record, to_record
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.experiment import default_run_config
-from fedlingua.settings.pretraining import ModelSize
 from fedlingua_demo import phrasebook
 from tests.federations import phrasebook_federation
 from tests.hostile.attacks import Attack, Outcome

@@ -27,13 +27,13 @@ from fedlingua.consent.site_file import SITE_FILE
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SplitRules
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task, Threshold
 from fedlingua.exchange.records import pack, to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
-from fedlingua.settings.pretraining import ModelSize
 from fedlingua.settings.table import KEYS
 from fedlingua_demo import phrasebook
 from tests.hostile.attacks import Attack, Outcome

@@ -21,9 +21,9 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.exchange import protocol
 from fedlingua.settings.experiment import default_run_config
-from fedlingua.settings.pretraining import ModelSize
 from fedlingua_demo import phrasebook
 from tests.encoders import WORDS, build_xlmr
 from tests.federations import FOUR_SITES, FOUR_TEXTS

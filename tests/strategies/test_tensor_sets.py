@@ -13,6 +13,7 @@ from fedlingua.backbones.load import load_backbone
 from fedlingua.common.errors import BackboneError, RunError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.pretraining.build import build_model
+from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.exchange import protocol
@@ -21,7 +22,6 @@ from fedlingua.exchange.joined import join
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.pretraining import ModelSize
 from tests.federations import phrasebook_federation
 from tests.in_process import failing, rounds, run
 from tests.translated_runs import translator_of_direction, translator_of_site

@@ -17,7 +17,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.overlap import check_left, digests_of, leaks, left_out, without_leaks
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.recipe import forbidden_sides, read_recipe
+from fedlingua.corpora.recipe import forbidden_sides, read_recipe_text
 from fedlingua.corpora.sites import Federation, Site, read_federation
 from fedlingua.corpora.split import Split, SplitRules
 from fedlingua.corpora.texts import SiteText, read_sites
@@ -37,7 +37,7 @@ def federation_of(federation_path: Path, data_dir: str) -> Federation:
 def all_texts(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
     """Return every site's text, which each process reads once."""
     federation = federation_of(federation_path, data_dir)
-    base = forbidden_sides(read_recipe(federation.base, Path(data_dir).expanduser())) if federation.base else set()
+    base = forbidden_sides(read_recipe_text(federation.base, Path(data_dir).expanduser())) if federation.base else set()
     return read_sites(federation, base)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from fedlingua.backbones.directories import BUILT_IN, backbone_directory, check_backbone
 from fedlingua.common.errors import BackboneError
-from fedlingua.corpora.recipe import RESERVED
 from fedlingua.desk.pretraining import demo
+from fedlingua.desk.pretraining.recipe import RESERVED
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
 

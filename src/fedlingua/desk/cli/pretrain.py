@@ -15,7 +15,6 @@ from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import check_device, computed_in
 from fedlingua.common.files import check_new_folder
 from fedlingua.common.units import duration
-from fedlingua.corpora.recipe import Recipe, read_recipe
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.options import Data
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
@@ -23,12 +22,13 @@ from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.card import model_card
 from fedlingua.desk.pretraining.checkpoints import Progress
 from fedlingua.desk.pretraining.demo import demo_encoder
+from fedlingua.desk.pretraining.recipe import Recipe, read_recipe
+from fedlingua.desk.pretraining.settings import EncoderSettings, ModelSize
 from fedlingua.desk.pretraining.text import BaseText, base_text, made_of
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.runs.folder import library_versions
 from fedlingua.settings.experiment import parse_override
 from fedlingua.settings.kinds import RECIPE
-from fedlingua.settings.pretraining import EncoderSettings, ModelSize
 
 if TYPE_CHECKING:  # a faulty recipe is refused without importing torch
     from transformers import PreTrainedModel

@@ -19,7 +19,7 @@ from transformers import (
 
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import known_as
-from fedlingua.settings.pretraining import EncoderSize, ModelSize
+from fedlingua.desk.pretraining.settings import EncoderSize, ModelSize
 
 Model = TypeVar("Model", M2M100ForConditionalGeneration, XLMRobertaForMaskedLM)
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")

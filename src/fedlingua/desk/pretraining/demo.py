@@ -18,7 +18,7 @@ from fedlingua.common.files import json_hash
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pace import to_stderr
-from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, ModelSize, PretrainSettings, decisive
+from fedlingua.desk.pretraining.settings import EncoderSettings, EncoderSize, ModelSize, PretrainSettings, decisive
 from fedlingua_demo import phrasebook
 
 SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)

@@ -22,7 +22,7 @@ from fedlingua.common.errors import BackboneError
 from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.checkpoints import Checkpoints, MadeOf, Progress, State
 from fedlingua.desk.pretraining.material import Material, epoch
-from fedlingua.settings.pretraining import PretrainSettings, Watching
+from fedlingua.desk.pretraining.settings import PretrainSettings, Watching
 from fedlingua.training.batches import TrainingExample, by_tokens, pad
 from fedlingua.training.objective import corpus_nll
 

@@ -12,7 +12,7 @@ from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_encoder, build_model, build_text_tokenizer, build_tokenizer
-from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, ModelSize, PretrainSettings
+from fedlingua.desk.pretraining.settings import EncoderSettings, EncoderSize, ModelSize, PretrainSettings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.masked_language import encode_text
 from fedlingua.training.sampling import tempered

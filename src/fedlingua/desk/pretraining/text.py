@@ -10,8 +10,9 @@ from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.recipe import Recipe, cleaned_text
+from fedlingua.corpora.recipe import cleaned_text
 from fedlingua.corpora.split import Components, sides
+from fedlingua.desk.pretraining.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from fedlingua.common.devices import check_bits, check_device
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, json_hash, sha256
 from fedlingua.common.languages import nearest
-from fedlingua.corpora.recipe import check_trained_by, forbidden_sides, read_recipe
+from fedlingua.corpora.recipe import forbidden_sides
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
 from fedlingua.corpora.texts import read_sites
+from fedlingua.desk.pretraining.recipe import check_trained_by, read_recipe
 from fedlingua.desk.suites.read import Row, Suite, check_figures, naming_row
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.tasks import check_task

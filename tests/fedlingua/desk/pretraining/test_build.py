@@ -8,7 +8,7 @@ import torch
 from fedlingua.backbones.load import Backbone
 from fedlingua.common.errors import BackboneError
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
-from fedlingua.settings.pretraining import ModelSize
+from fedlingua.desk.pretraining.settings import ModelSize
 
 SIZE = ModelSize(d_model=8, encoder_layers=1, decoder_layers=2, heads=2, ffn_dim=16, max_positions=32)
 

@@ -16,7 +16,7 @@ from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.checkpoints import Progress
 from fedlingua.desk.pretraining.loop import Outcome, pretrain
 from fedlingua.desk.pretraining.material import translation_material
-from fedlingua.settings.pretraining import ModelSize, PretrainSettings, Watching
+from fedlingua.desk.pretraining.settings import ModelSize, PretrainSettings, Watching
 from fedlingua.training.batches import pad
 from fedlingua.training.objective import corpus_nll
 from fedlingua.training.translation import encode_pairs

@@ -15,7 +15,7 @@ from fedlingua.desk.pretraining.build import build_text_tokenizer
 from fedlingua.desk.pretraining.checkpoints import Progress
 from fedlingua.desk.pretraining.loop import pretrain
 from fedlingua.desk.pretraining.material import EVALUATION_KEY, masked_material
-from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, Watching
+from fedlingua.desk.pretraining.settings import EncoderSettings, EncoderSize, Watching
 from fedlingua.training.batches import pad
 from fedlingua.training.masked_language import encode_text
 from fedlingua.training.objective import corpus_nll

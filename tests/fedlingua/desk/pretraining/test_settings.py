@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 
 from fedlingua.desk.pretraining import demo
-from fedlingua.settings.pretraining import PretrainSettings, decisive
+from fedlingua.desk.pretraining.settings import PretrainSettings, decisive
 
 FIRST = {
     "steps", "minutes", "tokens_per_batch", "learning_rate", "warmup_steps", "label_smoothing", "weight_average", "max_tokens",

@@ -10,11 +10,12 @@ from fedlingua.common.errors import BackboneError, ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile
-from fedlingua.corpora.recipe import BaseShare, Recipe, check_trained_by, forbidden_sides, read_recipe
+from fedlingua.corpora.recipe import BaseShare, forbidden_sides
 from fedlingua.corpora.split import Side
+from fedlingua.desk.pretraining.recipe import Recipe, check_trained_by, read_recipe
+from fedlingua.desk.pretraining.settings import EncoderSettings, EncoderSize, ModelSize, PretrainSettings, Watching
 from fedlingua.desk.pretraining.text import BaseText, base_text, made_of
 from fedlingua.settings.config import Scalar
-from fedlingua.settings.pretraining import EncoderSettings, EncoderSize, ModelSize, PretrainSettings, Watching
 
 CORPUS = '[[corpus]]\ndirection = "de-en"\ntsv = "de-en.tsv"\n'
 DE_EN, FR_EN = Direction("de", "en"), Direction("fr", "en")
