@@ -94,7 +94,7 @@ class Run:
             sentences: The sentences to translate; a string is one sentence.
             site: The site whose model translates.
             direction: A direction instead of a site, such as "de-fr".
-            **decoding: Fields of `Decoding`: beam, most, max_tokens, max_new_tokens, threads, memory, terms (a path).
+            **decoding: Fields of `Decoding`: beam, most, max_tokens, max_new_tokens, threads, terms (a path).
         """
         if bool(site) == bool(direction):
             raise ConfigError("translate needs either site or direction; the run's sites are in its sites.json")

@@ -22,7 +22,7 @@ LEAST_SHARE = 0.5
 
 
 class Guide(Protocol):
-    """Changes the scores of next tokens, as a translation memory or a glossary does."""
+    """Changes the scores of next tokens, as the second model of an ensemble or a glossary does."""
 
     def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> AbstractContextManager[LogitsProcessor]:
         """Return the processor for one batch, within whose context it is used. sentences: in row order, `beam` rows each."""

@@ -4,6 +4,7 @@ import sys
 from importlib import metadata
 from typing import Annotated, Any
 
+import click
 import typer
 
 from fedlingua.desk.cli.lazy import LazyCommand, OpenGroup
@@ -17,7 +18,6 @@ COMMANDS = {
     "export": "Export a model with its model card: an adapter, a LoRA for peft, or a whole model for transformers or CTranslate2.",
     "serve": "Serve translations over HTTP for all sites and directions of a run, with a page to type in.",
     "score": "Score the translations of a run, which adds the result to its scores.json, or those in files.",
-    "memory": "Build a memory from a site's training text and its model after a run (kNN-MT, Khandelwal et al. 2021).",
     "report": "Write report.html again and print the table of scores.",
     "status": "Show a run's progress: each site's round, last message, bytes and failures.",
     "watch": "Watch a run until it ends: rounds, losses, sites, bytes and failures. Any run folder will do.",
@@ -29,12 +29,29 @@ COMMANDS = {
     "site": "One site of a federation across machines.",
 }
 """Name of a command and of its module -> its help, which a test compares with the module's."""
+REMOVED_COMMANDS = dict.fromkeys(
+    ("memory", "site memory"), "the model translates without one, and --terms brings a site's own words"
+)
+"""Command that was taken out -> what to use, as a sentence."""
 
 
 class AllCommands(OpenGroup):
     def __init__(self, **options: Any) -> None:
         commands = {name: LazyCommand(f"fedlingua.desk.cli.{name}", name, text) for name, text in COMMANDS.items()}
         super().__init__(**{**options, "commands": commands})
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a command as click does; raise UsageError for one that was taken out, with what to use."""
+        for words in (args[0], " ".join(args[:2])):
+            if words in REMOVED_COMMANDS:
+                from fedlingua.settings.removed import LAST  # imported only after a mistake
+
+                raise click.UsageError(
+                    f"fedlingua {words} was taken out; {REMOVED_COMMANDS[words]}. The last version that has it is commit {LAST} "
+                    "(docs/removed.md)",
+                    ctx,
+                )
+        return super().resolve_command(ctx, args)
 
 
 app = Commands(help="Federated translation models and encoders.", cls=AllCommands, add_completion=True)

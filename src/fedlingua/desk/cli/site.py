@@ -20,12 +20,10 @@ from fedlingua.consent.bundle import approvals, approve, approved, bundle_hash
 from fedlingua.consent.keys import key_fingerprint
 from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
-from fedlingua.corpora.overlap import key_check, load_without_leaks
+from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
-from fedlingua.corpora.texts import SiteText, read_text
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.export import take_away
-from fedlingua.desk.cli.memory import MostKeys, say_made
 from fedlingua.desk.cli.options import ExportOptions, TranslateOptions
 from fedlingua.desk.cli.output import Answer, Commands, example, say, show_result
 from fedlingua.desk.deployment.build import build_bundle
@@ -34,8 +32,6 @@ from fedlingua.desk.deployment.programs import believed_there, supernode_command
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
-from fedlingua.desk.translating.decoding import Search
-from fedlingua.desk.translating.memory import remember
 from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
@@ -316,33 +312,6 @@ def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name:
     check_text(how)
     how.check()
     return translate_with(Translator(TrainedModel.of_delivery(_newest(_site(file), name, run)), how), how, sys.stdout)
-
-
-@commands.command("memory", epilog=example("fedlingua site memory --site site --federation federation.toml"))
-def site_memory(
-    how: Search,
-    federation: Annotated[Path, Option(help="The server's federation file, which holds the split rules.")],
-    file: SiteOption = Path("site"),
-    name: NodeSite = None,
-    run: Delivery = None,
-    most_keys: MostKeys = 0,
-) -> Answer:
-    """Build a memory from this site's training text and its delivered model. Nothing leaves the site.
-
-    Raises:
-        ConfigError: several sites and none named. RunError: nothing was delivered. CorpusError: what is wrong with the text.
-    """
-    site = _site(file)
-    how.check()
-    folder = _newest(site, name, run)
-    model = TrainedModel.of_delivery(folder)
-    here = [each for each in site.sites if each.name == model.site]
-    texts: Mapping[str, SiteText] = read_text(here, read_federation(federation, Path()).rules)
-    if model.settings.overlap == "remove":
-        if site.overlap_key is None:
-            raise ConfigError(f"{site.path}: names no overlap-key, under which the run has left out what other sites hold, too")
-        texts = load_without_leaks(texts, folder, read_overlap_key(site.overlap_key))
-    return say_made(remember(model, texts[str(model.site)], how, most_keys))
 
 
 @commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))

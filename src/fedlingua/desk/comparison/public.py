@@ -10,7 +10,6 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.comparison.runs import ComparedRun, read_completed
-from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import RunModels
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.measuring import check_measuring, measure
@@ -32,7 +31,7 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
     """Translate the same text with each run and score the translations by BLEU, chrF and `metric` ("": only these two).
 
     A direction is translated by the model of the site that holds it, if its tensors are here, else by the clusters nearest to its
-    languages, without a site's memory. model: COMET's.
+    languages. model: COMET's.
 
     Raises:
         ConfigError: There is no such metric, it cannot be measured here, or a text has no sentence.
@@ -57,7 +56,7 @@ def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[
     for direction, pairs in texts.items():
         holder = next((site for site, held in models.sites.items() if held == direction), None)
         model_of = models.of_site(holder) if holder else models.of_direction(direction)
-        translator = Translator(model_of, Decoding(memory=False))  # a memory is the site's, and not what the run has trained
+        translator = Translator(model_of)
         sources, written = [pair.source for pair in pairs], list[str]()
         for first in range(0, len(sources), AT_ONCE):
             report(f"{run.name}, {direction}", first, len(sources))

@@ -30,7 +30,6 @@ NEEDED_FOR = {
     "trackio": "track = 'trackio'",
     "ctranslate2": "models in CTranslate2's format",
     "bitsandbytes": "frozen-bits",
-    "memory": "memories of a million tokens and more",
     "notebooks": "the notebooks of docs/notebooks",
     "dev": "tests and lint",
     "docs": "the documentation as a site",

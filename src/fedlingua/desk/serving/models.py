@@ -37,9 +37,6 @@ class Models:
         self._terms = dict(self._read_terms(decoding.terms)) if decoding.terms else {}
         known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
         self.languages = sorted(known | {code for held in run.sites.values() for code in held.sides})
-        for model in self.sites.values():
-            if decoding.memory and model.memory and model.memory.is_file():  # its errors are reported before the first request
-                self.translator.use(model, self._load)
         self.of_direction = lru_cache(maxsize=4096)(self._of_direction)
 
     @property

@@ -1,1 +1,1 @@
-"""Translate with the models of a completed run, a site's memory and a glossary of terms."""
+"""Translate with the models of a completed run and a glossary of terms."""

@@ -12,8 +12,8 @@ MOST_BEAMS = 64
 
 
 @dataclass(frozen=True)
-class Search:
-    """Options of translating with the model alone; None takes the run's value. most: sentences in a batch."""
+class Decoding:
+    """Options of translating with a model and a glossary; None takes the run's value. most: sentences in a batch."""
 
     beam: Annotated[int | None, Option(help="Number of beams; default: the run's.")] = None
     most: Annotated[int, Option("--batch", help="Sentences in a batch; 0: as many of similar length as fit in 2,000 tokens.")] = 0
@@ -28,27 +28,6 @@ class Search:
         Literal["cpu", "cuda"] | None,
         Option(help="Device to translate on; default: the run's, or cpu on a machine without a GPU."),
     ] = None
-
-    def check(self) -> None:
-        """Raise ConfigError for a number out of range."""
-        for option, value, least, highest in (
-            ("beam", self.beam, 1, MOST_BEAMS),
-            ("max-tokens", self.max_tokens, 3, None),
-            ("max-decode-tokens", self.max_new_tokens, 1, None),
-            ("batch", self.most, 0, None),
-        ):
-            if value is not None and (value < least or (highest is not None and value > highest)):
-                wanted = f"{least} to {highest}" if highest is not None else f"{least} or more"
-                raise ConfigError(f"--{option} {value}; wanted {wanted}")
-
-
-@dataclass(frozen=True)
-class Decoding(Search):
-    """Options of translating with the model, a site's memory and a glossary. memory: whether to use a site's memory if it has one."""
-
-    memory: Annotated[bool, Option("--memory/--no-memory", help="Use the site's memory if `fedlingua memory` has built one.")] = (
-        True
-    )
     terms: Annotated[
         Path | None,
         Option(
@@ -59,6 +38,14 @@ class Decoding(Search):
 
     def check(self) -> None:
         """Raise ConfigError for a number out of range, or a glossary that does not exist."""
-        super().check()
+        for option, value, least, highest in (
+            ("beam", self.beam, 1, MOST_BEAMS),
+            ("max-tokens", self.max_tokens, 3, None),
+            ("max-decode-tokens", self.max_new_tokens, 1, None),
+            ("batch", self.most, 0, None),
+        ):
+            if value is not None and (value < least or (highest is not None and value > highest)):
+                wanted = f"{least} to {highest}" if highest is not None else f"{least} or more"
+                raise ConfigError(f"--{option} {value}; wanted {wanted}")
         if self.terms is not None and not self.terms.is_file():
             raise ConfigError(f"--terms {self.terms}: there is no such file; give a glossary, TSV or TBX")

@@ -20,9 +20,6 @@ from fedlingua.settings.config import Settings
 if TYPE_CHECKING:  # a model that a run does not have is refused without loading torch
     from fedlingua.exchange.trainable import Trainable
 
-MEMORY = "memory.safetensors"
-"""File beside a site's model with the memory of its own text (`memory_store`); it never leaves the site."""
-
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -37,7 +34,7 @@ class TrainedModel:
         load: Reads the tensors; None for the base, as it was published.
         key: Equal for two models of a run if their tensors are the same.
         clusters: Part -> cluster, if the tensors are those of clusters.
-        memory: Path of the site's memory, which may not exist; None without a site.
+        folder: The site's folder in the run; None without a site.
         candidate: The candidate that the site kept (`personalization.choice`), or that is an ensemble's first model; None if it chose
             among none.
         second: The second model of an ensemble, with its share of the mean; None without.
@@ -51,7 +48,7 @@ class TrainedModel:
     load: Callable[[], Tensors] | None = field(default=None, repr=False, compare=False)
     key: tuple[str, ...] = ("base",)
     clusters: Mapping[Part, str] = field(default_factory=dict)
-    memory: Path | None = field(default=None, repr=False, compare=False)
+    folder: Path | None = field(default=None, repr=False, compare=False)
     candidate: str | None = None
     second: "tuple[TrainedModel, float] | None" = None
 
@@ -60,7 +57,7 @@ class TrainedModel:
         """Load the model that was delivered to a deployed site. folder: the run's folder in the site's state."""
         about = delivered_about(folder)
         settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
-        base = cls(settings, about["backbone_fingerprint"], direction, about["site"], memory=folder / MEMORY)
+        base = cls(settings, about["backbone_fingerprint"], direction, about["site"], folder=folder)
         return base.with_delivered(folder)
 
     def with_delivered(self, folder: Path) -> Self:
@@ -77,7 +74,7 @@ class TrainedModel:
     @property
     def site_scores(self) -> dict[str, Any]:
         """The scores that the run told the site, with their split; empty if none. Raises RunError if their file is damaged."""
-        file = self.memory and self.memory.with_name(f"{SCORES}{self.site}.json")
+        file = self.folder and self.folder / f"{SCORES}{self.site}.json"
         try:
             return dict(json.loads(file.read_bytes())[self.site]) if file and file.is_file() else {}
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -155,9 +152,7 @@ class RunModels:
                 f"run {self.run_dir} has no site {site!r}{nearest(site, self._hosts)}; it has {', '.join(self._hosts)}"
             )
         host, folder = self._hosts[site], self._folder(site)
-        # Pooled sites share a folder.
-        memory = folder / (MEMORY if host == site else f"{site}-{MEMORY}")
-        base = TrainedModel(self.settings, self.run.fingerprint, self.sites[site], site, memory=memory)
+        base = TrainedModel(self.settings, self.run.fingerprint, self.sites[site], site, folder=folder)
         if not self.settings.how.trains:
             return base
         if is_delivered(folder):

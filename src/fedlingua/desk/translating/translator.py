@@ -1,10 +1,8 @@
 """A trained model that translates: a site's own, or the clusters' for any direction."""
 
-import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlingua.backbones.layouts import most_tokens
@@ -15,7 +13,6 @@ from fedlingua.desk.translating.models import TrainedModel, check_translates
 from fedlingua.exchange.tensors import Tensors, check_tensors
 
 if TYPE_CHECKING:  # options are checked without loading torch
-    from fedlingua.desk.translating.memory_store import Memory
     from fedlingua.evaluation.ensemble import Ensemble
 
 
@@ -62,9 +59,6 @@ class Translator:
                 raise ConfigError(
                     f"--{option} {value}: backbone = {self.settings.backbone!r} has positions for {positions} tokens; give fewer"
                 )
-        self._uses_memory = decoding.memory
-        self._memory_file: Path | None = Path()
-        self.memory: Memory | None = None
         self._key: tuple[str, ...] = ()
         self._backbone = backbone or self.settings.backbone
         self._ensemble: Ensemble | None = None
@@ -77,28 +71,17 @@ class Translator:
 
         Raises:
             BackboneError: the backbone does not know the language. ExchangeError: the tensors do not fit it.
-            RunError: the site's memory is damaged, or belongs to another model.
         """
         from fedlingua.exchange.tensor_sets import write_tensors
 
         self.trainable.backbone.codec.check([model.direction])
-        is_new = model.load is not None and model.key != self._key
-        if is_new:
+        if model.load is not None and model.key != self._key:
             self._key = ()  # if loading fails, the half-written tensors belong to no model
             write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.whole))
             self._key = model.key
         if model.second:
             self._use_second(*model.second, load)
         self.model = model
-        file = model.memory if self._uses_memory and model.memory and model.memory.is_file() else Path()
-        if is_new or file != self._memory_file:
-            self.memory = self._memory_file = None  # if loading fails, the next call tries again
-            if file.name:
-                from fedlingua.desk.translating.memory_store import Memory
-
-                memory = Memory.load(file, self.fingerprint()).to(self.trainable.model.device)
-                self.memory = memory if memory.mixing.weight else None
-            self._memory_file = file
 
     def _use_second(self, second: TrainedModel, share: float, load: Callable[[TrainedModel], Tensors]) -> None:
         """Load the second model of an ensemble, which stays loaded beside the first one."""
@@ -117,24 +100,10 @@ class Translator:
         assert self._ensemble is not None
         self._ensemble = replace(self._ensemble, share=share, direction=second.direction)
 
-    def fingerprint(self) -> str:
-        """Return the sha256 of the backbone and the tensors that translate; a memory belongs to this fingerprint."""
-        from fedlingua.exchange.tensor_sets import read_tensors
-
-        digest = hashlib.sha256(self.trainable.backbone.fingerprint.encode())
-        models = [] if self.is_base else [self.trainable.model]
-        if self.model.second and self._ensemble:
-            models.append(self._ensemble.second)
-        for model in models:
-            for name, array in read_tensors(model, self.trainable.trained).items():
-                digest.update(name.encode() + array.tobytes())
-        return digest.hexdigest()
-
     @property
     def answering(self) -> str:
         """The direction and whose model translates, in words."""
-        looked_up = f", with its memory of {len(self.memory.keys):,} tokens" if self.memory else ""
-        return f"{self.direction}: {self.model.owner}{looked_up}"
+        return f"{self.direction}: {self.model.owner}"
 
     def about_terms(self) -> list[str]:
         """Return which lines of the glossary are not used, and how many of its terms have come out right so far."""
@@ -143,10 +112,6 @@ class Translator:
         count = self.terms.count
         outcome = f"terms: {count.right:,} of {count.asked:,} came out right; {count.without:,} without the glossary"
         return [*self.terms.remarks, outcome]
-
-    def as_used(self) -> AbstractContextManager[Any]:
-        """Return a context in which the backbone is the model that translates, also if that is the base."""
-        return self.trainable.as_base() if self.is_base else nullcontext()
 
     @property
     def direction(self) -> Direction:
@@ -170,9 +135,9 @@ class Translator:
         def translated(some: list[str], guides: Sequence[Any]) -> list[str]:
             model, codec = self.trainable.model, self.trainable.backbone.codec
             search = (self.beam, self.max_tokens, self.max_new_tokens, self.most)
-            ensemble = self._ensemble if self.model.second else None
-            guides = [*(each for each in (ensemble, self.memory) if each), *guides]
+            if self.model.second and self._ensemble:
+                guides = [self._ensemble, *guides]
             return translate(model, codec, some, self.direction, *search, guides, self.settings.no_repeat_ngram)
 
-        with self.as_used():
+        with self.trainable.as_base() if self.is_base else nullcontext():
             return self.terms.translate(sentences, translated) if self.terms else translated(sentences, [])

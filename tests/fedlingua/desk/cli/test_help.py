@@ -97,7 +97,6 @@ NOT_RUN = {
     "serve": "does not end: tests/fedlingua/desk/cli/test_serve.py",
     "track": "needs an extra: tests/fedlingua_lab/cli/test_track.py",
     "doctor": "tells of this machine, which may lack something: tests/fedlingua/desk/cli/test_doctor.py",
-    "memory": "needs a trained model: tests/fedlingua/desk/translating/test_memory.py",
     "personalize": "needs a trained model: tests/fedlingua/personalization",
     "corpus prepare": "needs downloads: tests/fedlingua/desk/cli/test_corpus.py",
     "finetune ner": "trains: tests/fedlingua/desk/cli/test_finetune.py",
@@ -110,7 +109,6 @@ NOT_RUN = {
     "site check": "loads a backbone: tests/fedlingua/desk/cli/test_site.py",
     "site start": "does not end: tests/fedlingua/desk/cli/test_site.py",
     "site export": "needs a delivery: tests/fedlingua/desk/cli/test_site.py",
-    "site memory": "needs a delivery: tests/fedlingua/desk/translating/test_memory.py",
     "site translate": "needs a delivery: tests/fedlingua/desk/cli/test_site.py",
 }
 """Command -> why its example is only read here, and who runs it."""

@@ -203,7 +203,6 @@ TABLE = [
     Mistake("translate --run runs/done", "either --site or --direction", "translate", "hospital, court"),
     Mistake("translate --run runs/done --site curt", "no site 'curt'", "runs/done", "did you mean 'court'?"),
     Mistake("score --run runs/done --metric blue", "no metric 'blue'", "metric", "did you mean 'bleu'?"),
-    Mistake("memory --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
     Mistake("score --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
     Mistake("personalize --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
     Mistake("audit leak runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
@@ -265,9 +264,6 @@ TABLE = [
     Mistake("site translate --site st --name court", "not for 'court'", "speaks for h", "--name", has=deployed_site),
     Mistake("site export --site st --to x --name court", "not for 'court'", "speaks for h", "--name", has=deployed_site),
     Mistake("site translate --site st", "nothing was delivered", "st/state", "at its end", has=deployed_site),
-    Mistake(
-        "site memory --site st --federation federation.toml", "nothing was delivered", "st/state", "at its end", has=deployed_site
-    ),
     Mistake("site export --site st --to x", "nothing was delivered", "st/state", "at its end", has=deployed_site),
     Mistake("export --run runs/killed --site court --to x", "not completed", "runs/killed", "fedlingua run --resume runs/killed"),
     Mistake("export --run runs/done --site court --to x --form onnx", "'onnx'", "--form", "adapter, peft, transformers"),

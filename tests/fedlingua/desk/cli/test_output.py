@@ -14,9 +14,10 @@ import pytest
 from typer.main import get_command
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.app import REMOVED_COMMANDS, app
 from fedlingua.desk.cli.lazy import LazyCommand
 from fedlingua.desk.cli.output import FAILED, FAULT, INTERRUPTED, UNREAD, USAGE, Answer, Commands, console, run_commands
+from fedlingua.settings.removed import LAST
 from tests.commands import leaf_commands
 
 EVERY = leaf_commands(app)
@@ -29,6 +30,15 @@ def test_the_overview_says_of_each_command_what_its_own_help_says() -> None:
         command = group.commands[name]
         assert isinstance(command, LazyCommand)
         assert " ".join((command.loaded().help or "").split()) == command.help
+
+
+@pytest.mark.parametrize("name", REMOVED_COMMANDS)
+def test_a_command_that_was_taken_out_says_since_when_and_what_to_use(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_commands(app, [*name.split(), "--run", "runs/done"])
+    assert ended.value.code == USAGE
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"fedlingua {name} was taken out; {REMOVED_COMMANDS[name]}. The last version that has it is commit {LAST}" in said
 
 
 @pytest.mark.parametrize("name", EVERY)

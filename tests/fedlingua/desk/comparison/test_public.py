@@ -13,7 +13,6 @@ from fedlingua.corpora.read import Pair
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.public import on_public_text
-from fedlingua.desk.translating.models import RunModels
 from fedlingua.evaluation.scores import bleu_score, score_sums
 from fedlingua.runs.folder import RunFolder
 from tests.translated_runs import translator_of_direction, translator_of_site
@@ -44,14 +43,6 @@ def test_each_run_translates_as_its_site_does_and_else_as_the_nearest_clusters(f
             assert one.scores["sites"][str(direction)]["bleu"] == pytest.approx(bleu_score(sums))
         own = json.loads((folder / "scores.json").read_text())
         assert one.scores["uplink_bytes_per_round"] == own["uplink_bytes_per_round"]
-
-
-def test_a_sites_memory_is_not_used(four_sites_run, tmp_path):
-    """Not even read: it would show what the site has stored, not what the run has trained."""
-    runs = [four_sites_run("adapter-fed"), shutil.copytree(four_sites_run("adapter-families"), tmp_path / "run")]
-    before = on_public_text(runs, PUBLIC, "", "", silent)
-    RunModels(runs[1]).of_site("bank").memory.write_bytes(b"a memory that raises an error if it is read")
-    assert [one.texts for one in on_public_text(runs, PUBLIC, "", "", silent)] == [one.texts for one in before]
 
 
 def test_sites_folders_are_not_needed_where_all_that_travels_is_at_the_server(four_sites_run, tmp_path):

@@ -6,16 +6,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
 
 from fedlingua.backbones.load import load_backbone
 from fedlingua.common.errors import BackboneError, ConfigError, RunError
 from fedlingua.common.languages import Direction
+from fedlingua.desk.cli.app import app
+from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from tests.in_process import run
 from tests.translated_runs import translator_of_direction, translator_of_site
+
+SENTENCES = ["Dobré ráno.", "Lékař čte."]
 
 
 def test_a_pooled_run_translates_as_any_of_its_sites(four_sites_run):
@@ -75,8 +81,7 @@ def test_the_base_translates_in_any_direction(four_sites_run):
     folder = four_sites_run("base")
     own = translator_of_site(folder, "bank")
     assert own.is_base
-    sentences = ["Dobré ráno.", "Lékař čte."]
-    assert translator_of_direction(folder, own.direction).translate(sentences) == own.translate(sentences)
+    assert translator_of_direction(folder, own.direction).translate(SENTENCES) == own.translate(SENTENCES)
 
 
 @pytest.mark.parametrize("name", ["nllb", "marian", "marian-to-many", "t5", "madlad", "llama", "qwen3"])
@@ -131,3 +136,37 @@ def test_a_run_of_a_gpu_translates_on_a_machine_without_one(four_sites_run, tmp_
     assert translator.translate(["Dobré ráno."]) == own
     with pytest.raises(BackboneError, match="torch sees no GPU here; give device = 'cpu'"):
         translator_of_site(tmp_path / "run", "bank", Decoding(device="cuda"))
+
+
+def test_a_glossary_is_used_by_translate_and_serve_and_counted(four_sites_run, tmp_path):
+    run_dir, text = four_sites_run("adapter-families"), "\n".join(SENTENCES)
+    file = tmp_path / "terms.de-cs.tsv"
+    file.write_text("der Arzt\tlékař\n")
+    done = CliRunner().invoke(app, ["translate", "--run", str(run_dir), "--site", "bank", "--terms", str(file)], input=text)
+    assert done.exit_code == 0, done.output
+    assert "der Arzt" in done.stdout
+    assert "terms: 1 of 1 came out right; 0 without the glossary" in done.stderr
+    models = Models(RunModels(run_dir), Decoding(terms=file))
+    assert models.translate(models.sites["bank"], SENTENCES) == done.stdout.splitlines()
+    assert models.translate(models.sites["school"], SENTENCES) == translator_of_site(run_dir, "school").translate(SENTENCES)
+    plain = file.rename(tmp_path / "terms.tsv")
+    with pytest.raises(ConfigError, match=r"serve answers many directions; name the file after its own, as terms.de-en.tsv"):
+        Models(RunModels(run_dir), Decoding(terms=plain))
+    with pytest.raises(ConfigError, match="there is no such file; give a glossary"):
+        translator_of_site(run_dir, "bank", Decoding(terms=tmp_path / "none.tsv"))
+
+
+def test_a_glossary_works_with_an_ensemble(four_sites_run, tmp_path):
+    run_dir = shutil.copytree(four_sites_run("adapter-families"), tmp_path / "run")
+    at = run_dir / "sites" / "bank"
+    save_file(
+        {name: array * 1.5 for name, array in load_file(at / "adapter" / "adapter.safetensors").items()},
+        at / "second.safetensors",
+    )
+    about = json.loads((at / "delivered.json").read_text())
+    ensemble = {"first": "own", "second": "alone", "share": 0.5}
+    (at / "delivered.json").write_text(json.dumps({**about, "ensemble": ensemble}))
+    (tmp_path / "terms.cs-de.tsv").write_text("ráno\tMorgenrot\n")
+    both = translator_of_site(run_dir, "bank", Decoding(terms=tmp_path / "terms.cs-de.tsv"))
+    assert both.answering == "cs-de: site bank, an ensemble of own and alone"
+    assert "Morgenrot" in both.translate(SENTENCES)[0]
