@@ -25,7 +25,7 @@ from fedlingua.evaluation.tasks import check_task
 from fedlingua.evaluation.totals import ALL_SITES, common_direction
 from fedlingua.exchange.records import to_record
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory
-from fedlingua.runs.plan import alone_words, check_enough, planned_clusters
+from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.methods import BY_DEVIATION
@@ -97,7 +97,6 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     register_sites(grid, registry, settings.quorum, settings.deadline_of("join"), folder)
     compare_sites(grid, settings, registry, folder)
     clusters = planned or clusters_by_gradients(grid, settings, registry, trainable, folder)
-    check_enough(settings, clusters)
     strategy = make_strategy(Federated(settings, registry, clusters, trainable.tensor_set, folder))
     _describe(folder, settings, trainable, registry, clusters, strategy)
     folder.warn(alone_words(settings, clusters, trainable.tensor_set).values())

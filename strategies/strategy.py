@@ -29,10 +29,9 @@ from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.selection.masks import Selection
 from strategies.aggregation.coded import encode_downlink, stretch
 from strategies.aggregation.mean import State, start_everywhere
-from strategies.aggregation.robust import norm_clip
 from strategies.aggregation.updates import Update, scaled
 from strategies.checks.contents import Evaluation, Training, parse_evaluation, parse_training
-from strategies.checks.norms import Change
+from strategies.checks.norms import Change, norm_clip
 from strategies.checks.outliers import MOST_STEPS, Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
 from strategies.checks.reply import size_limit
 from strategies.progress import Sums

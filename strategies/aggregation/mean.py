@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import Clusters
-from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, flat, join
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, join
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
@@ -107,7 +107,7 @@ WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
 
 
 def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lambda site, share: None) -> Weights:
-    """Return the weights that `aggregation` names (FedMean's for robust rules), none above `robust.max-share`.
+    """Return the weights that `aggregation` names (FedMean's under norm clipping), none above `robust.max-share`.
 
     Args:
         on_bound: Called with a site whose weight is bounded, and the weight that it would have had.
@@ -201,12 +201,3 @@ def _divided(
         np.add(present, weight, out=present, where=chosen)
     np.divide(sums, present, out=sums, where=present > 0)
     return np.where(present > 0, sums, start[block])
-
-
-def each_number(updates: Sequence[Update], rule: Callable[[Sequence[Flat]], Numbers]) -> NamedTensors:
-    """Apply `rule` to the numbers of all updates: part by part if stored so, otherwise tensor by tensor."""
-    joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
-    if len(joined) == len(updates):
-        return Joined({part: rule([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)
-    names = updates[0].tensors
-    return {name: rule([flat(each.tensors, name) for each in updates]).reshape(names[name].shape) for name in names}

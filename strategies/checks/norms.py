@@ -52,6 +52,14 @@ NO_CHANGE = Change(*np.zeros((4, 0)))
 """The change of an update that the server does not see."""
 
 
+def norm_clip(norms: Mapping[str, float], bound: float) -> dict[str, float]:
+    """Return site -> 1 / max(1, |update| / M) where this shortens the update: norm clipping, Sun et al. 2019. bound: M; 0 takes
+    the median of the round's norms.
+    """
+    most = bound or (float(np.median(list(norms.values()))) if norms else 0.0)
+    return {site: most / norm for site, norm in norms.items() if norm > most}
+
+
 def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) -> Change:
     """Measure what an update changed in the tensors that it sends. sent: part -> the numbers that the site started from.
 

@@ -10,30 +10,32 @@ One round (Liu et al. 2023, algorithm 1), as `SiteStrategy.round` (strategies/st
 4. check: `check_updates` compares the updates with each other (strategies/checks/outliers.py). Updates that no honest site can have sent
    are left out, and updates that are a little too long are scaled down.
 5. aggregate: `aggregate_updates` calls Flower's hook `aggregate_train`, and this calls `aggregate`, a function of the round's first state
-   and the updates. In every cluster it takes the mean of what the sites sent (strategies/aggregation/mean.py), or a robust rule
-   (strategies/aggregation/robust.py); a server optimizer steps towards the result (strategies/methods/server_optimizer.py).
+   and the updates. In every cluster it takes the mean of what the sites sent (strategies/aggregation/mean.py); a server optimizer
+   steps towards it (strategies/methods/server_optimizer.py).
 6. store: the new state becomes the run's, and a checkpoint is written (strategies/rounds/loop.py). A round with too few good replies ends
    before this step, so nothing has to be undone.
 7. evaluate: before the next round's training every site measures the dev loss of the model that it would use now, and `record_dev_losses`
    records it. If no training is certain to follow, `evaluate` asks for this loss before the state is stored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from fedlingua.exchange.tensors import NamedTensors
-from fedlingua.runs.plan import sites_needed
 from strategies.aggregation.mean import State, inner_cluster_aggregation, mean, weights_of
-from strategies.aggregation.robust import ROBUST, Rule
 from strategies.aggregation.updates import Update
 from strategies.methods.server_optimizer import ServerOptimizer, pseudo_gradient
 from strategies.strategy import Federated, SiteStrategy
+
+Rule = Callable[[Sequence[Update]], NamedTensors]
+"""The updates of a cluster's sites, with the tensors of one part alone -> the part's new tensors."""
 
 
 class FedMean(SiteStrategy):
     """The mean of each cluster's updates, with the weights that `aggregation` names: equal (eq. 3), by size (eq. 2), or by loss.
 
-    rule: A robust rule that replaces the mean; it needs whole updates.
+    rule: A subclass's rule that replaces the mean; it needs whole updates.
     """
 
     rule: Rule | None = None
@@ -42,37 +44,23 @@ class FedMean(SiteStrategy):
         super().__init__(of)
         settings = of.settings
         self.weights = weights_of(settings, self._note_bound)
-        if settings.aggregation in ROBUST:
-            self.rule = self.rule or ROBUST[settings.aggregation](settings.byzantine_sites)
         self.missing = "previous" if settings.selected_by == "all" else settings.missing
-        self.least = sites_needed(settings)
         self.optimizer = None if settings.optimized_by == "none" else ServerOptimizer(settings)
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
-        """Replace each cluster's tensors by the mean of its sites or the rule's result; with a server optimizer, step towards it."""
-        self._note_small_clusters(set(updates))
-        combine = self._gradient if self.optimizer else self._combined
+        """Replace each cluster's tensors by the mean of its sites, or the rule's result; with a server optimizer, step towards the mean."""
+        combine = partial(pseudo_gradient, combine=self._combined) if self.optimizer else self._combined
         new = inner_cluster_aggregation(state.tensors, updates, self.tensor_set, self.clusters, combine)
         return self.optimizer.step(state, new) if self.optimizer else replace(state, tensors=new)
 
     def _combined(self, before: NamedTensors, members: Sequence[Update]) -> NamedTensors:
-        if len(members) < self.least or not members:
+        if not members:
             return before
         if self.rule:
             return self.rule(members)
         weights = self.weights([replace(update, tensors={}) for update in members])  # weights depend on sizes and losses alone
         return mean(before, [update.sent(weight) for update, weight in zip(members, weights, strict=True)], self.missing)
 
-    def _gradient(self, before: NamedTensors, members: Sequence[Update]) -> NamedTensors:
-        return pseudo_gradient(before, members, self._combined) if len(members) >= self.least else {}
-
     def _note_bound(self, site: str, share: float) -> None:
         most = self.settings.max_site_share
         self.note(f"site {site} would be {share:.0%} of its cluster's mean; robust.max-share = {most:g} bounds it")
-
-    def _note_small_clusters(self, answered: set[str]) -> None:
-        """Announce the clusters that stay unchanged because the rule needs more good updates than they have."""
-        for part, name, sites in self.averaged_clusters() if self.least > 1 else ():
-            if (here := sum(site in answered for site in sites)) < self.least:
-                why = f"{here} good updates, and aggregation = {self.settings.aggregation!r} needs {self.least}"
-                self.note(f"the {part} cluster {name} stays as it was: {why}")

@@ -17,47 +17,20 @@ def planned_clusters(settings: Settings, federation: Federation) -> Clusters | N
 
     Raises:
         ConfigError: There are more clusters than sites; the federation file lacks the [clusters] to be taken from it; a site is in more
-            than one; the text is mixed, so that sites have no language of their own; or there are too few sites (`check_enough`).
+            than one; the text is mixed, so that sites have no language of their own; or a round takes more sites than there are.
     """
-    planned = _planned(settings, federation)
-    if planned:
-        check_enough(settings, planned)
-    return planned
+    check_enough(settings, len(federation.sites))
+    return _planned(settings, federation)
 
 
-def sites_needed(settings: Settings) -> int:
-    """Return how many sites a cluster needs: median 3, trimmed mean 2 f + 1, Krum 2 f + 3 (Blanchard et al. 2017), else 1."""
-    liars = settings.byzantine_sites
-    needed = {"median": 3, "trimmed-mean": 2 * liars + 1, "krum": 2 * liars + 3, "multi-krum": 2 * liars + 3}
-    return needed.get(settings.aggregation, 1)
-
-
-def check_enough(settings: Settings, clusters: Clusters) -> None:
-    """Raise ConfigError, which names the first, for clusters with fewer sites in a round than the run's aggregation needs, and for rounds
-    of more sites than there are."""
-    buffer = settings.async_buffer
-    wanted, everybody = sites_needed(settings), sum(map(len, next(iter(clusters.values())).values()))
-    if (drawn := settings.sites_drawn(everybody)) > everybody:
+def check_enough(settings: Settings, sites: int) -> None:
+    """Raise ConfigError for rounds of more sites than there are."""
+    if (drawn := settings.sites_drawn(sites)) > sites:
+        raise ConfigError(f"sites-per-round = {drawn}, and the federation has {sites} sites; give 0 for all of them, or fewer")
+    if settings.async_buffer > sites:
         raise ConfigError(
-            f"sites-per-round = {drawn}, and the federation has {everybody} sites; give 0 for all of them, or fewer"
+            f"async.buffer = {settings.async_buffer}, and there are {sites} sites; give a number from 1 to {sites}, or 0 to wait for all"
         )
-    if buffer > everybody or 0 < buffer < wanted:
-        needs = f"aggregation = {settings.aggregation!r} needs {wanted} updates"
-        few = needs if buffer < wanted else f"there are {everybody} sites"
-        raise ConfigError(f"async.buffer = {buffer}, and {few}; give a number from {wanted} to {everybody}, or 0 to wait for all")
-    for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
-        if wanted > 1 and drawn < everybody and (fewest := len(sites) * drawn // everybody) < wanted <= len(sites):
-            raise ConfigError(
-                f"aggregation = {settings.aggregation!r} needs {wanted} sites in every cluster, and with sites-per-round = "
-                f"{settings.sites_per_round:g} a round may draw {fewest} of the {part} cluster {name!r}; draw more, or give aggregation = "
-                "'norm-clip' or 'fed-mean'"
-            )
-        if len(sites) < wanted:
-            bound = "" if settings.aggregation == "median" else f" with robust.byzantine-sites = {settings.byzantine_sites}"
-            raise ConfigError(
-                f"aggregation = {settings.aggregation!r}{bound} needs {wanted} sites in every cluster, and the {part} cluster {name!r} has "
-                f"{len(sites)}: {', '.join(sites)}; give larger clusters, or aggregation = 'norm-clip' or 'fed-mean'"
-            )
 
 
 def alone_words(settings: Settings, clusters: Clusters, sent: TensorSet) -> dict[str, str]:

@@ -361,11 +361,6 @@ def _of_masked_language(settings: Settings) -> Iterator[str]:
 
 def _of_the_server(settings: Settings) -> Iterator[str]:
     aggregation, optimizer, rule = settings.aggregation, settings.optimized_by, settings.selected_by
-    if aggregation in ("median", "trimmed-mean", "krum", "multi-krum") and rule != "all":
-        yield (
-            f"aggregation = {aggregation!r} compares all sites' values of every number, but selection {rule} leaves some out; "
-            "give send.rule = 'all', or aggregation = 'norm-clip' or 'fed-mean'"
-        )
     of_mean = aggregation in _MEANS and not (settings.has_two_phases or settings.sends_own or settings.strategy)
     if settings.server_extrapolation and not of_mean:
         yield (

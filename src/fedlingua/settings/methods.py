@@ -41,8 +41,8 @@ BY_DEVIATION = ("fixed-", "random-", "metasend-")
 AGREED = ("all", "rand-send", "dp-g", "dp-l", "fixed-g", "fixed-l", "random-g", "random-l")
 """Rules that secure sums allow: they can be applied to the mean, for all sites at once."""
 
-AGGREGATIONS = ("fed-mean", "fed-avg", "by-loss", "median", "trimmed-mean", "norm-clip", "krum", "multi-krum")
-"""How a cluster's updates are aggregated: means, and rules that are robust to a few malicious sites."""
+AGGREGATIONS = ("fed-mean", "fed-avg", "by-loss", "norm-clip")
+"""How a cluster's updates are averaged."""
 
 SERVER_OPTIMIZERS = ("none", "sgd", "adam", "adamw", "yogi", "lamb")
 """How the server computes its next tensors: the sites' mean itself, or a step of an optimizer that keeps its state across rounds."""

@@ -315,14 +315,11 @@ class Aggregation:
     """How the server combines a cluster's updates, and what it does with those that look wrong."""
 
     aggregation: str = option("fed-mean", choices=AGGREGATIONS, chu="fed-avg")
-    """How a cluster's updates are combined. Means: every site counts the same (fed-mean, eq. 3 of Liu et
-    al.), by its sentences (fed-avg, eq. 2), or more the lower its training loss (by-loss, Dimitriadis et al.
-    2021). Rules that withstand a few dishonest sites: median, trimmed-mean, norm-clip, krum, multi-krum."""
+    """How a cluster's updates are averaged: every site counts the same (fed-mean, eq. 3 of Liu et al.), by its
+    sentences (fed-avg, eq. 2), more the lower its training loss (by-loss, Dimitriadis et al. 2021), or the same
+    with updates cut to one length (norm-clip)."""
     loss_temperature: float = option(1.0, above=0, when=aggregates("by-loss"))
     """Weights are softmax(-loss / loss-temperature), with the loss in nats a token."""
-    byzantine_sites: int = option(1, key="robust.byzantine-sites", least=1, when=aggregates("trimmed-mean", "krum", "multi-krum"))
-    """How many sites of a cluster may be dishonest. With n of them, trimmed-mean needs 2n + 1 sites, krum and
-    multi-krum 2n + 3."""
     clip_update_norm: float = option(0.0, key="robust.clip-norm", least=0, when=aggregates("norm-clip"))
     """Scale longer updates down to this L2 norm before averaging; 0: to the round's median."""
     max_site_share: float = option(

@@ -75,8 +75,8 @@ def with_effect(name: str) -> dict[str, Any]:
         return {"selection": "metasend-g", "meta_estimator": "loss", "second_filter": True}
     if name.startswith("server_"):
         return {"server_optimizer": "sgd" if name == "server_momentum" else "adam", "server_schedule": "linear"}
-    if name in ("byzantine_sites", "clip_update_norm"):
-        return {"aggregation": "krum" if name == "byzantine_sites" else "norm-clip"}
+    if name == "clip_update_norm":
+        return {"aggregation": "norm-clip"}
     if name == "max_site_share":
         return {"aggregation": "fed-avg"}
     if name == "loss_temperature":

@@ -15,7 +15,6 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import KEYS, MAY_CHANGE, OPTIONS, SECTIONS
 from strategies.aggregation.mean import WEIGHTS
-from strategies.aggregation.robust import ROBUST
 from strategies.methods.server_optimizer import OPTIMIZERS, SCHEDULES
 
 
@@ -58,7 +57,7 @@ def test_an_option_that_a_resumed_run_may_change_is_no_part_of_the_hash() -> Non
     [
         ("tensor-set", TENSOR_SETS),
         ("adapter.layers", ("all", *THIRDS)),
-        ("aggregation", {*WEIGHTS, *ROBUST, "norm-clip"}),
+        ("aggregation", {*WEIGHTS, "norm-clip"}),
         ("server.optimizer", {"none", *OPTIMIZERS}),
         ("server.schedule", SCHEDULES),
     ],

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.exchange.joined import Joined
+from fedlingua.exchange.joined import EndToEnd, Joined
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection
 from strategies.aggregation.mean import equally, inner_cluster_aggregation
-from strategies.aggregation.updates import BUDGET, LARGE, Update, UpdateFiles
+from strategies.aggregation.updates import BUDGET, LARGE, Scaled, Update, UpdateFiles, scaled
 from strategies.methods.server_optimizer import pseudo_gradient
 from tests.means import fed_mean, weighted_mean
 
@@ -124,3 +124,20 @@ def test_what_is_kept_comes_back_as_a_copy_of_its_type(large: int, tmp_path: Pat
     again += 7
     assert given().tolist() == [0, 1, 2, 3, 4]
     assert given().dtype == np.uint8
+
+
+def test_each_parts_tensors_are_scaled_by_their_own_factors() -> None:
+    chosen = TensorSet("two", (TensorSpec("e", (2,), "encoder", 0), TensorSpec("d", (2,), "decoder", 0)))
+    start = {part: np.zeros(2, np.float32) for part in ("encoder", "decoder")}
+    update = Update("a", Joined({part: np.ones(2, np.float32) for part in start}, chosen), 1)
+    halved = scaled(update, start, np.array([1.0, 0.5])).tensors
+    assert {name: tensor.tolist() for name, tensor in halved.items()} == {"e": [1, 1], "d": [0.5, 0.5]}
+
+
+def test_a_tensor_that_is_taken_whole_keeps_its_bytes() -> None:
+    start = EndToEnd([np.array([0.1, 0.2], np.float32), np.array([0.3, 0.4, 0.5], np.float32)])
+    own = np.array([1.1, 1.2, 1.3, 1.4, 1.5], np.float32)
+    halved = Scaled(own, start, start, np.array([0, 3, 5]), np.array([1.0, 0.5], np.float32))
+    assert halved[0:3].tolist() == own[:3].tolist()
+    assert halved[2:5].tolist() == pytest.approx([1.3, 0.9, 1.0])
+    assert (len(halved), len(halved[4:2])) == (5, 0)

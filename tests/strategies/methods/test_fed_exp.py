@@ -69,7 +69,7 @@ def test_a_killed_run_ends_in_the_same_bytes_with_a_server_optimizer_too(four_si
 
 @pytest.mark.parametrize(
     "changes",
-    [{"method": "adapter-local"}, {"aggregation": "median"}, {"send.rule": "metasend-g"}, {"own-model": "mr-mtl"}],
+    [{"method": "adapter-local"}, {"aggregation": "norm-clip"}, {"send.rule": "metasend-g"}, {"own-model": "mr-mtl"}],
 )
 def test_without_a_mean_of_changes_it_is_refused(run_config, changes):
     with pytest.raises(ConfigError, match=r"server.extrapolation = true works on the mean|nothing leaves a site"):

@@ -165,16 +165,4 @@ def _clusters() -> Any:
 def test_more_sites_than_there_are_are_refused(run_config):
     settings = settings_from({**run_config, "sites-per-round": 5})
     with pytest.raises(ConfigError, match="sites-per-round = 5, and the federation has 4 sites"):
-        check_enough(settings, _clusters())
-
-
-def test_a_rule_is_refused_where_a_round_may_draw_too_few_of_a_cluster(run_config):
-    clusters: Any = {"encoder": {"a": tuple("123456")}, "decoder": {"x": tuple("123"), "y": tuple("456")}}
-    config = {**run_config, "aggregation": "median"}
-    check_enough(settings_from(config), clusters)
-    with pytest.raises(
-        ConfigError, match=r"needs 3 sites in every cluster, and with sites-per-round = 5 a round may draw 2 of .*'x'"
-    ):
-        check_enough(settings_from({**config, "sites-per-round": 5}), clusters)
-    check_enough(settings_from({**config, "sites-per-round": 6}), clusters)
-    check_enough(settings_from({**config, "sites-per-round": 3, "aggregation": "norm-clip"}), clusters)
+        check_enough(settings, 4)
