@@ -28,9 +28,19 @@ class Removed:
     spent: bool = True
 
 
-KEYS: dict[str, Removed] = {}
+KEYS: dict[str, Removed] = {
+    "robust.byzantine-sites": Removed("give the number to the strategy, as in FedTrimmedAvg(beta=0.2)", (1,)),
+}
 """Key -> what became of it."""
-VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = {}
+VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = {
+    ("aggregation", name): ("fed-mean", Removed(f"give strategy = 'flwr.serverapp.strategy:{of_flower}'"))
+    for name, of_flower in {
+        "median": "FedMedian",
+        "trimmed-mean": "FedTrimmedAvg(beta=0.2)",
+        "krum": "Krum(num_malicious_nodes=1)",
+        "multi-krum": "MultiKrum(num_malicious_nodes=1, num_nodes_to_select=4)",
+    }.items()
+}
 """(Key, value) -> the value as which a completed run is read, and what became of it."""
 
 
