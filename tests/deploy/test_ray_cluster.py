@@ -16,6 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fedlingua.common.processes import HOST, end, free_port, program
+from fedlingua.runs.folder import RunFolder
 from tests.deploy.deployment import RAY, ROOT, build, by_kind, check_schema, compose, dockerfile, ray_groups
 
 OBJECTS = build(RAY)
@@ -66,7 +67,7 @@ def test_the_version_of_ray_is_the_pinned_one():
 
 
 def test_all_machines_are_the_one_image_and_see_the_same_folders():
-    """Which `fedlingua run --ray-address` demands: the app, in the image, and working directory, text and cache on the shared volume."""
+    """Which `fedlingua run --ray-address` needs: the app, in the image, and working directory, text and cache on the shared volume."""
     (claim,) = by_kind(OBJECTS, "PersistentVolumeClaim").values()
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     for name, spec in PODS.items():
@@ -156,31 +157,42 @@ def test_a_guide_names_the_address_of_the_head(guide):
     assert set(re.findall(r"[\w-]+-head-svc", text + (RAY / "raycluster.yaml").read_text())) == {service}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_ray_answers_the_probes():
-    """Ray says nowhere that its head and its nodes answer gRPC's health check."""
-    ports = [free_port(), free_port()]
-    given = HEAD["rayStartParams"] | {
-        "object-store-memory": "80000000",
-        "port": str(ports[0]),
-        "node-manager-port": str(ports[1]),
-        "node-ip-address": HOST,
-    }
-    options = [f"--{name}={value}" for name, value in given.items()]
-    with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        command = [program("ray"), "start", "--head", "--block", "--disable-usage-stats", f"--temp-dir={folder}", *options]
-        head = subprocess.Popen(command, env={**os.environ, "RAY_ADDRESS": ""})
+@pytest.fixture
+def cluster():
+    """Starts nodes of a cluster on loopback, with the parameters of the pods, and waits until they answer the pods' probes."""
+    nodes, port = [], free_port()
+    with tempfile.TemporaryDirectory(
+        prefix="fl-", dir="/tmp", ignore_cleanup_errors=True
+    ) as folder:  # Ray's sockets need short paths
+
+        def start(group, probed, **more):
+            given = {**group["rayStartParams"], "node-ip-address": HOST, "object-store-memory": "80000000", **more}
+            options = [f"--{name}={value}" if value != "" else f"--{name}" for name, value in given.items()]
+            command = [program("ray"), "start", "--block", "--disable-usage-stats", *options]
+            nodes.append(subprocess.Popen(command, env={**os.environ, "RAY_ADDRESS": ""}))
+            wait_until_serving(probed, nodes[-1])
+            return nodes[-1]
+
         try:
-            for port in ports:
-                wait_until_serving(port, head)
+            start(HEAD, port, **{"head": "", "port": port, "temp-dir": folder})
+            for probed in (free_port(), free_port()):
+                start(WORKERS, probed, **{"address": f"{HOST}:{port}", "node-manager-port": probed, "num-cpus": 1})
+            yield f"{HOST}:{port}", nodes
         finally:
-            top = psutil.Process(head.pid)
-            end([top, *top.children(recursive=True)], 0.0)
-            head.wait()
+            for node in reversed(nodes):
+                kill(node)
+
+
+def kill(node):
+    """End a node at once, as a machine that loses its power."""
+    if node.poll() is None:
+        top = psutil.Process(node.pid)
+        end([top, *top.children(recursive=True)], 0.0)
+        node.wait()
 
 
 def wait_until_serving(port, process):
+    """Ray says nowhere that its head and its nodes answer gRPC's health check."""
     ends = time.monotonic() + 120
     with grpc.insecure_channel(f"{HOST}:{port}") as channel:
         while process.poll() is None and time.monotonic() < ends:
@@ -190,3 +202,26 @@ def wait_until_serving(port, process):
                 return
             time.sleep(0.5)
     pytest.fail(f"nothing serves at port {port}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_machine_killed_in_the_middle_of_a_run_costs_no_tensor(cluster, tmp_path):
+    def command(name, *more):
+        keys = [f"--set={key}" for key in ("rounds=4", "keep.choose=false", "score-split=dev")]
+        return [program("fedlingua"), "run", "experiments/demo.toml", *keys, "--to", str(tmp_path / name), *more]
+
+    address, nodes = cluster
+    with subprocess.Popen(command("cluster", "--ray-address", address), cwd=ROOT) as running:
+        rounds = tmp_path / "cluster" / "rounds.jsonl"
+        while running.poll() is None and (not rounds.is_file() or len(rounds.read_text().splitlines()) < 3):
+            time.sleep(0.1)
+        kill(nodes[-1])
+        assert running.wait() == 0
+    assert subprocess.run(command("here"), cwd=ROOT, check=False).returncode == 0
+    there, here = (RunFolder(tmp_path / name) for name in ("cluster", "here"))
+    assert there.checkpoints.rounds() == here.checkpoints.rounds()
+    last = here.checkpoints.rounds()[-1]
+    for file in sorted((here.checkpoints.directory / f"{last:04d}").glob("*.safetensors")):
+        assert file.read_bytes() == (there.checkpoints.directory / f"{last:04d}" / file.name).read_bytes(), file.name
+    assert there.read("scores.json")["sites"] == here.read("scores.json")["sites"]

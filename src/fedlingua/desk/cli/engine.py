@@ -26,7 +26,6 @@ import tomli_w
 from fedlingua.common import processes
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
-from fedlingua.desk.cluster.check import DRIVER
 from fedlingua.desk.deployment.build import stage_app
 from fedlingua.desk.deployment.service import answers
 from fedlingua.desk.pace import Pace, to_stderr
@@ -40,6 +39,8 @@ _STOP_S = 60.0  # limit for asking a server to stop a run when the engine closes
 _GRACE_S = 4.0  # between SIGTERM and SIGKILL: the processes hold everything in memory and have nothing to save
 _STATUS_TRIES = 3
 _SHORT_TEMP = 26  # bytes; the paths of Ray's sockets are about 80 bytes longer, and may have 107 at most
+DRIVER = Path(__file__).parents[1] / "cluster"
+"""Folder of the module that Flower's engine loads on a Ray cluster."""
 LOG_LINES = 40
 """Lines from the end of a log that an error message quotes."""
 

@@ -94,7 +94,7 @@ def run(
         assert experiment is not None
         chosen, federation = check_experiment(experiment, data, set_, seed, at)
         folder = RunFolder(_new_folder(experiment, chosen, to, at.runs if at else Path("runs")))
-    place = profile_of(at) if at else ready_profile(profile, ray_address, [folder.directory.parent, chosen.data_dir])
+    place = profile_of(at) if at else ready_profile(profile, ray_address)
     carry_out(chosen, federation, folder, place, nodes, at)
     about, scores = (folder.read(name) or {} for name in ("run.json", "scores.json"))
     answer = {key: about.get(key) for key in ("status", "method", "seed", "rounds", "best_round", "seconds")}

@@ -70,7 +70,7 @@ def suite(
     result = _result_folder(wanted, to)
     check_folder_to_write(runs, "--runs")
     planned = plan(wanted, runs.resolve())
-    place = ready_profile(profile, ray_address, [runs.resolve(), *sorted({run.settings.data_dir for run in planned})], jobs)
+    place = ready_profile(profile, ray_address, jobs)
     started, shared = time.monotonic(), RunFolder(runs.resolve())
     if shared.is_held():
         raise RunError(f"{runs}: another suite is running there; wait for its end, or give another folder with --runs")

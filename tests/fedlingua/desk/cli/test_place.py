@@ -1,42 +1,26 @@
 """Where a simulation runs."""
 
-from pathlib import Path
+import socket
 
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import APP_DIR
-from fedlingua.desk.cli import place
 from fedlingua.desk.cli.place import ready_profile
-from fedlingua.desk.cluster.check import Machine
 
 
-def test_without_a_cluster_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "check_cluster", lambda *asked: pytest.fail("asked"))
-    assert ready_profile("simulation", "", ["", "/data"], jobs=4).ray_address == ""
+def test_a_cluster_is_taken_where_something_listens_at_its_address() -> None:
+    assert ready_profile("simulation", "", jobs=4).ray_address == ""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert ready_profile("simulation-gpu", address).ray_address == address
 
 
-def test_every_machine_has_to_see_the_app_the_working_directory_and_the_data(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = []
-
-    def check(address: str, cpus: int, gpus: float, folders: list[Path]) -> list[Machine]:
-        asked.append((address, cpus, gpus, folders))
-        return [Machine("one", 2, {}, ()), Machine("two", 4, {}, ())]
-
-    monkeypatch.setattr(place, "check_cluster", check)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    found = ready_profile("simulation-gpu", "10.0.0.5:6379", [tmp_path / "data", tmp_path / "not there", ""])
-    ((address, cpus, gpus, folders),) = asked
-    assert (found.ray_address, address, cpus, gpus) == ("10.0.0.5:6379", "10.0.0.5:6379", 1, 1.0)
-    assert {APP_DIR, tmp_path, tmp_path / "data"} <= set(folders)
-    assert tmp_path / "not there" not in folders
-    assert "2 machines, 6 clients at once" in capsys.readouterr().out
+@pytest.mark.parametrize("address", ["auto", "ray://10.0.0.5:10001/", "10.0.0.5:port", "127.0.0.1:1", "127.0.0.1:99999"])
+def test_an_address_where_nothing_listens_is_refused_at_once(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"nothing answers there .*; give HOST:PORT"):
+        ready_profile("simulation", address)
 
 
-def test_runs_side_by_side_are_refused_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "check_cluster", lambda *asked: pytest.fail("asked"))
+def test_runs_side_by_side_are_refused_on_a_cluster() -> None:
     with pytest.raises(ConfigError, match=r"--jobs 2: a run takes all of the Ray cluster a:1; leave --jobs out"):
-        ready_profile("simulation", "a:1", [], jobs=2)
+        ready_profile("simulation", "a:1", jobs=2)

@@ -1,1 +1,0 @@
-"""Simulations on a Ray cluster that exists already, of one machine or many."""
