@@ -20,8 +20,8 @@ import plotly.graph_objects as go
 
 from experiments.verify import RESULTS, ROOT, Json, Result
 from fedlingua.desk.report.canvas import BEFORE, DOTTED, PALETTE, UP, WORSE, frame, marks
-from fedlingua.desk.report.pareto import pareto_front
 from fedlingua.desk.report.publish import LIBRARY, PAGES
+from fedlingua_lab.pages.pareto import pareto_front
 
 WIDTH = 840
 GROUND = "#ffffff"

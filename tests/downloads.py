@@ -6,8 +6,8 @@ from pathlib import Path
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
-from fedlingua.desk.corpora.mtnt import EN_FR, EN_JA, FOLDERS
-from fedlingua.desk.corpora.uncorpus import DIRECTIONS
+from fedlingua_lab.corpora.mtnt import EN_FR, EN_JA, FOLDERS
+from fedlingua_lab.corpora.uncorpus import DIRECTIONS
 
 Rows = dict[tuple[Direction, Split], list[Pair]]
 

@@ -17,7 +17,7 @@ from fedlingua.corpora.split import SplitRules
 from fedlingua.desk.deployment.server_file import read_server_file
 from fedlingua.desk.pretraining.recipe import read_recipe
 from fedlingua.desk.pretraining.settings import ModelSize, PretrainSettings, Watching
-from fedlingua.desk.suites.read import TABLES
+from fedlingua_lab.suites.read import TABLES
 
 PAGE = (Path(__file__).parents[1] / "docs/files.md").read_text(encoding="utf-8")
 FEDERATION, _, RECIPE, SUITE, SERVER, SITE = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)

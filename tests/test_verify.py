@@ -10,9 +10,9 @@ import pytest
 from experiments import verify
 from experiments.verify import Result
 from fedlingua.desk.report.keep import read_kept_runs, write_kept_runs
-from fedlingua.desk.suites.read import read_suite
-from fedlingua.desk.suites.result import write_result
-from fedlingua.desk.suites.runs import plan
+from fedlingua_lab.suites.read import read_suite
+from fedlingua_lab.suites.result import write_result
+from fedlingua_lab.suites.runs import plan
 from tests.federations import TWO_SITES
 from tests.recorded import SUITE, record_completed
 

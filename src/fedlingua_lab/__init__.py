@@ -2,12 +2,12 @@
 
 COMMANDS = {
     "suite": (
-        "fedlingua.desk.cli.suite",
+        "fedlingua_lab.cli.suite",
         "run",
         "Run every row of a suite with every seed and write the table. An interrupted suite continues where it stopped.",
     ),
     "compare": (
-        "fedlingua.desk.cli.compare",
+        "fedlingua_lab.cli.compare",
         "score",
         "Compare runs by site, with a paired bootstrap, and by cost; show which sites gain by joining.",
     ),
@@ -20,6 +20,11 @@ COMMANDS = {
         "fedlingua_lab.cli.track",
         "watch",
         "Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable.",
+    ),
+    "corpus prepare": (
+        "fedlingua_lab.cli.prepare",
+        "",
+        "Split downloaded corpora as the papers do: Liu et al. 2023 (ted2020, europarl), MetaSend (mtnt, uncorpus).",
     ),
     "audit": ("fedlingua_lab.cli.audit", "corpus", "What a server could read from the messages of a run."),
     "finetune": (

@@ -9,11 +9,11 @@ import pytest
 
 from clients.translation import TranslationClient
 from fedlingua.common.errors import RunError
-from fedlingua.desk.comparison.compare import compare
-from fedlingua.desk.comparison.runs import read_runs
-from fedlingua.desk.report.comparison_page import write_comparison
 from fedlingua.desk.report.run_page import write_report
 from fedlingua.runs.folder import RunFolder
+from fedlingua_lab.comparison.compare import compare
+from fedlingua_lab.comparison.runs import read_runs
+from fedlingua_lab.pages.comparison_page import write_comparison
 from tests.in_process import InProcessGrid, run_on
 
 CANARY = "zanzibar-quicksilver-4711"

@@ -16,12 +16,12 @@ from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.progress import PlainView
 from fedlingua.desk.cli.status import status
 from fedlingua.desk.report.run_page import write_report
-from fedlingua.desk.report.suite_page import write_suite_report
 from fedlingua.desk.report.tables import score_table
-from fedlingua.desk.suites.read import OF_THE_SUITE, read_suite
-from fedlingua.desk.suites.result import write_result
-from fedlingua.desk.suites.runs import plan
 from fedlingua.runs.folder import RunFolder
+from fedlingua_lab.pages.suite_page import write_suite_report
+from fedlingua_lab.suites.read import OF_THE_SUITE, read_suite
+from fedlingua_lab.suites.result import write_result
+from fedlingua_lab.suites.runs import plan
 from tests.clients.test_no_words import CANARY, Listening, outside
 from tests.in_process import run_on
 

@@ -13,9 +13,8 @@ from pandas import DataFrame  # type: ignore[import-untyped]
 
 from fedlingua.common.errors import ConfigError, FedlinguaError
 from fedlingua.common.languages import nearest, parse_direction
-from fedlingua.desk.cli import compare as compare_command
 from fedlingua.desk.cli import run as run_command
-from fedlingua.desk.cli import suite as suite_command
+from fedlingua.desk.plugged import plugged
 from fedlingua.desk.report.read import Choice, read_run
 from fedlingua.desk.report.run_page import write_report
 from fedlingua.desk.serving.models import Models
@@ -26,7 +25,7 @@ from fedlingua.runs.folder import RunFolder, run_about
 from fedlingua.settings.options import Scalar
 from fedlingua.settings.table import AS_ARGUMENTS
 
-__all__ = ["FedlinguaError", "Run", "compare", "load", "run", "suite"]
+__all__ = ["FedlinguaError", "Run", "load", "run"]
 
 Place = str | Path
 Options = Mapping[str, Scalar] | None
@@ -134,7 +133,7 @@ def run(
     """
     file, folder, old = (Path(place) if place else None for place in (experiment, to, resume))
     try:
-        answer = run_command.run(file, None, _keys(options, settings), None, folder, profile or "simulation", resume=old)
+        answer = run_command.run(file, None, given_keys(options, settings), None, folder, profile or "simulation", resume=old)
         return Run(answer["run"])
     except click.UsageError as error:
         raise ConfigError(error.message) from error
@@ -145,51 +144,16 @@ def load(folder: Place) -> Run:
     return Run(folder)
 
 
-def compare(*runs: Run | Place, metric: str = "", samples: int = 1000, to: Place = "") -> DataFrame:
-    """Compare runs with the first one, and print the tables. Example: `fl.compare("runs/alone", run, to="compared.html")`
-
-    Args:
-        *runs: Runs or their folders.
-        metric: A metric such as chrf or comet; "": the first metric of the runs' task.
-        samples: Number of samples of the paired bootstrap.
-        to: The HTML page to write, if any.
-
-    Returns:
-        One row per run and site, "macro" and "pooled" included: first, second, difference, its 95 % interval low to high, p.
-    """
-    if samples < compare_command.LEAST_SAMPLES:
-        raise ConfigError(f"samples = {samples}; wanted {compare_command.LEAST_SAMPLES} or more")
-    folders = [Path(each.folder if isinstance(each, Run) else each) for each in runs]
-    answer = compare_command.compare(folders, compare_command.PublicText(), metric, samples, to=Path(to) if to else None)
-    of_runs = {of["run"]: {**of["sites"], "macro": of["macro"], "pooled": of["pooled"]} for of in answer["beside"]}
-    rows = [{"run": name, "site": site} | each for name, sites in of_runs.items() for site, each in sites.items() if each]
-    table = DataFrame(rows, columns=["run", "site", "first", "second", "difference", "low", "high", "p"])
-    return table.astype(dict.fromkeys(("low", "high", "p"), float))
+def __getattr__(name: str) -> Any:
+    """`compare` and `suite` are the lab's."""
+    lab = None if name.startswith("_") else plugged("interface")
+    if name not in getattr(lab, "__all__", ()):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    return getattr(lab, name)
 
 
-def suite(
-    file: Place, data: Place = "", *, jobs: int = 1, to: Place = "", profile: str = "", options: Options = None, **settings: Any
-) -> DataFrame:
-    """Run or resume a suite; returns a row per method. Example: `fl.suite("experiments/real/sizes.toml", jobs=2).attrs`
-
-    Args:
-        file: The suite file, or FILE:VARIANT.
-        data: Folder for relative corpus paths.
-        jobs: Number of runs at the same time.
-        to: Folder of the result; "": the command's default.
-        profile: A profile of pyproject-flwr.toml; "": simulation.
-        options, **settings: Keys of every row, given as to `run`.
-    """
-    if jobs < 1:
-        raise ConfigError(f"jobs = {jobs}; wanted 1 or more")
-    text, result = (Path(place) if place else None for place in (data, to))
-    answer = suite_command.suite(Path(file), text, _keys(options, settings), jobs, to=result, profile=profile or "simulation")
-    table = DataFrame(answer.pop("table"))
-    table.attrs |= answer
-    return table
-
-
-def _keys(options: Options, settings: Mapping[str, Scalar]) -> list[str]:
+def given_keys(options: Options, settings: Mapping[str, Scalar]) -> list[str]:
+    """Return options and keyword arguments as --set takes them."""
     given = {AS_ARGUMENTS.get(name, name.replace("_", "-")): value for name, value in settings.items()} | dict(options or {})
     if empty := [key for key, value in given.items() if value is None]:
         raise ConfigError(f"{empty[0]} = None is no value; leave it out for that of the experiment or the default")

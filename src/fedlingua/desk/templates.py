@@ -15,9 +15,9 @@ SHARED = Path(__file__).parent / "pages"
 HOW: Mapping[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
 
 
-def environment(folder: Path) -> Environment:
-    """Return Jinja's environment for the templates of a folder; in them `file("plots.js")` inserts that file unescaped."""
-    loader = FileSystemLoader([folder, SHARED])
+def environment(*folders: Path) -> Environment:
+    """Return Jinja's environment for the templates of folders; in them `file("plots.js")` inserts that file unescaped."""
+    loader = FileSystemLoader([*folders, SHARED])
     made = Environment(loader=loader, autoescape=True, **HOW)
     made.globals["file"] = lambda name: Markup(loader.get_source(made, name)[0])
     return made

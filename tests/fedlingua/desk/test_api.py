@@ -12,8 +12,6 @@ import pytest
 
 import fedlingua as fl
 from fedlingua.desk import api
-from fedlingua.desk.comparison.compare import compare
-from fedlingua.desk.comparison.runs import read_runs
 from fedlingua.desk.json_values import by_round
 from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import RunModels
@@ -22,6 +20,9 @@ from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.table import AS_ARGUMENTS, OPTIONS
+from fedlingua_lab import api as lab
+from fedlingua_lab.comparison.compare import compare
+from fedlingua_lab.comparison.runs import read_runs
 from tests.federations import TWO_SITES
 from tests.notebooks import InProcessEngine
 from tests.pages import block
@@ -40,15 +41,6 @@ def executed(title: str, replaced: Replaced) -> dict[str, object]:
         code = code.replace(f'"{text}"', repr(str(value)))
     exec(code, names)
     return names
-
-
-@pytest.fixture
-def experiment(least_run_config: dict[str, Scalar], tmp_path: Path) -> Path:
-    (tmp_path / "two.toml").write_text(TWO_SITES)
-    keys = {**least_run_config, "method": "adapter-families", "federation": str(tmp_path / "two.toml")}
-    file = tmp_path / "two_sites.toml"
-    file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
-    return file
 
 
 @pytest.fixture
@@ -93,7 +85,7 @@ def flower(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             return super().submit(run_config, num_nodes)
 
     monkeypatch.setattr("fedlingua.desk.cli.run.Engine", Entered)
-    monkeypatch.setattr("fedlingua.desk.cli.suite.Engine", Entered)
+    monkeypatch.setattr("fedlingua_lab.cli.suite.Engine", Entered)
     return outcomes.append
 
 
@@ -346,7 +338,7 @@ def test_a_node_has_no_interface(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_name_is_offered_and_has_an_example() -> None:
-    assert sorted([*api.__all__, "__version__"]) == sorted(fl.__all__)
+    assert sorted([*api.__all__, *lab.__all__, "__version__"]) == sorted(fl.__all__)
     assert set(fl.__all__) <= set(dir(fl))
     offered = [getattr(fl, name) for name in ("run", "load", "compare", "suite")]
     of_run = [part for name, part in vars(api.Run).items() if not name.startswith("_")]

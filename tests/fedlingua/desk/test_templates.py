@@ -7,15 +7,22 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment
 
-from fedlingua.desk.report.publish import TEMPLATES as REPORT
+from fedlingua.desk.report.publish import templates
 from fedlingua.desk.serving.pages import TEMPLATES as SERVING
 from fedlingua.desk.templates import SHARED
+from fedlingua_lab import pages
 
-DESK = SHARED.parent
-FILES = sorted(file for folder in ("pages", "report/pages", "serving/pages") for file in (DESK / folder).iterdir())
+DESK, LAB = SHARED.parent, Path(pages.__file__).parent
+REPORT = templates()
+FILES = sorted(
+    file
+    for folder in (SHARED, DESK / "report/pages", DESK / "serving/pages", LAB)
+    for file in folder.iterdir()
+    if file.suffix not in (".py", "")
+)
 
 
-@pytest.mark.parametrize("room", [REPORT, SERVING], ids=["report", "serving"])
+@pytest.mark.parametrize("room", [REPORT, SERVING, templates(LAB)], ids=["report", "serving", "lab"])
 def test_every_template_compiles_and_every_file_that_it_puts_in_is_there(room: Environment) -> None:
     for template in room.list_templates(["html"]):
         room.get_template(template)

@@ -1,8 +1,6 @@
-"""`fedlingua corpus`: prepare, check, convert and split the text of sites. Any text that it shows is for the corpus's owner."""
+"""`fedlingua corpus`: check, convert and split the text of sites. Any text that it shows is for the corpus's owner."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,62 +9,20 @@ from typer import Argument, BadParameter, Option
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.files import check_absent, check_folder_to_write
-from fedlingua.common.tables import check_choice
 from fedlingua.corpora.clean import Account, clean
 from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
+from fedlingua.desk.cli.lazy import OpenGroup
 from fedlingua.desk.cli.options import Data
-from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say
-from fedlingua.desk.corpora.mtnt import prepare_mtnt
-from fedlingua.desk.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
-from fedlingua.desk.corpora.prepared import Prepared, Report, gathered, write_splits
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
+from fedlingua.desk.corpora.prepared import Prepared, gathered, write_splits
 from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statistics, summary
-from fedlingua.desk.corpora.uncorpus import prepare_uncorpus
 from fedlingua.desk.corpora.write import target_of, write_pairs
 
-commands = Commands(help="Check, convert and split the text of a federation's sites.")
+commands = Commands(help="Check, convert and split the text of a federation's sites.", cls=OpenGroup)
 _WIDTH = 60
 """Most characters of a sample shown on a terminal."""
-CORPORA: dict[str, Callable[[Path, str, bool, Report], Prepared]] = {
-    **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
-    "mtnt": prepare_mtnt,
-    "uncorpus": lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report),
-}
-"""Name of a corpus -> (folder of the downloads, key, no_leaks, report) -> the splits and account to write."""
-
-
-@commands.command("prepare", epilog=example("fedlingua corpus prepare ted2020 --from downloads --to data"))
-def corpus_prepare(
-    name: Annotated[str, Argument(help="ted2020, europarl, mtnt or uncorpus.")],
-    source: Annotated[
-        Path, Option("--from", help="Folder of the downloads: Moses files of OPUS (or zips); mtnt and uncorpus unpacked.")
-    ],
-    to: Annotated[Path, Option(help="Data folder; the splits are written to a folder inside it.")],
-    uniform: Annotated[bool, Option("--uniform", help="Give all language pairs one size (Liu et al. 2023, appendix C).")] = False,
-    no_leaks: Annotated[bool, Option("--no-leaks", help="Keep every sentence in one split, across all sites.")] = False,
-    key: Annotated[str, Option(help="Text that seeds the shuffle and the choice.")] = "fedlingua",
-) -> Answer:
-    """Split downloaded corpora as the papers do: Liu et al. 2023 (ted2020, europarl), MetaSend (mtnt, uncorpus).
-
-    TO/<name>/<direction>.<split>.tsv.gz and account.json are written all at once or not at all; with the options the folder is called
-    <name>-uniform, <name>-no-leaks or <name>-uniform-no-leaks. Same downloads and key, same bytes.
-    """
-    check_choice(name, CORPORA, "corpus")
-    if no_leaks and name == "uncorpus":
-        raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
-    if uniform and name not in PAPER_CORPORA:
-        raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")
-    preparing = CORPORA[name]
-    if uniform:
-        corpus = PAPER_CORPORA[name]
-        preparing = partial(prepare, replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
-    target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
-    check_absent(target)
-    check_folder_to_write(target, "--to")
-    with progress_bar(name) as report:
-        prepared = preparing(source, key, no_leaks, lambda direction, done, of: report(f"{name} {direction}", done, of))
-    return _written("prepared", prepared, target)
 
 
 @commands.command("check", epilog=example("fedlingua corpus check de-fr.tsv.gz --direction de-fr --set max-words=80"))
@@ -166,7 +122,7 @@ def corpus_split(
         raise CorpusError(f"{name}: no {missing[0]} sentence is left ({sizes}); give more text, or other --shares")
     made = gathered(name, key, False, {direction: splits}, {direction: [Path(name)]}, {direction: account}, note)
     prepared = replace(made, account={"mode": mode, "key": key, "directions": made.account["directions"]})
-    return _written("written", prepared, to)
+    return written("written", prepared, to)
 
 
 @commands.command("overlap", epilog=example("fedlingua corpus overlap federation.toml --data data --to apart"))
@@ -216,7 +172,7 @@ def _clipped(sentence: str) -> str:
     return f"{shown}…" if len(sentence) > _WIDTH else shown
 
 
-def _written(what: str, prepared: Prepared, folder: Path) -> Answer:
+def written(what: str, prepared: Prepared, folder: Path) -> Answer:
     """Write the splits to a folder, and print a table with the account of every direction."""
     write_splits(prepared.splits, prepared.account, folder)
     table = plain_table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train", caption=prepared.note)

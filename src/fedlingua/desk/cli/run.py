@@ -157,11 +157,8 @@ def check_experiment(
     Raises:
         ConfigError: a key, value or name is wrong. CorpusError: a corpus file is missing.
     """
-    from fedlingua.desk.suites.read import is_suite
-    from fedlingua.desk.suites.runs import check_settings
+    from fedlingua.desk.check_settings import check_settings
 
-    if is_suite(read_toml(experiment)):
-        raise ConfigError(f"{experiment} has [[row]], so it is a suite; run it with `fedlingua suite {experiment}`")
     given = _given(data, overrides, seed)
     if server:
         given["federation"] = str(server.federation)

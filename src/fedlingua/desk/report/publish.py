@@ -5,12 +5,13 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import plotly.graph_objects as go
-from jinja2 import Undefined
+from jinja2 import Environment, Undefined
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
@@ -20,10 +21,9 @@ from fedlingua.desk.json_values import number, text
 from fedlingua.desk.templates import environment
 
 PAGES = Path(__file__).parent / "pages"
-TEMPLATES = environment(PAGES)
 OF_UNITS = ("score", "gain", "count", "data", "duration", "seconds", "transfer", "parameters", "share", "bandwidth")
-TEMPLATES.filters |= {name: getattr(units, name) for name in OF_UNITS}
-TEMPLATES.filters |= {
+FILTERS: Mapping[str, Any] = {
+    **{name: getattr(units, name) for name in OF_UNITS},
     "dir": lambda language: "rtl" if right_to_left(language) else "ltr",
     "sides": written_sides,
     "number": number,
@@ -37,14 +37,26 @@ SHARED = "runs"
 """Pages below a folder of this name share the library in it; any other page has a copy beside it."""
 
 
-def render_page(template: str, title: str, figures: Mapping[str, go.Figure | None], **values: Any) -> str:
-    """Return the page as text. template: A file in `pages`. figures: Name -> plot; None if there is nothing to draw."""
+@cache
+def templates(folder: Path = PAGES) -> Environment:
+    """Return the templates of a folder, which may extend those of reports."""
+    made = environment(folder, PAGES)
+    made.filters |= FILTERS
+    return made
+
+
+def render_page(template: str | Path, title: str, figures: Mapping[str, go.Figure | None], **values: Any) -> str:
+    """Return the page as text. template: A file in `PAGES`, or a path. figures: Name -> plot; None if there is nothing to draw."""
     drawn = {name: json.loads(figure.to_json()) for name, figure in figures.items() if figure is not None}
-    return TEMPLATES.get_template(template).render(
-        title=f"{title} – fedlingua report",
-        figures=drawn,
-        library=LIBRARY,
-        **{"note": lambda name: f"{name} holds nothing to show.", **values},
+    return (
+        templates((PAGES / template).parent)
+        .get_template(Path(template).name)
+        .render(
+            title=f"{title} – fedlingua report",
+            figures=drawn,
+            library=LIBRARY,
+            **{"note": lambda name: f"{name} holds nothing to show.", **values},
+        )
     )
 
 

@@ -90,7 +90,7 @@ RUN = {
 NOT_RUN = {
     "audit leak": "trains: tests/fedlingua_lab/audit/test_command.py",
     "run": "takes a minute: tests/fedlingua/desk/cli/test_run.py",
-    "suite": "takes minutes: tests/fedlingua/desk/cli/test_suite.py",
+    "suite": "takes minutes: tests/fedlingua_lab/cli/test_suite.py",
     "pretrain": "takes an hour: tests/fedlingua/desk/cli/test_pretrain.py",
     "translate": "needs a trained model: tests/fedlingua/desk/translating/test_translator.py",
     "export": "needs a trained model: tests/fedlingua/desk/export",
@@ -98,7 +98,7 @@ NOT_RUN = {
     "track": "needs an extra: tests/fedlingua_lab/cli/test_track.py",
     "doctor": "tells of this machine, which may lack something: tests/fedlingua/desk/cli/test_doctor.py",
     "personalize": "needs a trained model: tests/fedlingua/personalization",
-    "corpus prepare": "needs downloads: tests/fedlingua/desk/cli/test_corpus.py",
+    "corpus prepare": "needs downloads: tests/fedlingua_lab/cli/test_prepare.py",
     "finetune ner": "trains: tests/fedlingua/desk/cli/test_finetune.py",
     "finetune pairs": "trains: tests/fedlingua/desk/cli/test_finetune.py",
     "server start": "does not end: tests/fedlingua/desk/cli/test_server.py",

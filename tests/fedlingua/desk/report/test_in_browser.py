@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fedlingua.desk.comparison.compare import compare
-from fedlingua.desk.comparison.runs import read_runs
-from fedlingua.desk.report.comparison_page import write_comparison
 from fedlingua.desk.report.personal_page import write_personal_page
 from fedlingua.desk.report.publish import LIBRARY
 from fedlingua.desk.report.run_page import write_report
-from fedlingua.desk.report.suite_page import write_suite_report
+from fedlingua_lab.comparison.compare import compare
+from fedlingua_lab.comparison.runs import read_runs
+from fedlingua_lab.pages.comparison_page import write_comparison
+from fedlingua_lab.pages.suite_page import write_suite_report
 from tests.browser import DESKTOP, PHONE, Browser
 from tests.recorded import record_whole_run
 from tests.translated_runs import make_run

@@ -1,0 +1,1 @@
+"""Recipes for published corpora: the splits and sizes of the papers."""

@@ -1,0 +1,1 @@
+"""The HTML pages of suites and comparisons."""
