@@ -15,7 +15,9 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path
 LINK = re.compile(r"(?<=\]\()(?![a-z]+://|#)([^)#\s]+)")
-PYTHON = "# Python interface\n\nHow it is used: [Python](../guides/python.md).\n\n::: fedlingua.desk.api\n\n::: fedlingua_lab.api\n"
+PYTHON = (
+    "# Python interface\n\nHow it is used: [Python](../guides/python.md).\n\n::: fedlingua.desk.api\n\n::: fedlingua_lab.api\n"
+)
 
 
 def place(file: Path) -> str:

@@ -177,7 +177,8 @@ def test_what_sites_trained_alone_is_copied_from_a_run_that_trains_it_the_same_w
 
 @pytest.mark.parametrize("key", ["client", "strategy"])
 def test_own_code_that_was_changed_is_another_run(file: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    monkeypatch.setattr("fedlingua_lab.suites.runs.APP_DIR", file.parent)
+    for module in ("fedlingua_lab.suites.runs", "fedlingua.desk.check_settings"):
+        monkeypatch.setattr(f"{module}.APP_DIR", file.parent)
     without, own = folders(file), {key: "mine:Mine"}
     for name, text in (("mine", "import helper\n"), ("helper", "import mine\n"), ("other", "")):
         file.with_name(f"{name}.py").write_text(text)

@@ -37,7 +37,7 @@ def test_a_command_that_was_taken_out_says_since_when_and_what_to_use(name: str,
     with pytest.raises(SystemExit) as ended:
         run_commands(app, [*name.split(), "--run", "runs/done"])
     assert ended.value.code == USAGE
-    said = " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert f"fedlingua {name} was taken out; {REMOVED_COMMANDS[name]}. The last version that has it is commit {LAST}" in said
 
 
