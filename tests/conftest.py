@@ -21,6 +21,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.desk.pretraining.settings import ModelSize
+from fedlingua.runs.checkpoints import Checkpoints
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.conflicts import NOT_QUANTIZED
 from fedlingua.settings.experiment import default_run_config
@@ -63,6 +64,13 @@ def _made_once() -> Iterator[None]:
 def native_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU that computes in bf16, whichever this is."""
     monkeypatch.setattr(devices, "cpu_flags", lambda: frozenset({"avx512_bf16"}))
+
+
+@pytest.fixture
+def all_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run keeps the checkpoint of every round from the first on."""
+    prune = Checkpoints.prune
+    monkeypatch.setattr(Checkpoints, "prune", lambda checkpoints, keep: prune(checkpoints, {*keep, *range(1, max(keep))}))
 
 
 @pytest.fixture

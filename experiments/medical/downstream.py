@@ -75,15 +75,16 @@ def personalize(suite: Json, data: Path, runs: Path, jobs: int, options: list[st
 
     def one(seed: int) -> list[Json]:
         folder = runs / suite["runs"][f"{FEDERATED}-{seed}"]["folder"]
-        files = [folder / "sites" / site / "personal" / "personalization.json" for site in own]
-        if not all(file.is_file() for file in files):
+        file = folder / "personalization.json"
+        if not file.is_file():
             fedlingua("personalize", "--run", str(folder), "--data", str(data), *options)
-        return [json.loads(file.read_text()) for file in files]
+        found: list[Json] = json.loads(file.read_text())
+        return found
 
     with ThreadPoolExecutor(jobs) as pool:
         found = [about for of_seed in pool.map(one, suite["seeds"]) for about in of_seed]
-    keys = ("site", "seed", "epochs", "learning_rate", "round", "chosen_alpha", "test", "seconds")
-    kept = [{**{key: about[key] for key in keys}, "alpha": about["apfl"]["alpha"]} for about in found]
+    keys = ("site", "seed", "epochs", "learning_rate", "round", "chosen_alpha", "test", "seconds", "alpha")
+    kept = [{key: about[key] for key in keys} for about in found]
     lines = [
         "| site | alone | federated | personal | APFL's alpha | dev's alpha | alpha, APFL | alpha, dev | federated over alone |"
         " interpolated over the better of both |",

@@ -12,9 +12,9 @@ COMMANDS = {
         "Compare runs by site, with a paired bootstrap, and by cost; show which sites gain by joining.",
     ),
     "personalize": (
-        "fedlingua.desk.cli.personalize",
+        "fedlingua_lab.cli.personalize",
         "compare",
-        "Repeat the last phase of a run: each site trains on from a round's model and chooses how much of its own model to use.",
+        "Train sites' models on after a run and measure their mixtures with the federation's (Manoel et al. 2022, table 6, figure 3).",
     ),
     "track": (
         "fedlingua_lab.cli.track",

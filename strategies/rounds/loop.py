@@ -240,9 +240,8 @@ class Rounds(Strategy):
         residuals = {f"{RESIDUAL}{key}": numbers for key, numbers in state.residuals.items()}
         self.folder.checkpoints.save(number, state.tensors, {**state.memory, **residuals}, values)
         # Keep the round before and its best, in case this checkpoint is damaged later, and the pending round, which may be the best.
-        every, pending = self.settings.keep_every, self.progress.pending or 0
-        besides = range(every, number + 1, every) if every else ()
-        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, pending, *besides})
+        pending = self.progress.pending or 0
+        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, pending})
         self._last_stages = self._stages_asked_for()
         self.folder.update(rounds=number, best_round=self.progress.best_round)
         uplink = sum(up for up, _ in record.traffic)

@@ -245,10 +245,11 @@ def test_sites_still_have_their_own_tensors_of_the_round_before_a_damaged_one(tw
     assert [record["attempt"] for record in rounds(folder)] == [1, 1, 1, 2, 2]
 
 
+@pytest.mark.usefixtures("all_checkpoints")
 @pytest.mark.fault("resumed")
 def test_a_checkpoint_of_which_the_sites_have_nothing_any_more_is_passed_over(families, tmp_path, unbroken):
     """What the code of the updates left out is stored for the last two rounds."""
-    config = {**families, "send.code": "4bit", "keep-every": 1}
+    config = {**families, "send.code": "4bit"}
     wanted = whole(config, tmp_path, unbroken)
     folder = begin(config, tmp_path / "killed", answered=True)
     assert folder.checkpoints.rounds()[-3:] == [1, 2, 3]
@@ -260,9 +261,10 @@ def test_a_checkpoint_of_which_the_sites_have_nothing_any_more_is_passed_over(fa
     assert any("begins again at its start" in note for note in notes(folder))
 
 
+@pytest.mark.usefixtures("all_checkpoints")
 @pytest.mark.fault("resumed")
 def test_an_older_checkpoint_serves_where_sites_store_nothing_between_rounds(families, tmp_path):
-    config = {**families, "send.code": "none", "keep-every": 1}
+    config = {**families, "send.code": "none"}
     folder = begin(config, tmp_path / "killed", answered=True)
     for number in (2, 3):
         truncate(folder.directory / "checkpoints" / f"{number:04d}" / "state.json")

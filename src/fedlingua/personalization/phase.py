@@ -102,7 +102,7 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
         number: The round after which the server had `federated`.
         folder: The folder for the phase's files.
     """
-    phase = _Phase(model, folder, time.monotonic())
+    phase = Phase(model, folder, time.monotonic())
     phase.add_base()
     settings, rounds = model.settings, model.settings.passes_of_rounds
     most = settings.keep_passes or rounds
@@ -154,7 +154,7 @@ def mean_of(models: Sequence[NamedTensors]) -> Tensors:
     return {name: np.asarray(array / np.float32(len(models))) for name, array in total.items()}
 
 
-class _Phase:
+class Phase:
     """The candidates so far. tensors_of: Name -> function that makes its tensors, which saves memory. dev: Name -> dev results."""
 
     def __init__(self, model: SiteModel, folder: Path, started: float) -> None:

@@ -139,8 +139,6 @@ class Run:
     keep_translations: int = option(0, key="keep-translations", least=0, resumable=True)
     """Number of dev sentences, from the first on, that each site translates after every round for the report. The
     site stores them in its own folder (translations-by-round/). No tensor, score or byte sent changes."""
-    keep_every: int = option(0, key="keep-every", least=0, **SERVERS_OWN)
-    """Keep the checkpoint of every Nth round, for personalization; 0: none."""
     track: str = option("", check=tracker_names, **SERVERS_OWN)
     """Experiment trackers that `fedlingua run` and `suite` log rounds and scores to, separated by commas:
     tensorboard, mlflow, trackio (each an extra of that name). `fedlingua track` logs other runs."""

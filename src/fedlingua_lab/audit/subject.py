@@ -11,8 +11,8 @@ from fedlingua.common.languages import nearest
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.completed import CompletedRun
 from fedlingua.desk.json_values import objects
-from fedlingua.desk.personalization.start import Start
 from fedlingua.settings.config import Settings
+from fedlingua_lab.start import Start
 from fedlingua_lab.tracking.values import read_rounds
 
 LEAST = {"train": 16, "dev and test": 16}

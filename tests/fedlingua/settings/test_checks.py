@@ -122,7 +122,6 @@ def test_every_method_is_a_choice(run_config: dict[str, Any], method: str) -> No
         ("beam", 0, 1),
         ("max-decode-tokens", 3, 4),
         ("keep-translations", -1, 0),
-        ("keep-every", -1, 0),
         ("deadline.phase-s", 0.0, 0.001),
         ("threads", 0, 1),
         ("processes", 0, 1),

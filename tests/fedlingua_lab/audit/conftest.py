@@ -22,7 +22,7 @@ def audited(least_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> R
     folder = tmp_path_factory.mktemp("audited")
     (folder / "four.toml").write_text(FOUR_SITES)
     where = {"backbone": str(least_backbone), "federation": str(folder / "four.toml")}
-    how = {"method": "adapter-fed", "adapter.dim": 4, "keep.choose": False, "send.code": "none", "keep-every": 1}
+    how = {"method": "adapter-fed", "adapter.dim": 4, "keep.choose": False, "send.code": "none"}
     return run({**default_run_config(), **CONFIG, **where, **how}, folder / "run")[0]
 
 

@@ -128,7 +128,11 @@ def test_runs_that_differ_in_a_setting_are_no_seeds_of_each_other(tmp_path: Path
 
 
 def test_seeds_that_were_waited_for_and_kept_otherwise_are_seeds_of_one_variant(tmp_path: Path) -> None:
-    settings = [{}, {"track": "tensorboard", "keep-every": 2}, {"track": "", "deadline.phase-s": 5.0, "task": "translation"}]
+    settings = [
+        {},
+        {"track": "tensorboard", "keep-translations": 2},
+        {"track": "", "deadline.phase-s": 5.0, "task": "translation"},
+    ]
     runs = read_runs(
         [
             make_run(tmp_path / f"{seed}", "adapter-fed", {"a": seed % 2}, seed, config=each)

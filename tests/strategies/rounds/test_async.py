@@ -64,8 +64,8 @@ def unequal(config: Mapping[str, Any], directory: Any) -> tuple[RunFolder, InPro
 
 
 @pytest.fixture
-def config(four_sites: dict[str, Any]) -> dict[str, Any]:
-    return {**four_sites, "method": "adapter-fed", "rounds": 5, "async.buffer": 3, "keep-every": 1, "optimizer-state": "kept"}
+def config(four_sites: dict[str, Any], all_checkpoints: None) -> dict[str, Any]:
+    return {**four_sites, "method": "adapter-fed", "rounds": 5, "async.buffer": 3, "optimizer-state": "kept"}
 
 
 def stored(folder: RunFolder, number: int) -> dict[str, np.ndarray]:

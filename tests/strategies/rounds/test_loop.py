@@ -116,14 +116,6 @@ def test_by_last_patience_still_looks_at_the_dev_loss(config, tmp_path):
     assert folder.read("run.json")["best_round"] == 3
 
 
-def test_checkpoints_of_every_second_round_are_kept_besides_the_newest_and_the_best(config, families, tmp_path):
-    more = {**config, "method": "adapter-families", "rounds": 5}
-    kept, plain = (run({**more, "keep-every": every}, tmp_path / str(every))[0] for every in (2, 0))
-    assert set(kept.checkpoints.rounds()) == {2, 4} | set(plain.checkpoints.rounds())
-    assert 2 not in plain.checkpoints.rounds() or plain.read("run.json")["best_round"] in (2, 3)
-    assert checkpoint_bytes(kept) == checkpoint_bytes(plain)
-
-
 def test_no_sentence_travels(families):
     """Every string in every message is a site's name, a direction, a reason or a hash."""
     allowed = {*SITES, "de-fr", "nl-es", "pl-sv", "cs-de", "empty", "too-short", "too-long", "ratio", "duplicate"}

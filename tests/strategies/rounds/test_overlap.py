@@ -11,11 +11,11 @@ from fedlingua.corpora.overlap import LEAKS_FILE, digests_of, leaks, left_out, s
 from fedlingua.corpora.simulated import texts_without_leaks
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import read_sites
-from fedlingua.desk.personalization.start import Start
 from fedlingua.desk.report.run_page import write_report
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import from_record, to_record
+from fedlingua_lab.start import Start
 from strategies.rounds.overlap import FILE
 from strategies.rounds.registration import Registry
 from tests.in_process import InProcessGrid, checkpoint_bytes, run, run_on

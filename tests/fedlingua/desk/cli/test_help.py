@@ -97,7 +97,7 @@ NOT_RUN = {
     "serve": "does not end: tests/fedlingua/desk/cli/test_serve.py",
     "track": "needs an extra: tests/fedlingua_lab/cli/test_track.py",
     "doctor": "tells of this machine, which may lack something: tests/fedlingua/desk/cli/test_doctor.py",
-    "personalize": "needs a trained model: tests/fedlingua/personalization",
+    "personalize": "needs a trained model: tests/fedlingua_lab",
     "corpus prepare": "needs downloads: tests/fedlingua_lab/cli/test_prepare.py",
     "finetune ner": "trains: tests/fedlingua/desk/cli/test_finetune.py",
     "finetune pairs": "trains: tests/fedlingua/desk/cli/test_finetune.py",

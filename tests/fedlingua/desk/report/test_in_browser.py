@@ -3,11 +3,9 @@
 import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fedlingua.desk.report.personal_page import write_personal_page
 from fedlingua.desk.report.publish import LIBRARY
 from fedlingua.desk.report.run_page import write_report
 from fedlingua_lab.comparison.compare import compare
@@ -20,7 +18,7 @@ from tests.translated_runs import make_run
 
 ROOT = Path(__file__).parents[4]
 EVIL = "<img src=x onerror=\"document.title='run'\">"
-KINDS = ("run", "suite", "comparison", "personal")
+KINDS = ("run", "suite", "comparison")
 PAPER = 680
 
 POINTS = """
@@ -112,30 +110,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "run": write_report(run),
         "suite": write_suite_report(table, folder / "suite"),
         "comparison": write_comparison(comparison, folder / "comparison.html"),
-        "personal": write_personal_page(personalized(), folder),
-    }
-
-
-def personalized() -> dict[str, Any]:
-    """What a personalization.json says."""
-    models = ("federated", "personal", "apfl", "chosen")
-    return {
-        "site": EVIL,
-        "direction": "es",
-        "run": "notes",
-        "task": "masked-language",
-        "round": 12,
-        "seed": 3,
-        "epochs": 2,
-        "training": {"steps": 40},
-        "apfl": {"alpha": 0.625, "dev_loss": 1.75, "path": [[0, 0.5], [20, 0.7], [40, 0.625]]},
-        "sweep": [{"alpha": number / 20, "dev_loss": 2 - number / 40} for number in range(21)],
-        "chosen_alpha": 0.9,
-        "test": {model: {"perplexity": 8.0 - place, "accuracy": 0.6} for place, model in enumerate(models)},
-        "alpha_rate": 1.0,
-        "test_split": {"sentences": 1500, "masked": 9000, "masks": "00ff"},
-        "versions": {"torch": "2"},
-        "seconds": 61.0,
     }
 
 

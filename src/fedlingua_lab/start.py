@@ -1,15 +1,12 @@
-"""The inputs of personalization: its options, a run, its sites' text and a round's tensors, all checked before a model is loaded."""
+"""A completed run to go on from: its sites' text and a round's tensors, all checked before a model is loaded."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self, cast
-
-from typer import Option
+from typing import TYPE_CHECKING, Self, cast
 
 from fedlingua.clustering.clusters import Clusters, cluster_of
-from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.errors import RunError
 from fedlingua.common.languages import nearest
 from fedlingua.corpora.overlap import load_without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
@@ -25,27 +22,8 @@ if TYPE_CHECKING:  # so that errors are reported without importing torch
 
 
 @dataclass(frozen=True)
-class Personalizing:
-    """How a site continues training: the options of `fedlingua personalize`."""
-
-    epochs: Annotated[int, Option(help="Most passes of training, also for alone; 0: as many as in the run's last phase.")] = 0
-    learning_rate: Annotated[float | None, Option(help="Learning rate of all that trains, alone too; default: the run's.")] = None
-    alpha_rate: Annotated[float, Option(help="Learning rate of alpha.")] = 1.0
-    seed: Annotated[int | None, Option(help="Random seed; default: the run's.")] = None
-
-    def check(self) -> None:
-        """Raise ConfigError for a value out of range."""
-        if self.epochs < 0:
-            raise ConfigError(f"--epochs {self.epochs}: wanted at least 1 pass over the site's training text, or 0 for the run's")
-        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"--learning-rate {self.learning_rate:g}: wanted a number above 0; leave it out for the run's")
-        if not 0 < self.alpha_rate < math.inf:
-            raise ConfigError(f"--alpha-rate {self.alpha_rate:g}: wanted a number above 0, for example 1")
-
-
-@dataclass(frozen=True)
 class Start:
-    """A round of a run, and the sites that continue training from it. texts: Each site's texts, as they were in the run."""
+    """A round of a run, and the sites that go on from it. texts: Each site's texts, as they were in the run."""
 
     run: CompletedRun
     settings: Settings
@@ -76,8 +54,7 @@ class Start:
         stored = run.folder.checkpoints.rounds()
         if number not in stored:
             raise RunError(
-                f"{run_dir}: the checkpoint of round {number} is not there; kept rounds: {', '.join(map(str, stored)) or 'none'}; give one "
-                "of them with --round, or run with keep-every, which keeps more"
+                f"{run_dir}: the checkpoint of round {number} is not there; kept rounds: {', '.join(map(str, stored)) or 'none'}"
             )
         federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
         check_text_is_here(federation, chosen, run_dir)

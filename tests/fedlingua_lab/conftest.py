@@ -23,7 +23,7 @@ SHORT: dict[str, Any] = {"batch-size": 8, "accumulation": 1, "beam": 1, "max-tok
 
 @pytest.fixture(scope="session")
 def translating(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """Four sites, adapters averaged by families; rounds 2, 4 and the last one are kept, besides the best."""
+    """Four sites, adapters averaged by families."""
     folder = tmp_path_factory.mktemp("translating")
     (folder / "four.toml").write_text(FOUR_SITES)
     config = {
@@ -34,7 +34,7 @@ def translating(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -
         "backbone": str(tiny_backbone),
         "federation": str(folder / "four.toml"),
     }
-    return run({**config, "adapter.dim": 4, "rounds": 5, "keep-every": 2, "method": "adapter-families"}, folder / "run")[0]
+    return run({**config, "adapter.dim": 4, "rounds": 5, "method": "adapter-families"}, folder / "run")[0]
 
 
 @pytest.fixture(scope="session")
