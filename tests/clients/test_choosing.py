@@ -237,7 +237,7 @@ def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the
     "changes",
     [
         {},
-        *[{"tensor-set": name} for name in ("lora", "lora-sb", "ia3", "norms")],
+        {"tensor-set": "lora"},
         {"method": "model-fed", "learning-rate": 1e-3},
     ],
 )
@@ -254,20 +254,14 @@ def test_a_site_that_keeps_the_base_has_the_base(choosing: Config, tmp_path: Pat
         assert list(translator.translate(text.base.sources[:5])) == list(text.base.hypotheses[:5])
 
 
-@pytest.mark.parametrize(
-    ("name", "tensor_set"),
-    [
-        *[(name, "") for name in (choice.OWN_FEDERATION, choice.OWN_ALONE + choice.BY_PART, choice.LAST_ROUNDS)],
-        *[(choice.OWN_ALONE + choice.BY_PART, name) for name in ("lora-sb", "ia3", "norms")],
-    ],
-)
-def test_each_kind_of_mixture_can_be_kept(choosing: Config, tmp_path: Path, monkeypatch, name: str, tensor_set: str) -> None:
+@pytest.mark.parametrize("name", [choice.OWN_FEDERATION, choice.OWN_ALONE + choice.BY_PART, choice.LAST_ROUNDS])
+def test_each_kind_of_mixture_can_be_kept(choosing: Config, tmp_path: Path, monkeypatch, name: str) -> None:
     """Alphas that the search would not end with are put in its place."""
     mixed = ({"encoder": 0.5, "decoder": 0.5}, {"encoder": 0.25, "decoder": 1.0})
     monkeypatch.setattr(phase, "search_alphas", lambda parts, loss, ends: mixed)
     monkeypatch.setattr(phase.choice, "choose", always(name))
     count = 3 if name == choice.LAST_ROUNDS else 1
-    folder, _ = run({**choosing, "tensor-set": tensor_set, "rounds": count, "keep.ensemble": False}, tmp_path / "run")
+    folder, _ = run({**choosing, "rounds": count, "keep.ensemble": False}, tmp_path / "run")
     for site, entry in scores(folder)["sites"].items():
         assert entry["kept"] == name
         own, alone = (load_file(at(folder, site) / "choice" / f"{each}.safetensors") for each in ("own", "alone"))

@@ -89,7 +89,6 @@ def deploy(config, sites, tmp_path, name="deployed") -> RunFolder:
         ("model-fed", "", "4bit rank 4"),
         ("adapter-fed", "controllers", "none"),
         ("adapter-fed", "lora", "none"),
-        ("adapter-families", "lora-sb", "sign"),
     ],
 )
 def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_path, method, tensor_set, code):

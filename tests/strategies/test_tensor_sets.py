@@ -72,14 +72,6 @@ SETS = {
     "full": ({"tensor-set": "full", "learning-rate": 0.001}, everything, everything),
     "controllers": ({"tensor-set": "controllers", "learning-rate": 0.001}, everything, lambda name: ".controllers." in name),
     "lora": ({"tensor-set": "lora"}, lambda name: ".lora_" in name, everything),
-    "lora-sb": ({"tensor-set": "lora-sb"}, lambda name: name.endswith(".core"), everything),
-    "ia3": ({"tensor-set": "ia3"}, lambda name: ".ia3_l." in name, everything),
-    "norms": ({"tensor-set": "norms"}, is_norm, everything),
-    "norms-middle": (
-        {"tensor-set": "norms", "adapter.layers": "middle"},
-        lambda name: is_norm(name) and layer_of(name) in ("1", None),
-        everything,
-    ),
     "private": (
         {"private-layers": "decoder.output-end"},
         lambda name: ".adapters." in name or is_norm(name),
@@ -155,7 +147,7 @@ def test_exactly_the_set_trains_and_only_what_travels_leaves_the_site(config, th
         assert as_bytes(arrays) == as_bytes(wanted)
 
 
-@pytest.mark.parametrize("asked", ["adapters", "middle", "full", "controllers", "lora", "lora-sb", "ia3", "norms"])
+@pytest.mark.parametrize("asked", ["adapters", "middle", "full", "controllers", "lora"])
 @pytest.mark.parametrize("method", ["adapter-fed", "adapter-local"])
 def test_what_is_delivered_is_all_that_it_takes_to_translate(config, tmp_path, asked, method):
     more, trains, _ = SETS[asked]

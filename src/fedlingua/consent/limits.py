@@ -53,7 +53,7 @@ class SiteLimits:
 
     settings: Literal["approved", "within-limits"] = "approved"
     methods: tuple[str, ...] = ()
-    tensor_sets: tuple[str, ...] = ("adapters", "controllers", "lora", "lora-sb", "ia3", "norms")
+    tensor_sets: tuple[str, ...] = ("adapters", "controllers", "lora")
     selections: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ("adam", "adamw")
     units: tuple[str, ...] = ()

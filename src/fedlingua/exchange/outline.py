@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from fedlingua.backbones.directories import backbone_directory, check_fits
 from fedlingua.backbones.files import Described, describe
-from fedlingua.backbones.parts import is_adapter_set, is_norm
+from fedlingua.backbones.parts import is_adapter_set
 from fedlingua.backbones.pruning import private_layers, thirds
 from fedlingua.exchange.tensors import TensorSet, TensorSpec, with_companions
 from fedlingua.settings.config import Settings
 
-_TOLD: dict[str, Callable[[str], bool]] = {"adapters": is_adapter_set, "norms": is_norm, "full": bool}
+_TOLD: dict[str, Callable[[str], bool]] = {"adapters": is_adapter_set, "full": bool}
 """Tensor set that can be described without loading the model -> whether a tensor of this name trains."""
 
 

@@ -13,11 +13,9 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, attach_adapters
 from fedlingua.backbones.controllers import attach_controllers, controllers_bypassed, is_controller
-from fedlingua.backbones.ia3 import attach_ia3, is_ia3
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, peft_bypassed
-from fedlingua.backbones.lora_sb import attach_lora_sb, is_core
-from fedlingua.backbones.parts import Part, is_adapter_set, is_norm
+from fedlingua.backbones.parts import Part, is_adapter_set
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.backbones.shared_private import attach_rest, is_gate, is_rest
 from fedlingua.exchange.joined import Joined, joined_set
@@ -48,22 +46,9 @@ def _adapters(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
 
 
 def _lora(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
-    attach_lora(model, config := _low_rank(settings), settings.seed)
+    config = LowRank(settings.lora_rank, settings.lora_alpha, settings.lora_targets, settings.adapter_layers)
+    attach_lora(model, config, settings.seed)
     return _with_rest(model, settings, {"type": "lora", **asdict(config)})
-
-
-def _lora_sb(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
-    attach_lora_sb(model, config := _low_rank(settings))
-    return {"type": "lora-sb", **asdict(config)}
-
-
-def _low_rank(settings: Settings) -> LowRank:
-    return LowRank(settings.lora_rank, settings.lora_alpha, settings.lora_targets, settings.adapter_layers)
-
-
-def _ia3(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
-    attach_ia3(model, settings.adapter_layers)
-    return {"type": "ia3", "layers": settings.adapter_layers}
 
 
 def _with_rest(model: PreTrainedModel, settings: Settings, about: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -80,9 +65,6 @@ TENSOR_SETS: dict[str, Kind] = {
         lambda model, settings: attach_controllers(model, settings.controllers), controllers_bypassed, bool, is_controller
     ),
     "lora": Kind(_lora, peft_bypassed, is_lora, is_lora),
-    "lora-sb": Kind(_lora_sb, peft_bypassed, is_core, is_core),
-    "ia3": Kind(_ia3, peft_bypassed, is_ia3, is_ia3),
-    "norms": Kind(lambda model, settings: {"type": "norms", "layers": settings.adapter_layers}, nullcontext, is_norm, is_norm),
 }
 """Value of `tensor-set` -> how the set is made. With "full" and "controllers" the whole model trains."""
 

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.lora_sb import Core
 from fedlingua.backbones.precision import whole_products
 from fedlingua.common.errors import ConfigError, RunError
 
@@ -265,7 +264,7 @@ def _is_known(module: nn.Module, of_tokens: Tensor) -> bool:
     if isinstance(module, nn.Linear):
         return forward is nn.Linear.forward
     is_rms_norm = type(module).__name__.endswith("Norm") and [each.dim() for each in module.parameters()] == [1]
-    return isinstance(module, nn.LayerNorm | Core) or is_rms_norm
+    return isinstance(module, nn.LayerNorm) or is_rms_norm
 
 
 def _use(module: nn.Module, given: Tensor, slope: Tensor) -> Use:
@@ -273,8 +272,6 @@ def _use(module: nn.Module, given: Tensor, slope: Tensor) -> Use:
         slope = _finite(slope * getattr(module, "embed_scale", 1.0))
         unpadded = slope if module.padding_idx is None else slope * (given != module.padding_idx)[..., None]
         return Use(given, unpadded)
-    if isinstance(module, Core):
-        slope = _finite(slope @ module.columns.to(slope))
     return Use(slope, given)
 
 

@@ -210,7 +210,6 @@ NOT_PRIVATE: Exclusions = {
         lambda s: s.dp_unit == "document" and s.how.clustering == "gradients",
         "makes signatures whose noise hides a sentence, not a document; give one with other clusters, or dp.unit = 'sentence'",
     ),
-    "tensor-set": (lambda s: s.trained_set == "ia3", "has gradients that cannot be clipped sentence by sentence; give another"),
     "own-model": (lambda s: s.own_model == "ditto", "measures a model that trains without noise; give 'none' or 'mr-mtl'"),
     "aggregation": (lambda s: s.aggregation == "by-loss", "needs each site's training loss, which stays there; give 'fed-mean'"),
     "send.rule": (lambda s: s.has_two_phases, "needs each site's training loss, which stays there; give another"),
@@ -305,9 +304,8 @@ def _of_modes(settings: Settings) -> Iterator[str]:
 
 
 def _against_own_models(settings: Settings) -> Iterator[str]:
-    able = ("adapters", "lora") if settings.own_model == "shared-private" else SMALL_SETS
-    if settings.trained_set not in able:
-        yield f"the tensor set is {settings.trained_set!r}; give tensor-set = one of {', '.join(able)}"
+    if settings.trained_set not in SMALL_SETS:
+        yield f"the tensor set is {settings.trained_set!r}; give tensor-set = one of {', '.join(SMALL_SETS)}"
     if settings.private_layers:
         yield f"private-layers = {settings.private_layers!r} are of the federation's model; give one of the two"
     if settings.selected_by != "all":

@@ -89,7 +89,7 @@ def check_method(name: str) -> None:
         raise ConfigError(f"method = {name!r} is not known{nearest(name, METHODS)}; choose one of {METHOD_NAMES}")
 
 
-SMALL_SETS = ("adapters", "lora", "lora-sb", "ia3", "norms")
+SMALL_SETS = ("adapters", "lora")
 """Tensor sets that leave the backbone's weight matrices frozen."""
 
 PAPER_LEARNING_RATES = {**dict.fromkeys(SMALL_SETS, 1e-3), "full": 5e-5, "controllers": 5e-5}

@@ -54,7 +54,6 @@ CODED = TRAVELS & When("with auto one whose sites send all of a change", lambda 
 CHOOSES = When("keep.choose = true", lambda s: s.chooses)
 PRIVATELY = TRAVELS & When("dp.epsilon above 0", lambda s: s.dp_epsilon > 0)
 SECURE = When("privacy.sum = secure", lambda s: s.sums_securely)
-LOW_RANK = trains("lora", "lora-sb")
 NOT_SGD = When("optimizer = adam or adamw", lambda s: s.optimizer != "sgd")
 
 
@@ -148,12 +147,8 @@ class Run:
 class Training:
     """How a site trains in a round."""
 
-    tensor_set: str = option(
-        "", choices=("", "adapters", "full", "controllers", "lora", "lora-sb", "ia3", "norms"), liu="", chu=""
-    )
-    """The tensors that train and travel; "": the method's. controllers: everything trains, the added layers travel.
-    lora-sb: r x r numbers between two frozen matrices; ia3: vectors that rescale keys, values and
-    feed-forwards; norms: layer norms only."""
+    tensor_set: str = option("", choices=("", "adapters", "full", "controllers", "lora"), liu="", chu="")
+    """The tensors that train and travel; "": the method's. controllers: everything trains, the added layers travel."""
     batch_size: int = option(16, least=1, when=BY_SENTENCES, liu=8, chu=2)
     """Sentences in a batch."""
     accumulation: int = option(1, least=1, liu=16, chu=1)
@@ -225,7 +220,7 @@ class AddedLayers:
     """What is added to the backbone: adapters, low-rank matrices (LoRA), controllers."""
 
     adapter_layers: str = option("all", choices=("all", "input-end", "middle", "output-end"))
-    """Layers in which small sets (adapters, lora, lora-sb, ia3, norms) train: all, or a third of each stack."""
+    """Layers in which small sets (adapters, lora) train: all, or a third of each stack."""
     adapter_dim: int = option(32, least=1, when=trains("adapters"), liu=64)
     """Neurons in an adapter's bottleneck."""
     adapter_init: str = option("paper", choices=("paper", "zero"), when=trains("adapters"), liu="paper")
@@ -242,11 +237,11 @@ class AddedLayers:
     )
     """after-dropout: residual + adapter(dropout(h)), as in the paper's code; before-dropout: residual +
     dropout(adapter(h)), as in runs older than this key. Both are the same if dropout is 0, and in evaluation."""
-    lora_rank: int = option(8, least=1, when=LOW_RANK)
-    """Rank of the added matrices; for lora-sb, r."""
-    lora_alpha: float = option(16.0, when=LOW_RANK)
+    lora_rank: int = option(8, least=1, when=trains("lora"))
+    """Rank of the added matrices."""
+    lora_alpha: float = option(16.0, when=trains("lora"))
     """The added matrices are scaled by alpha / rank."""
-    lora_targets: str = option("q_proj,v_proj", when=LOW_RANK)
+    lora_targets: str = option("q_proj,v_proj", when=trains("lora"))
     """Linear layers that get the matrices, by the ends of their names, separated by commas. q_proj, k_proj and v_proj also
     match the names of queries, keys and values in other model families."""
     controllers: int = option(4, least=1, when=trains("controllers"), liu=4)

@@ -26,13 +26,6 @@ SITE = {"site": "ward", "direction": "de-fr", "round": 3}
             {"type": "bottleneck", "dim": 4, "init": "paper", "init_std": 0.02, "place": "after-dropout"},
         ),
         ("lora", "adapter/adapter.safetensors", {"type": "lora", "rank": 8, "alpha": 16.0, "targets": "q_proj,v_proj"}),
-        (
-            "lora-sb",
-            "adapter/adapter.safetensors",
-            {"type": "lora-sb", "rank": 8, "alpha": 16.0, "targets": "q_proj,v_proj"},
-        ),
-        ("ia3", "adapter/adapter.safetensors", {"type": "ia3"}),
-        ("norms", "adapter/adapter.safetensors", {"type": "norms"}),
         ("controllers", "model.safetensors", None),
         ("full", "model.safetensors", None),
     ],

@@ -23,9 +23,6 @@ SETS: list[dict[str, Any]] = [
     {"tensor_set": "controllers", "controllers": 3},
     {"tensor_set": "lora", "lora_targets": "fc1,encoder_attn.q_proj"},
     {"tensor_set": "lora", "own_model": "shared-private"},
-    {"tensor_set": "lora-sb", "lora_rank": 2},
-    {"tensor_set": "ia3"},
-    {"tensor_set": "norms"},
 ]
 
 
@@ -41,7 +38,7 @@ def test_the_files_tell_what_trains_and_travels(changes: dict[str, Any], tiny_ru
     assert outline.backbone.num_parameters + outline.num_added == in_model
 
 
-@pytest.mark.parametrize("tensor_set", ["adapters", "full", "lora", "ia3", "norms"])
+@pytest.mark.parametrize("tensor_set", ["adapters", "full", "lora"])
 def test_of_an_encoder_too(tensor_set: str, tiny_run_config: dict[str, Scalar], tiny_encoder: Path) -> None:
     config = {**tiny_run_config, "task": "masked-language", "backbone": str(tiny_encoder), "tensor-set": tensor_set}
     settings = settings_from({**config, "lora.targets": "query,value"})

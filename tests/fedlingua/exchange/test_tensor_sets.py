@@ -34,21 +34,6 @@ def test_mbart_50_has_60_adapters_and_the_papers_8_million_parameters_travel() -
     assert not any("layernorm_embedding" in name for name in chosen.names)
 
 
-def test_the_norms_of_mbart_50_are_131_thousand_numbers_with_those_of_the_embeddings() -> None:
-    chosen = tensor_set(mbart_50(), "norms")
-    assert chosen.num_parameters == (24 + 36 + 2 + 2) * 2 * 1024 == 131_072
-    assert {name.rpartition(".")[2] for name in chosen.names} == {"weight", "bias"}
-    assert not chosen.of_part("shared")
-
-
-def test_an_encoders_norms_are_those_of_embeddings_and_layers_but_not_its_heads(encoder: Backbone) -> None:
-    chosen = tensor_set(encoder.model, "norms")
-    of_layers = [f"encoder.layer.{i}.{place}" for i in (0, 1) for place in ("attention.output", "output")]
-    assert {name.rpartition(".")[0] for name in chosen.names} == {
-        f"roberta.{place}.LayerNorm" for place in ("embeddings", *of_layers)
-    }
-
-
 def test_the_whole_of_mbart_50_has_610_9_million_parameters_with_tied_embeddings_once() -> None:
     chosen = tensor_set(mbart_50(), "full")
     assert chosen.num_parameters == 610_879_488

@@ -343,7 +343,6 @@ def test_a_budget_of_tokens_holds_the_longest_sentence_there_may_be(run_config: 
             "method = 'adapter-gradients' makes signatures whose noise hides a sentence, not a document",
         ),
         ({"dp.unit": "site"}, r"12 sites over 20 rounds .* 635 clips over 8 million numbers"),
-        ({"tensor-set": "ia3"}, "tensor-set = 'ia3' has gradients that cannot be clipped"),
         ({"own-model": "ditto", "pull": 0.1}, "own-model = 'ditto' measures a model that trains without noise"),
         ({"aggregation": "by-loss"}, "aggregation = 'by-loss' needs each site's training loss"),
         ({"send.rule": "metasend-g"}, "send.rule = 'metasend-g' needs each site's training loss"),

@@ -186,8 +186,8 @@ def test_two_adapters_translate_as_they_were_delivered_and_no_form_or_direction_
     [
         ({"own-model": "shared-private", "pull": 0.1}, "has the others beside it instead"),
         ({"own-model": "ditto", "method": "adapter-local"}, "nothing leaves a site"),
-        ({"own-model": "ditto", "tensor-set": "full"}, "give tensor-set = one of adapters, lora, lora-sb, ia3, norms"),
-        ({"own-model": "shared-private", "tensor-set": "lora-sb"}, "give tensor-set = one of adapters, lora$"),
+        ({"own-model": "ditto", "tensor-set": "full"}, "give tensor-set = one of adapters, lora$"),
+        ({"own-model": "shared-private", "tensor-set": "full"}, "give tensor-set = one of adapters, lora$"),
         ({"own-model": "ditto", "private-layers": "decoder.-1"}, "give one of the two"),
         ({"own-model": "mr-mtl", "send.rule": "top-k"}, "selection top-k sends a part of it"),
         ({"own-model": "mr-mtl", "server.optimizer": "adam"}, "the mean of their models"),

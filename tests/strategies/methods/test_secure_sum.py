@@ -387,7 +387,6 @@ def test_what_is_unsound_with_secure_sums_is_refused_by_name(key: str, secure: d
         {"optimizer-state": "kept"},
         {"send.code-down": "4bit"},
         {"tensor-set": "lora"},
-        {"tensor-set": "norms"},
         {"send.rule": "dp-g"},
         {"send.rule": "dp-l"},
         {"send.rule": "random-g"},

@@ -7,23 +7,19 @@ import json
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from transformers import AutoTokenizer, GenerationConfig
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.controllers import merge_controllers
-from fedlingua.backbones.ia3 import ia3_modules, second_of
 from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.lora import lora_modules, merge_peft, peft_name, peft_targets
-from fedlingua.backbones.lora_sb import as_lora
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import json_text, replace_text
-from fedlingua.settings.config import Settings
 
 OF_ANY_TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 PROBE = "1, 2 (a) b: c."
@@ -66,45 +62,32 @@ def write_plain(directory: Path, trained: TrainedModel, trainable: Trainable) ->
 
 
 def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, tensors: Tensors, base: str, revision: str) -> None:
-    """Write adapter_config.json, adapter_model.safetensors, and the backbone's tokenizer with the direction in it.
+    """Write a LoRA: adapter_config.json, adapter_model.safetensors, and the backbone's tokenizer with the direction in it.
 
     tensors: all that were trained. base, revision: the backbone's hub id and revision for the config; "" if it has none.
     """
+    from peft import LoraConfig
+
     settings = trained.settings
-    config, tensors = _for_peft(settings, trainable, tensors)
-    task = "causal" if trainable.backbone.codec.is_causal else settings.task
-    config.task_type, config.inference_mode = TASKS.get(task), True
-    config.base_model_name_or_path, config.revision = base or None, revision or None
-    config.save_pretrained(directory)
-    file = directory / "adapter_config.json"
-    written = json.loads(file.read_text(encoding="utf-8"))
-    for key in ("target_modules", "feedforward_modules"):
-        if isinstance(written.get(key), list):  # peft holds a set, whose order varies when written
-            written[key] = sorted(written[key])
-    replace_text(file, json_text(written))
-    named = {peft_name(name): array for name, array in tensors.items()}
-    save_tensors(named, directory / "adapter_model.safetensors", {"format": "pt"})
-    write_tokenizer(directory, trainable.backbone, trained.direction)
-
-
-def _for_peft(settings: Settings, trainable: Trainable, tensors: Tensors) -> tuple[Any, Tensors]:
-    """Return the configuration with which peft attaches the trained modules again, and the tensors as peft names them."""
-    from peft import IA3Config, LNTuningConfig, LoraConfig
-
-    if settings.trained_set == "ia3":
-        modules = ia3_modules(tensors)
-        return IA3Config(target_modules=modules, feedforward_modules=second_of(modules)), tensors
-    if settings.trained_set == "norms":
-        named = {name.rpartition("."): array for name, array in tensors.items()}
-        copies = {f"{module}.ln_tuning_layers.default.{which}": array for (module, _, which), array in named.items()}
-        return LNTuningConfig(target_modules=sorted({module for module, _, _ in named})), copies
     ends = [end.strip() for end in settings.lora_targets.split(",")]
     config = LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]  # peft declares int, but only divides by it
         target_modules=peft_targets(trainable.model, lora_modules(tensors), ends),
+        task_type=TASKS.get("causal" if trainable.backbone.codec.is_causal else settings.task),
+        inference_mode=True,
+        base_model_name_or_path=base or None,
+        revision=revision or None,
     )
-    return config, tensors if settings.trained_set == "lora" else as_lora(trainable.model)
+    config.save_pretrained(str(directory))
+    file = directory / "adapter_config.json"
+    written = json.loads(file.read_text(encoding="utf-8"))
+    if isinstance(written["target_modules"], list):  # peft holds a set, whose order varies when written
+        written["target_modules"].sort()
+    replace_text(file, json_text(written))
+    named = {peft_name(name): array for name, array in tensors.items()}
+    save_tensors(named, directory / "adapter_model.safetensors", {"format": "pt"})
+    write_tokenizer(directory, trainable.backbone, trained.direction)
 
 
 def write_ctranslate2(directory: Path, trained: TrainedModel, trainable: Trainable, quantization: str) -> None:

@@ -22,16 +22,17 @@ class Form:
 
 FILE = "export.json"
 """Written with every form; a folder without it is not an export, and is not replaced."""
-_OF_PEFT = ("lora", "lora-sb", "ia3", "norms")
+_IN_WEIGHTS = ("lora", "full", "controllers")
+"""Tensor sets that a whole model's weights can hold."""
 FORMS = {
     "adapter": Form(SMALL_SETS),
-    "peft": Form(_OF_PEFT),
-    "transformers": Form((*_OF_PEFT, "full", "controllers")),
-    "ctranslate2": Form((*_OF_PEFT, "full", "controllers"), ("translation",)),
+    "peft": Form(("lora",)),
+    "transformers": Form(_IN_WEIGHTS),
+    "ctranslate2": Form(_IN_WEIGHTS, ("translation",)),
 }
 """`--form` -> the form."""
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
-DEFAULTS = {"adapters": "adapter", **dict.fromkeys(_OF_PEFT, "peft"), "full": "transformers", "controllers": "transformers"}
+DEFAULTS = {"adapters": "adapter", "lora": "peft", "full": "transformers", "controllers": "transformers"}
 """Tensor set -> its default form."""
 
 

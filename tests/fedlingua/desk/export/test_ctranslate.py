@@ -28,7 +28,7 @@ def translated(folder: Path, target: str, beam: int, longest: int) -> list[str]:
 # transformers ends what mBART-50 does not end by itself with one more token, </s>, as its configuration has it.
 @pytest.mark.parametrize(
     ("kind", "target", "beam", "longest"),
-    [("lora", "__fr__", 2, 16), ("ia3", "__fr__", 2, 16), ("controllers", "__fr__", 2, 16), ("mbart-lora", "fr_XX", 1, 15)],
+    [("lora", "__fr__", 2, 16), ("controllers", "__fr__", 2, 16), ("mbart-lora", "fr_XX", 1, 15)],
 )
 def test_it_translates_as_the_site_does(run_of: RunOf, tmp_path: Path, kind: str, target: str, beam: int, longest: int) -> None:
     run = run_of(kind)

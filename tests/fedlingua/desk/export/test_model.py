@@ -58,7 +58,6 @@ def one_by_one(translator: Translator) -> list[str]:
     ("kind", "form"),
     [
         *[("lora", "peft"), ("lora-third", "peft"), ("mbart-lora", "peft"), ("mbart-lora", "transformers")],
-        *[(kind, form) for kind in ("lora-sb", "ia3", "norms") for form in ("peft", "transformers")],
         *[("lora", "transformers"), ("lora-third", "transformers"), ("full", "transformers"), ("controllers", "transformers")],
     ],
 )
@@ -120,7 +119,7 @@ def test_no_text_of_a_site_and_no_path_is_in_any_file(run_of: RunOf, tmp_path: P
             assert not [text for text in texts if text in held], file
 
 
-@pytest.mark.parametrize("kind", ["adapters", "lora", "lora-sb", "ia3", "norms"])
+@pytest.mark.parametrize("kind", ["adapters", "lora"])
 def test_an_adapter_is_loaded_again_as_what_the_site_uses(run_of: RunOf, loud_backbone: Path, tmp_path: Path, kind: str) -> None:
     run = run_of(kind)
     done = export_model(RunModels(run).of_site("hospital"), tmp_path / "out", "adapter", run)

@@ -27,8 +27,6 @@ IDS = torch.tensor([[0, 5, 9, 7, 2], [0, 8, 6, 11, 2]])
 KINDS: dict[str, dict[str, Any]] = {
     "full": {"method": "model-fed"},
     "lora": {"method": "adapter-fed", "tensor-set": "lora"},
-    "ia3": {"method": "adapter-fed", "tensor-set": "ia3"},
-    "norms": {"method": "adapter-fed", "tensor-set": "norms"},
     "adapters": {"method": "adapter-fed"},
     "pooled": {"method": "centralized"},
     "silo": {"method": "silo-hospital"},
