@@ -50,7 +50,6 @@ from fedlingua.training.controls import CONTROL, Controls
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, steps_of, train_locally
 from fedlingua.training.objective import examples_nll
-from fedlingua.training.parallel import Job, train_in_processes
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
 
 _log = logging.getLogger("fedlingua.client")
@@ -366,7 +365,7 @@ class SiteClient(NumPyClient):
         controls: Controls | None = None,
         private: PrivateSteps | None = None,
     ) -> LocalResult:
-        """Train the current model as one round does, in this process or in several on this machine.
+        """Train the current model as one round does.
 
         Args:
             towards: The tensors towards which `proximal_mu` pulls; None: those from which training starts.
@@ -374,14 +373,7 @@ class SiteClient(NumPyClient):
             private: How steps are made private; None if nothing of the result leaves the site.
         """
         texts = self.training_documents if private and private.documents else self.training_texts
-        model = self.trainable.model
-        if settings.processes > 1 and (proximal_mu or controls or private):
-            what = "dp.epsilon" if private else "scaffold = true" if controls else f"{PROXIMAL_MU} = {proximal_mu:g}"
-            raise ExchangeError(f"{what} trains in one process only; give processes = 1")
-        if settings.processes > 1:
-            job = Job(settings, read_tensors(model, self.trainable.whole), texts, seed, optimizer, this_round)
-            return train_in_processes(self.trainable, job, self.folder / "processes.log")
-        names, codec = self.trainable.trained.names, self.trainable.backbone.codec
+        model, names, codec = self.trainable.model, self.trainable.trained.names, self.trainable.backbone.codec
         train = partial(train_locally, this_round=this_round, proximal_mu=proximal_mu, towards=towards)
         return train(model, names, texts, codec, settings, seed, optimizer, controls=controls, private=private)
 

@@ -204,7 +204,6 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "epochs 1e9": ("[limits] max-local-epochs", {"local_epochs": 10**9}),
     "rounds 1e9": ("[limits] max-rounds", {"rounds": 10**9}),
     "beam 1e6": ("[limits] max-beam", {"beam": 10**6}),
-    "processes 1e4": ("[limits] max-processes", {"processes": 10**4}),
     "threads 1e4": ("[limits] max-threads", {"threads": 10**4}),
     "adapter.dim 1e9": ("[limits] max-adapter-dim", {"adapter_dim": 10**9}),
     "lora.rank 1e9": ("[limits] max-lora-rank", {"tensor_set": "lora", "lora_rank": 10**9}),

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from multiprocessing import parent_process
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -126,14 +125,6 @@ def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)
-
-
-def end_with_the_parent() -> None:
-    """Wait, in a thread of a multiprocessing child, for the parent's end, then exit at once."""
-    parent = parent_process()
-    assert parent
-    parent.join()
-    os._exit(1)
 
 
 def leave(number: int, frame: FrameType | None) -> None:

@@ -84,7 +84,6 @@ class SiteLimits:
     max_controllers: int = 12
     max_meta_neurons: int = 1000
     max_signature_dim: int = 64
-    max_processes: int = 8
     max_threads: int = 16
     max_minutes: float = 240.0
     keep_choose: bool = True

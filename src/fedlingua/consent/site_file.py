@@ -13,7 +13,7 @@ import tomli_w
 from fedlingua.backbones.published import PINNED_REVISIONS
 from fedlingua.common.errors import ConfigError, ExchangeError, all_at_once
 from fedlingua.common.files import read_toml
-from fedlingua.common.tables import count, fill, flag, refuse_unknown, table
+from fedlingua.common.tables import fill, flag, refuse_unknown, table
 from fedlingua.consent.ledger import Ledger
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.corpora.formats import formats_of, listed
@@ -21,11 +21,12 @@ from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, read_site
 from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
+from fedlingua.settings.removed import refuse_removed
 
 _TABLES = {"site", "text", "server", "node", "limits", "backbones"}
 _PLACES = {"key": "keys/site.key", "state": "state", "home": "flower"}
 """Paths in [node], with their defaults."""
-_NODE = {*_PLACES, "device", "processes", "raw-gradients", "max-epsilon", "max-delta", "overlap-key", "idle-minutes"}
+_NODE = {*_PLACES, "device", "raw-gradients", "max-epsilon", "max-delta", "overlap-key", "idle-minutes"}
 
 SITE_FILE = "site-file"
 """Key of a SuperNode's --node-config: the path of its site's file."""
@@ -44,7 +45,6 @@ class SiteFile:
     state: Path
     home: Path
     device: str
-    processes: int
     limits: SiteLimits
     raw_gradients: bool
     max_epsilon: float
@@ -64,14 +64,14 @@ class SiteFile:
             raise ExchangeError(f"the run's {why}")
 
     def here(self, settings: Settings) -> Settings:
-        """Return a run's settings as they take effect here: with the site's backbone, device and processes, and without the server's paths.
+        """Return a run's settings as they take effect here: with the site's backbone and device, and without the server's paths.
 
         Raises:
             ExchangeError: The backbone is neither built in, pinned nor in [backbones], settings exceed the site's limits, or weights are
                 to be quantized without a GPU.
         """
         name = settings.backbone
-        self.limits.check_settings(dataclasses.replace(settings, processes=1) if self.processes else settings)
+        self.limits.check_settings(settings)
         pinned = name in PINNED_REVISIONS and not settings.backbone_revision
         chosen = "/" in name or name.startswith((".", "~")) or bool(settings.backbone_revision)
         if chosen and not pinned and name not in self.backbones:
@@ -89,7 +89,6 @@ class SiteFile:
             self.limits.bounded(settings),
             backbone=str(self.backbones.get(name, name)),
             device=device,
-            processes=self.processes or settings.processes,
             data_dir="",
             run_dir="",
             federation="",
@@ -133,12 +132,13 @@ def read_site_file(path: Path) -> SiteFile:
     checks: list[Callable[[], Any]] = [
         lambda: refuse_unknown(raw, _TABLES, path.name),
         lambda: refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]"),
+        lambda: _refuse_removed(node, f"{path.name} [node]"),
         lambda: refuse_unknown(node, _NODE, f"{path.name} [node]"),
         lambda: fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]"),
         lambda: fill(SiteLimits, table(raw, "limits", path.name), f"{path.name} [limits]"),
         *(partial(read_site, entry, number, path.name, folder) for number, entry in enumerate(entries, start=1)),
     ]
-    _, _, _, text, limits, *read = all_at_once(checks)
+    _, _, _, _, text, limits, *read = all_at_once(checks)
     sites: tuple[Site, ...] = tuple(read)
     names = [site.name for site in sites]
     for site in sites:
@@ -160,7 +160,6 @@ def read_site_file(path: Path) -> SiteFile:
         authority=folder / str(server.get("authority", "ca.crt")),
         insecure=insecure,
         device=str(node.get("device", "")),
-        processes=count(node.get("processes", 0), f"{path.name} [node]: processes"),
         limits=limits,
         raw_gradients=flag(node, "raw-gradients", f"{path.name} [node]"),
         max_epsilon=_number(node, "max-epsilon", 10.0, (0.0, math.inf), path.name),
@@ -170,6 +169,15 @@ def read_site_file(path: Path) -> SiteFile:
         backbones={name: folder / str(place) for name, place in backbones.items()},
         **places,
     )
+
+
+def _refuse_removed(node: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a key that a site could set before it was taken out."""
+    try:
+        for key, value in node.items():
+            refuse_removed(key, value)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def why_not_deployed(rules: TextRules, sites: Iterable[Site]) -> str:

@@ -221,7 +221,6 @@ NOT_PRIVATE: Exclusions = {
     ),
     "head-vocabulary": (lambda s: s.head_vocabulary == "text", "lets one sentence change the gradients of all; give 'all'"),
     "overlap": (lambda s: s.overlap != "off", "sends a hash of every sentence; give 'off'"),
-    "processes": (lambda s: s.processes > 1, "would add noise in each process; give 1"),
     "memory.gradient-checkpointing": (
         lambda s: s.gradient_checkpointing,
         "forgets what clipping needs; give memory.micro-tokens",

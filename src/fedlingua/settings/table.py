@@ -119,9 +119,6 @@ class Run:
     by tokens, or the last round, whatever its loss (patience then weights sites by examples)."""
     threads: int = option(1, least=1)
     """Torch threads of a client; another number changes the last bits of results."""
-    processes: int = option(1, least=1, off=(1,))
-    """Number of processes in which a site trains. Each takes a share of every batch and, with device = "cuda", a GPU
-    of its own. The steps are the same except for the last bits and dropout. A site's file may set another number."""
     precision: str = option("fp32", choices=("fp32", "bf16", "tf32"))
     """Precision of the arithmetic; tf32: a GPU multiplies matrices of fp32 numbers in TF32. With any value, the
     tensors that train or travel and the optimizer's state are fp32. A CPU computes tf32 in fp32, and bf16 too

@@ -1,10 +1,9 @@
 """Accumulation of the gradient of one optimizer step, batch after batch, in pieces that fit into memory."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 
 import torch
-from torch import nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
@@ -15,15 +14,16 @@ from fedlingua.settings.config import Settings
 from fedlingua.training.batches import IGNORED, Example, TrainingExample, pad
 from fedlingua.training.head import HeadUse
 from fedlingua.training.pieces import cut, pass_tokens
-from fedlingua.training.process_group import ALONE, ProcessGroup, Sums
 
 Step = Sequence[Sequence[Example]]
 """The batches of examples of one optimizer step."""
+Sums = tuple[float | Tensor, int, int]
+"""(nll_sum, predicted tokens, examples) of one batch; on a GPU nll_sum is a float64 tensor there."""
 
 
 class StepGradient:
     """Adds the gradient of a step's mean loss to the parameters. The mean is over the tokens of the whole step, however its batches are
-    cut or shared among a process group. texts: What is trained on; `head-vocabulary = "text"` computes over its ids. clipping: Makes the
+    cut. texts: What is trained on; `head-vocabulary = "text"` computes over its ids. clipping: Makes the
     gradient the noised mean of the clipped gradients of sentences, or of batches if these are documents, within its `recording`; such a
     step may have no example.
 
@@ -37,10 +37,9 @@ class StepGradient:
         codec: Codec,
         settings: Settings,
         texts: Sequence[Sequence[TrainingExample]] = (),
-        group: ProcessGroup = ALONE,
         clipping: Clipping | None = None,
     ) -> None:
-        self.model, self.codec, self.settings, self.group, self.clipping = model, codec, settings, group, clipping
+        self.model, self.codec, self.settings, self.clipping = model, codec, settings, clipping
         self.by_document = clipping is not None and clipping.steps.documents
         parameters = sum(parameter.numel() for parameter in model.parameters())
         self.pass_tokens = pass_tokens(settings.micro_tokens, parameters, model.device.type)
@@ -54,7 +53,7 @@ class StepGradient:
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:
-        """Return the sums of every batch or piece, in a process group those of the whole step. On a GPU the nll stays there.
+        """Return the sums of every batch or piece. On a GPU the nll stays there.
 
         Raises:
             RunError: A single example does not fit into memory.
@@ -66,7 +65,7 @@ class StepGradient:
             if failed is None:
                 if self.clipping:
                     self.clipping.finish()
-                return self.group.add_up(self._trained, sums)
+                return sums
             # Outside the handler: the error keeps the tensors of the failed pass alive.
             self._halve(failed)
 
@@ -81,11 +80,6 @@ class StepGradient:
             if self.clipping and self.by_document:
                 self.clipping.add_document(sum(example.num_targets for example in part[0]))
         return None
-
-    @cached_property
-    def _trained(self) -> list[nn.Parameter]:
-        """The parameters that train. To look for them in a large model takes milliseconds, so it is done once."""
-        return [each for each in self.model.parameters() if each.requires_grad]
 
     def _add(self, batch: Sequence[Example], tokens_of_step: int) -> Sums:
         with autocast(self.model, self.settings.precision):
@@ -115,10 +109,10 @@ class StepGradient:
             torch.cuda.empty_cache()
 
     def _cut(self, step: Step) -> Iterator[Sequence[Example]]:
-        for share in filter(None, map(self.group.share, step)):
-            lengths = [example.length[0] for example in share]
+        for drawn in filter(None, step):
+            lengths = [example.length[0] for example in drawn]
             for piece in cut(lengths, self.pass_tokens) if self.pass_tokens else [slice(None)]:
-                batch = share[piece]
+                batch = drawn[piece]
                 size = len(batch) if self.most_tokens is None else max(1, self.most_tokens // _longest(batch))
                 for first in range(0, len(batch), size):
                     yield batch[first : first + size]

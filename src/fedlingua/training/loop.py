@@ -21,7 +21,6 @@ from fedlingua.training.accumulate import Step, StepGradient
 from fedlingua.training.batches import TrainingExample, by_tokens, optimizer_steps
 from fedlingua.training.controls import Controls
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
-from fedlingua.training.process_group import ALONE, ProcessGroup
 from fedlingua.training.sampling import sampled
 
 
@@ -76,7 +75,6 @@ def train_locally(
     state: dict[str, Numbers] | None = None,
     before_step: Callable[[Step], None] | None = None,
     this_round: tuple[int, int] = (1, 1),
-    group: ProcessGroup = ALONE,
     proximal_mu: float = 0.0,
     towards: NamedTensors | None = None,
     controls: Controls | None = None,
@@ -94,7 +92,6 @@ def train_locally(
         state: The optimizer's state to continue from, updated at the end; None: a new optimizer.
         before_step: Called with the batches of every step before it is taken; must leave the model unchanged.
         this_round: The round's number, from 1, and the number of rounds. A schedule spans all rounds, as if each had as many steps.
-        group: The processes that train together; all of them must be given equal arguments.
         proximal_mu: The weight of the proximal term (see `_pull_back`); 0: none.
         towards: The tensors that it pulls to, some or all; None: those that training begins with.
         controls: SCAFFOLD's control variates, which also collect the gradients for the next ones.
@@ -107,7 +104,7 @@ def train_locally(
     """
     started = time.monotonic()
     rng = SystemRandom() if private else random.Random(seed)
-    torch.manual_seed(rng.getrandbits(63) + group.rank)  # each process has its own dropout
+    torch.manual_seed(rng.getrandbits(63))
     wanted, parameters = set(names), dict(model.named_parameters())
     for name, parameter in parameters.items():
         parameter.requires_grad_(name in wanted)
@@ -120,7 +117,7 @@ def train_locally(
     center = _center(trained, towards) if proximal_mu else {}
     units = len(texts) if private and private.documents else sum(map(len, texts))
     clipping = Clipping(model, trained, private, private.share * units) if private else None
-    add_gradient = StepGradient(model, codec, settings, texts, group, clipping)
+    add_gradient = StepGradient(model, codec, settings, texts, clipping)
     epochs = settings.local_epochs
     nll_sum: float | Tensor = 0.0
     num_tokens, num_examples, num_steps = 0, 0, 0

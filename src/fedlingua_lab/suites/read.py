@@ -29,7 +29,7 @@ OF_THE_SUITE = {
     "resume": "a suite resumes interrupted runs by itself",
 }
 """Key that a row may not set -> what sets it instead."""
-WITHOUT_BEARING = frozenset({"device", "threads", "processes", *MAY_CHANGE})
+WITHOUT_BEARING = frozenset({"device", "threads", *MAY_CHANGE})
 """Keys that may differ from a paper's setting, because they only say where a run takes place and how long the server waits."""
 
 

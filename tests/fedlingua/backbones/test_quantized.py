@@ -27,7 +27,6 @@ from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.loop import train_locally
 from fedlingua.training.masked_language import encode_text
 from fedlingua.training.objective import examples_nll
-from fedlingua.training.parallel import _move
 from fedlingua.training.translation import encode_pairs
 from tests.families import ENCODERS, TRANSLATING
 from tests.fedlingua.privacy.test_clipping import clipped, one_by_one
@@ -234,16 +233,6 @@ def test_clipped_gradients_of_4_bits_are_those_of_single_sentences(folder: Folde
     for name in parameters:
         wanted = sum(factor * one[name] for factor, one in zip(factors, gradients, strict=True))
         torch.testing.assert_close(found[name], wanted, rtol=1e-4, atol=1e-4 * clip)
-
-
-def test_an_8_bit_layer_is_moved_itself_with_its_scales(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While other processes train on the GPU: bitsandbytes moves scales in the layer's own `to`, which a model's `to` does not call."""
-    small, moved = built(folder("nllb"), "nllb", 8), []
-    layers = list(quantized(small.model).values())
-    to = type(layers[0]).to
-    monkeypatch.setattr(type(layers[0]), "to", lambda layer, *where: moved.append(layer) or to(layer, *where))
-    _move(small.model, "cpu")
-    assert moved == layers
 
 
 REFUSED: dict[str, dict[str, Scalar]] = {

@@ -150,24 +150,3 @@ def test_signals_are_held_and_then_given_back() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert hurry.wait(5)
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-STARTER = """
-from multiprocessing import get_context
-from fedlingua.common.processes import end_with_the_parent
-
-if __name__ == "__main__":
-    child = get_context("spawn").Process(target=end_with_the_parent)
-    child.start()
-    print(child.pid, flush=True)
-    child.join()
-"""
-
-
-def test_a_process_ends_when_the_one_that_started_it_is_gone(tmp_path: Path) -> None:
-    (tmp_path / "starter.py").write_text(STARTER)
-    with subprocess.Popen([sys.executable, str(tmp_path / "starter.py")], stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout
-        child = psutil.Process(int(starter.stdout.readline()))
-        starter.kill()
-    assert child.wait(120) is None

@@ -10,6 +10,7 @@ from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.consent.site_file import SiteFile, read_site_file, site_table
 from fedlingua.corpora.read import TsvFile
+from fedlingua.settings import removed
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 
@@ -89,8 +90,6 @@ def test_paths_do_not_hang_on_the_working_directory(tmp_path: Path, monkeypatch:
         (SITE + "[server]\naddress = 9092\n", "address = 9092; wanted host:port"),
         (SITE + SERVER + 'insecure = "no"\n', "insecure = 'no'; wanted true or false"),
         (SITE + SERVER + '[node]\ndevice = "gpu"\n', "device = 'gpu'; choose cpu or cuda"),
-        (SITE + SERVER + "[node]\nprocesses = -1\n", "[node]: processes = -1; wanted a whole number"),
-        (SITE + SERVER + "[node]\nprocesses = true\n", "[node]: processes = True; wanted a whole number"),
         (SITE + SERVER + '[node]\nkeys = "k"\n', "site.toml [node]: keys = 'k': there is no such key; did you mean 'key'?"),
         (
             SITE + '[server]\nadress = "a:1"\n',
@@ -120,10 +119,12 @@ def test_a_run_loses_the_servers_paths_and_keeps_all_else(tmp_path: Path) -> Non
     assert here == dataclasses.replace(SETTINGS, data_dir="", run_dir="", federation="", resume=False, **bounded)
 
 
-def test_the_sites_own_number_of_processes_goes_before_the_runs(tmp_path: Path) -> None:
-    asked = dataclasses.replace(SETTINGS, processes=3)
-    assert read(tmp_path, SITE + SERVER).here(asked).processes == 3
-    assert read(tmp_path, SITE + SERVER + "[node]\nprocesses = 2\n").here(asked).processes == 2
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_key_that_was_taken_out_is_told_with_since_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setitem(removed.KEYS, "processes", removed.Removed("leave it out"))
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, SITE + SERVER + f"[node]\nprocesses = {number}\n")
+    assert "site.toml [node]: processes was taken out; leave it out. The last version that has it is commit" in str(caught.value)
 
 
 def test_the_sites_own_backbone_and_device_go_before_the_runs(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from fedlingua.common.errors import RunError
 from fedlingua.settings.config import Settings
 from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import pad
-from fedlingua.training.process_group import ProcessGroup
 from fedlingua.training.translation import PairExample
 
 
@@ -144,25 +143,3 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(
     monkeypatch.setattr(trained.model.model.encoder, "forward", broken)
     with pytest.raises(RuntimeError, match="something else"):
         StepGradient(trained.model, trained.codec, Settings())(step)
-
-
-class OneOf(ProcessGroup):
-    """A process that leaves the adding up to the test."""
-
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-
-
-@pytest.mark.parametrize("size", [2, 4, 7])
-def test_the_gradients_of_a_group_add_up_to_that_of_the_step(
-    trained: Backbone, step: list[list[PairExample]], wanted: dict[str, Tensor], size: int
-) -> None:
-    """Of the 3 sentences of the last batch some of 4 or 7 processes get none."""
-    sums = [
-        one
-        for number in range(size)
-        for one in StepGradient(trained.model, trained.codec, Settings(), group=OneOf(number, size))(step)
-    ]
-    assert_same(gradients(trained), wanted)
-    assert sum(examples for *_, examples in sums) == 15
-    assert sum(tokens for _, tokens, _ in sums) == sum(one.num_targets for batch in step for one in batch)

@@ -20,7 +20,6 @@ from fedlingua.training.controls import Controls
 from fedlingua.training.loop import LocalResult, _pull_back, steps_of, train_locally
 from fedlingua.training.objective import corpus_nll
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers
-from fedlingua.training.process_group import ProcessGroup
 from fedlingua.training.translation import PairExample
 
 HOW = Settings(batch_size=8, accumulation=1, local_epochs=1, learning_rate=1e-3, whole_steps=True)
@@ -237,20 +236,6 @@ def test_a_tensor_without_a_gradient_is_pulled_back_too() -> None:
     _pull_back({"w": parameter}, {"w": torch.tensor([1.0])}, 0.5)
     assert parameter.grad is not None
     assert parameter.grad.tolist() == [1.0]
-
-
-def test_each_process_has_its_own_dropout(site: Site) -> None:
-    class Second(ProcessGroup):
-        """Of the whole batch, as if it were alone."""
-
-        rank = 1
-
-        def share(self, batch: Any) -> Any:
-            return batch
-
-    assert as_bytes(site.trained(group=Second())) != as_bytes(site.trained())
-    site.without_dropout()
-    assert as_bytes(site.trained(group=Second())) == as_bytes(site.trained())
 
 
 def test_the_pull_of_an_own_model_is_to_the_mean_of_the_tensors_that_have_one(site: Site) -> None:

@@ -284,7 +284,7 @@ def _base_loss(text: SiteText, settings: Settings) -> float:
 
 
 def memory_estimate(settings: Settings, outline: Outline) -> dict[str, int]:
-    """Estimate the bytes of one process that trains, by purpose: an upper guess, not a measurement. If several train together, of each."""
+    """Estimate the bytes of one process that trains, by purpose: an upper guess, not a measurement."""
     backbone, config = outline.backbone, outline.backbone.config
     width = 2 if computed_in(settings.precision, settings.device) == "bf16" else 4
     stored = backbone.item_bytes if width == 2 and settings.trained_set not in ("full", "controllers") else 4
@@ -328,17 +328,14 @@ def _tokens_at_once(settings: Settings) -> int:
     if settings.micro_tokens > 0:
         longest = max(settings.micro_tokens, settings.max_tokens)  # a longer sentence is a batch by itself
         batch = min(settings.accumulation * batch, longest)
-    return batch if settings.processes == 1 else max(math.ceil(batch / settings.processes), settings.max_tokens)
+    return batch
 
 
 def _memory(settings: Settings, outline: Outline) -> str:
-    parts, number = memory_estimate(settings, outline), settings.processes
-    # A client that starts several processes keeps a backbone of its own.
-    wanted = int(MARGIN * (number * sum(parts.values()) + (parts["process"] + parts["backbone"] if number > 1 else 0)))
-    free = psutil.virtual_memory().available
-    whom = "a client process" if number == 1 else f"a client and {number} processes"
+    parts = memory_estimate(settings, outline)
+    wanted, free = int(MARGIN * sum(parts.values())), psutil.virtual_memory().available
     sizes = ", ".join(f"{name} {units.data(size)}" for name, size in parts.items())
-    estimate = f"about {units.data(wanted)} for {whom} ({sizes})"
+    estimate = f"about {units.data(wanted)} for a client process ({sizes})"
     if settings.device == "cpu" and wanted > free:
         raise DeploymentError(f"{estimate}, and {units.data(free)} are free; {LESS_MEMORY}")
     return f"{estimate}; {units.data(free)} are free"
@@ -351,16 +348,13 @@ def _disk(site: SiteFile, outline: Outline) -> str:
 
 
 def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
-    """Report the memory of the GPUs and what each needs; raise an error if that is too little, or if there are too few of them."""
+    """Report the GPU's memory and what is needed; raise an error if that is too little."""
     import torch
-
-    from fedlingua.training.parallel import check_processes
 
     if not torch.cuda.is_available():
         raise DeploymentError("device = 'cuda', but torch sees no GPU here; say device = 'cpu' in the site's file")
-    check_processes(settings)
     check_bits(settings.frozen_bits)
-    free, total = min(map(torch.cuda.mem_get_info, range(settings.processes)))
+    free, total = torch.cuda.mem_get_info()
     sizes = memory_estimate(settings, built[0]) if built else {}
     wanted = int(MARGIN * sum(size for name, size in sizes.items() if name != "process"))
     memory = f"{torch.cuda.get_device_name()}, {units.data(free)} of {units.data(total)} are free, about {units.data(wanted)} are wanted"

@@ -37,7 +37,6 @@ def write_adapter(directory: Path, settings: Settings, tensors: Tensors, backbon
         strategy="",
         device="cpu",
         frozen_bits=0,
-        processes=1,
         resume=False,
     )
     return {"settings": public.flat(), "sha256": sha256(directory / TENSORS)}
