@@ -29,6 +29,8 @@ class Removed:
 
 
 KEYS: dict[str, Removed] = {
+    "keep-every": Removed("leave it out; the last phase begins from the best round (fedlingua personalize)", (0,)),
+    "processes": Removed("leave it out: a site trains in one process", (1,)),
     "robust.byzantine-sites": Removed("give the number to the strategy, as in FedTrimmedAvg(beta=0.2)", (1,)),
 }
 """Key -> what became of it."""
@@ -40,6 +42,9 @@ VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = {
         "krum": "Krum(num_malicious_nodes=1)",
         "multi-krum": "MultiKrum(num_malicious_nodes=1, num_nodes_to_select=4)",
     }.items()
+} | {
+    ("tensor-set", name): ("lora", Removed("give tensor-set = 'lora' or 'adapters'", spent=False))
+    for name in ("lora-sb", "ia3", "norms")
 }
 """(Key, value) -> the value as which a completed run is read, and what became of it."""
 
