@@ -65,7 +65,7 @@ class Site:
 
     def decide(self) -> Selection:
         found = deviations(self.new, self.previous, self.chosen)
-        return by_threshold(found, self.chosen, fixed_threshold(found, "median"), "g", "send")
+        return by_threshold(found, self.chosen, fixed_threshold(found, "median"), "g")
 
     def pack(self, selection: Selection) -> dict[str, Numbers]:
         return pack_selected(self.new, selection)

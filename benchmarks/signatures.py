@@ -36,7 +36,6 @@ from fedlingua.training.translation import PairExample, encode_pairs
 
 PLACES = [f"encoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "fc2")]
 PLACES += [f"decoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "encoder_attn", "fc2")]
-ALGORITHMS = ("k-means", "agglomerative")
 NOISES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """0: projected and clipped alone, which is not private."""
 DRAWS = 20
@@ -57,7 +56,7 @@ def main() -> None:
         "federation": federation.name,
         "sites": len(federation.sites),
         "seeds": seeds,
-        "raw": [summary([one["raw"][n] for one in measured]) for n in range(len(PLACES) * len(ALGORITHMS))],
+        "raw": [summary([one["raw"][n] for one in measured]) for n in range(len(PLACES))],
         "private": [summary([one["private"][n] for one in measured]) for n in range(len(NOISES) * len(CLUSTERED))],
         "norms": measured[0]["norms"],
         "versions": library_versions(),
@@ -81,13 +80,8 @@ def measure(settings: Settings, federation: Federation) -> dict[str, Any]:
     for place in PLACES:
         adapter = chosen_adapter(trainable.model, place)
         gradients = [mean_gradient(trainable.model, adapter, own, codec) for own in examples]
-        for algorithm in ALGORITHMS:
-            found = {
-                part: group(gradients, numbers[part], settings.signature_distance, algorithm, settings.seed).labels
-                for part in CLUSTERED
-            }
-            agreement = {f"with_{part}_families": _alike(labels[part], found[part]) for part in CLUSTERED}
-            raw.append({"adapter": place, "algorithm": algorithm, **agreement})
+        found = {part: group(gradients, numbers[part], settings.seed).labels for part in CLUSTERED}
+        raw.append({"adapter": place, **{f"with_{part}_families": _alike(labels[part], found[part]) for part in CLUSTERED}})
     each = [private(settings, trainable, examples, part, numbers[part], labels[part]) for part in CLUSTERED]
     return {"raw": raw, "private": [row for one in each for row in one["private"]], "norms": [one["norms"] for one in each]}
 
@@ -110,7 +104,7 @@ def private(
     adapter = chosen_adapter(model, adapters.get(part) or adapters["signature"])
 
     def divide(signatures: Sequence[Any]) -> Sequence[int]:
-        return group(signatures, number, settings.signature_distance, settings.signature_algorithm, settings.seed).labels
+        return group(signatures, number, settings.seed).labels
 
     wanted = divide([mean_gradient(model, adapter, own, codec) for own in examples])
     projection = random_projection(settings.signature_dim, num_weights(adapter), settings.seed)

@@ -143,7 +143,7 @@ class SiteSelection:
 
     def by_threshold(self, measured: Numbers, theta: float) -> Selection:
         """Select by eq. 3 of Chu et al. 2024, without the second filter. measured: The deviations, (tensors,)."""
-        return rules.by_threshold(measured, self.chosen, theta, self.settings.side, self.settings.zero_norm)
+        return rules.by_threshold(measured, self.chosen, theta, self.settings.side)
 
     def passing(self, update: NamedTensors, network: Numbers | None) -> Numbers:
         """Return which tensors pass the second filter, whatever theta is: (tensors,) bool; all if there is no filter."""

@@ -24,7 +24,7 @@ from fedlingua.exchange.tensors import save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example
-from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, private_signature, random_projection, sample
+from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, private_signature, random_projection
 
 Signature = np.ndarray[Any, Any]
 
@@ -39,7 +39,6 @@ def signature(
     """
     if settings.how.clustering != "gradients":
         raise ExchangeError(f"asked for a signature, and method {settings.method} has none; only adapter-gradients asks for it")
-    examples = sample(examples, settings.signature_examples, f"{settings.seed}/{site}/signature")
     file = folder / f"{_key(site, examples, trainable, settings)}.safetensors"
     if settings.signature_form == "raw" and not consent.raw:
         raise ExchangeError(

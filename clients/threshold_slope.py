@@ -15,7 +15,7 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import BATCHES_S, SLOPE_S, Task, Threshold
 from fedlingua.selection.deviation import magnitudes
 from fedlingua.selection.meta_gradient import own_slope, products, projections
-from fedlingua.selection.second_filter import SIZE, network_gradient
+from fedlingua.selection.second_filter import PRICE, SIZE, network_gradient
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, pad
 from fedlingua.training.objective import corpus_gradient, corpus_nll
@@ -88,7 +88,7 @@ def own_terms(
         remaining = selection.by_threshold(measured, threshold.theta).tensors
         reached = remaining & np.array([name in of_tensors for name in chosen.names])
         slopes = [
-            weights[spec.part] * of_tensors[spec.name] + settings.second_filter_weight * spec.size / chosen.num_parameters
+            weights[spec.part] * of_tensors[spec.name] + PRICE * spec.size / chosen.num_parameters
             for spec, is_reached in zip(chosen.specs, reached, strict=True)
             if is_reached
         ]

@@ -28,7 +28,6 @@ from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
-from fedlingua.settings.methods import BY_DEVIATION
 from fedlingua.settings.own_code import check_arguments, named_class
 from strategies.checks.contents import MEASURES
 from strategies.methods.fed_exp import FedExP
@@ -90,7 +89,6 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     trainable = build_trainable(settings, computes=False)
     folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
     trainable.backbone.codec.check([site.direction for site in federation.sites])
-    check_start(settings, trainable)
     directions = dict.fromkeys(federation.rules.directions)
     folder.warn(text for direction in directions for text in doubts(trainable.backbone, direction))
     registry.fingerprint, registry.vocabulary = trainable.fingerprint, trainable.model.config.vocab_size
@@ -105,21 +103,6 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     scores = scores_json(strategy)
     folder.write("scores.json", scores)
     folder.warn(below_base(scores["sites"]))
-
-
-def check_start(settings: Settings, trainable: "Trainable") -> None:
-    """Refuse tensors that have no deviation in the first round unless a rule for them is given.
-
-    Raises:
-        ConfigError: There are such tensors; the message counts them and names the first.
-    """
-    if settings.rule.startswith(BY_DEVIATION) and settings.zero_norm == "refuse":
-        zeros = [name for name, tensor in trainable.sent_first.items() if not tensor.any()]
-        if zeros:
-            raise ConfigError(
-                f"send.zero-norm = 'refuse', and {len(zeros)} of {len(trainable.sent_first)} tensors are 0 everywhere at the start, "
-                f"{zeros[0]} the first; a deviation divides by their norm: give send.zero-norm = 'send' or 'stay', or another adapter.init"
-            )
 
 
 def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) -> None:

@@ -212,7 +212,7 @@ def _signatures(names: Sequence[str], drawn: random.Random) -> dict[str, Any]:
         "dimensions": 2048,
         "examples": dict.fromkeys(names, 600),
         "distance": "cosine",
-        "algorithm": "agglomerative",
+        "algorithm": "k-means",
         "sites": [*names],
         "distances": distances,
         "merges": merges,

@@ -146,7 +146,7 @@ def learn_in_mixture(
     own = {name: nn.Parameter(parameter.detach().clone()) for name, parameter in mixed.items()}
     rate, decay, epsilon = settings.step_learning_rate, settings.weight_decay, settings.optimizer_epsilon
     optimizer = OPTIMIZERS[settings.optimizer](list(own.values()), rate, decay, epsilon)
-    add_gradient = StepGradient(model, trainable.backbone.codec, settings, texts)
+    add_gradient = StepGradient(model, trainable.backbone.codec, settings)
 
     def own_tensors() -> Tensors:
         return {name: own[name].detach().float().cpu().numpy() for name in trainable.trained.names}

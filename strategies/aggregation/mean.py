@@ -91,17 +91,17 @@ def equally(updates: Sequence[Update]) -> list[float]:
     return [1 / len(updates)] * len(updates)
 
 
-def by_loss(updates: Sequence[Update], temperature: float) -> list[float]:
-    """Return the softmax of minus the training losses, Dimitriadis et al. 2021 (DGA). temperature: above 0, in nats a token."""
+def by_loss(updates: Sequence[Update]) -> list[float]:
+    """Return the softmax of minus the training losses, Dimitriadis et al. 2021 (DGA), in nats a token."""
     lowest = min(update.loss for update in updates)
-    shares = [max(math.exp((lowest - update.loss) / temperature), LEAST_SHARE) for update in updates]
+    shares = [max(math.exp(lowest - update.loss), LEAST_SHARE) for update in updates]
     return [share / math.fsum(shares) for share in shares]
 
 
 WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
     "fed-mean": lambda _: equally,
     "fed-avg": lambda settings: partial(by_size, temperature=settings.sampling_temperature),
-    "by-loss": lambda settings: partial(by_loss, temperature=settings.loss_temperature),
+    "by-loss": lambda settings: by_loss,
 }
 """`aggregation` -> its weights; one line for each weighted mean."""
 

@@ -47,7 +47,7 @@ def left_out_next(
     else:
         measured = deviations(after, before, chosen)
         theta = rules.unlearned_threshold(settings.rule, measured, draws, settings.fixed_threshold, settings.random_threshold)
-        sent = rules.by_threshold(measured, chosen, theta, settings.side, settings.zero_norm)
+        sent = rules.by_threshold(measured, chosen, theta, settings.side)
     assert sent.tensors is not None, settings.rule
     next_out = set(compress(chosen.names, ~sent.tensors))
     return [name in next_out for name in whole.names]

@@ -61,11 +61,11 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
     need, most = "clusters by gradients need every site's signature", WITHOUT_TENSORS + 5 * sum(sizes.values())
     signatures = ask_every_site(grid, settings, registry, folder, protocol.SIGNATURE, parse, need, lambda _: most)
     examples = {site: int(registry.about[site]["train"]) for site in registry.expected}
-    distance, algorithm, parts = settings.signature_distance, settings.signature_algorithm, {}
+    parts = {}
     for part, number in numbers_by_gradients(settings, registry.federation).items():
         if settings.cluster_parts in ("both", part):
             name = part if part in adapters else "signature"
-            grouping = group([own[name] for own in signatures.values()], number, distance, algorithm, settings.seed)
+            grouping = group([own[name] for own in signatures.values()], number, settings.seed)
             clusters = named("gradients", grouping.labels, registry.expected)
             parts[part] = {
                 "adapter": adapters[name],
@@ -78,9 +78,9 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
             }
     return {
         "form": settings.signature_form,
-        "examples": {site: min(number, settings.signature_examples or number) for site, number in examples.items()},
-        "distance": distance,
-        "algorithm": algorithm,
+        "examples": examples,
+        "distance": "cosine",
+        "algorithm": "k-means",
         "sites": registry.expected,
         "chosen_by": {0: "families", -1: "silhouette"}.get(settings.num_clusters, "setting"),
         "parts": parts,

@@ -23,13 +23,16 @@ OWN = "server-optimizer"
 """Prefix of the moments' names in a state's memory, and key of the step counts in its values."""
 
 
+BETA1 = 0.9
+"""Decay rate of the running mean of gradients: that of Reddi et al. 2021 and of torch."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Hyperparameters of one step. learning_rate: this round's, after the schedule; the others as in torch.optim."""
 
     learning_rate: float
     momentum: float = 0.0
-    beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
     weight_decay: float = 0.0
@@ -81,7 +84,7 @@ def adamw(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tu
 def yogi(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tuple[Numbers, Moments]:
     """Make a step of Yogi, Zaheer et al. 2018, as in FedYogi (Reddi et al. 2021, alg. 2): no bias correction; v begins at epsilon^2."""
     gradient = gradient + step.weight_decay * theta
-    first = (1 - step.beta1) * gradient + (0 if moments.first is None else step.beta1 * moments.first)
+    first = (1 - BETA1) * gradient + (0 if moments.first is None else BETA1 * moments.first)
     second = np.full_like(gradient, step.epsilon**2) if moments.second is None else moments.second
     squared = gradient * gradient
     second = second - (1 - step.beta2) * squared * np.sign(second - squared)
@@ -100,10 +103,10 @@ def lamb(theta: Numbers, gradient: Numbers, moments: Moments, step: Step) -> tup
 def _adaptive(gradient: Numbers, moments: Moments, step: Step) -> tuple[Numbers, Moments]:
     """Return Adam's direction, m / (sqrt(v) + epsilon) with m and v bias-corrected, and the next moments."""
     steps = moments.steps + 1
-    first = (1 - step.beta1) * gradient + (0 if moments.first is None else step.beta1 * moments.first)
+    first = (1 - BETA1) * gradient + (0 if moments.first is None else BETA1 * moments.first)
     second = (1 - step.beta2) * gradient * gradient + (0 if moments.second is None else step.beta2 * moments.second)
     root = np.sqrt(second) / math.sqrt(1 - step.beta2**steps) + step.epsilon
-    return first / (1 - step.beta1**steps) / root, Moments(steps, first, second)
+    return first / (1 - BETA1**steps) / root, Moments(steps, first, second)
 
 
 def _norm(tensor: Numbers) -> float:
@@ -114,15 +117,15 @@ OPTIMIZERS: dict[str, Optimizer] = {"sgd": sgd, "adam": adam, "adamw": adamw, "y
 """`server.optimizer` -> the function that makes its step; one line for each optimizer."""
 
 
-SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
-    "constant": lambda number, rounds, decay: 1.0,
-    # Manoel et al. 2022, table 2.
-    "linear": lambda number, rounds, decay: max(0.0, 1 - decay * number),
+SCHEDULES: dict[str, Callable[[int, int], float]] = {
+    "constant": lambda number, rounds: 1.0,
+    # With the fall a round of Manoel et al. 2022, table 2.
+    "linear": lambda number, rounds: max(0.0, 1 - 1e-3 * number),
     # Loshchilov & Hutter 2017, without restarts.
-    "cosine": lambda number, rounds, decay: 0.5 * (1 + math.cos(math.pi * number / rounds)),
-    "inverse-sqrt": lambda number, rounds, decay: 1 / math.sqrt(number + 1),
+    "cosine": lambda number, rounds: 0.5 * (1 + math.cos(math.pi * number / rounds)),
+    "inverse-sqrt": lambda number, rounds: 1 / math.sqrt(number + 1),
 }
-"""`server.schedule` -> (round, from 0; number of rounds; `server.decay`) -> share of the learning rate; one line for each."""
+"""`server.schedule` -> (round, from 0; number of rounds) -> share of the learning rate; one line for each."""
 
 
 class ServerOptimizer:
@@ -155,11 +158,10 @@ class ServerOptimizer:
     def step_of(self, rounds_before: int) -> Step:
         """Return the hyperparameters of the next step. rounds_before: number of rounds that came before it."""
         settings = self.settings
-        share = SCHEDULES[settings.server_schedule](rounds_before, settings.rounds, settings.server_decay)
+        share = SCHEDULES[settings.server_schedule](rounds_before, settings.rounds)
         return Step(
             settings.server_learning_rate * share,
             settings.server_momentum,
-            settings.server_beta1,
             settings.server_beta2,
             settings.server_epsilon,
             settings.server_weight_decay,

@@ -33,6 +33,10 @@ from fedlingua.selection.second_filter import drawn
 from fedlingua.settings.config import Settings
 from fedlingua.training.optimizers import optimizer_state, restore_optimizer
 
+TEMPERATURE = 0.1
+"""Width of the soft gate in the backward pass, as a share of the deviations' scale: narrow beside it, so that near tensors count most."""
+NOISE = 0.25
+"""Standard deviation of the thresholds to try under the estimator `loss`, as a share of mu: so that they are seldom below 0."""
 MEMORY = 0.7
 """Share of a baseline that carries over to the next round. Losses fall, so a mean over all earlier rounds would lag far behind."""
 _AT_ONE = math.log(math.e - 1)
@@ -92,7 +96,7 @@ class ThresholdModel(_Learned):
 
     def __init__(self, sites: Sequence[str], settings: Settings) -> None:
         explores = settings.meta_estimator == "loss" and not settings.meta_frozen
-        self.sites, self.settings, self.spread = tuple(sites), settings, settings.meta_noise if explores else 0.0
+        self.sites, self.settings, self.spread = tuple(sites), settings, NOISE if explores else 0.0
         self.scale: float | None = None
         generator = torch.Generator().manual_seed(settings.seed)
         super().__init__(_drawn(len(sites), settings.meta_neurons, generator), settings.meta_learning_rate)
@@ -129,7 +133,7 @@ class ThresholdModel(_Learned):
     def tau(self) -> float:
         """Width of the soft gates, independent of theta, so that even a theta far from all deviations gets a slope towards them."""
         assert self.scale is not None, "begin() first"
-        return self.settings.meta_temperature * self.scale
+        return TEMPERATURE * self.scale
 
     def theta(self, losses: Mapping[str, float]) -> Theta:
         """Return the round's threshold. losses: site -> training loss of this round, of the sites that answered.

@@ -56,7 +56,7 @@ def described(folder: RunFolder, site: str) -> dict[str, Any]:
 
 def always(name: str) -> Callable[..., choice.Choice]:
     """A choice that is always the same."""
-    return lambda dev, by, confidence: choice.Choice(name, choice.ALONE)
+    return lambda dev, by: choice.Choice(name, choice.ALONE)
 
 
 def test_scores_have_all_four_models_and_the_site_keeps_the_chosen_one(choosing: Config, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_no_ensemble_is_kept_where_its_gain_is_not_shown_or_the_base_is_better(
     folder, _ = run({**choosing, "keep.passes": 1}, tmp_path / "run")
     assert all(entry["kept"] != choice.ENSEMBLE for entry in scores(folder)["sites"].values())
     assert all(described(folder, site)["ensemble"]["share"] in choice.SHARES for site in ("hospital", "court"))
-    monkeypatch.setattr(phase.choice, "choose", lambda dev, by, confidence: choice.Choice(choice.FEDERATION, choice.BASE))
+    monkeypatch.setattr(phase.choice, "choose", lambda dev, by: choice.Choice(choice.FEDERATION, choice.BASE))
     worse, _ = run({**choosing, "keep.passes": 1}, tmp_path / "base")
     assert all(described(worse, site)["ensemble"] is None for site in ("hospital", "court"))
 

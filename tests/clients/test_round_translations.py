@@ -83,7 +83,7 @@ def test_every_site_translates_its_first_dev_sentences_after_every_round(config,
 @pytest.mark.parametrize(
     "more",
     [
-        {"adapter.init-std": 0.5},
+        {"learning-rate": 0.1},
         {"method": "adapter-local"},
         {"tensor-set": "controllers", "controllers": 1, "learning-rate": 0.001},
         {"beam": 2},

@@ -35,8 +35,7 @@ rounds = 2
 below-quorum = "fail"
 deadline.join-s = 120.0
 deadline.phase-s = {train_s}
-deadline.evaluate-s = {train_s}
-deadline.finish-s = 600.0
+deadline.keep-s = 600.0
 quorum = 0.5
 """
 LEAST_DEADLINE_S, STARTS = 45.0, 10

@@ -193,7 +193,6 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "SGD as Adam, by gradients clipped to next to nothing": ("[limits] min-clip-norm", {"clip_norm": 1e-9}),
     "SGD as Adam, by a tiny scale of LoRA": ("[limits] min-lora-alpha", {"tensor_set": "lora", "lora_alpha": 1e-6}),
     "SGD as Adam, by a tiny scale of LoRA below 0": ("[limits] min-lora-alpha", {"tensor_set": "lora", "lora_alpha": -1e-6}),
-    "SGD as Adam, by adapters of next to nothing": ("[limits] min-adapter-init-std", {"adapter_init_std": 1e-9}),
     "sentences cut to four tokens": ("[limits] min-max-tokens", {"max_tokens": 4}),
     "a pull that leaves of an update its first step": ("[limits] max-pull", {"pull": 1e6}),
     "a weight decay that leaves of an update its last step": ("[limits] max-weight-decay", {"weight_decay": 1e9}),
@@ -244,7 +243,7 @@ def ruled(table: str, **changes: Any) -> TextRules:
     return TextRules.from_flat({**flat, **{f"{table}.{key}": value for key, value in changes.items()}})
 
 
-GRADIENTS = {"method": "adapter-gradients", "signature_form": "private", "signature_examples": 50}
+GRADIENTS = {"method": "adapter-gradients", "signature_form": "private"}
 CARELESS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "one sentence of the server's choice, to train on": (
         "[limits] min-train",
@@ -273,7 +272,6 @@ CARELESS: dict[str, tuple[str, str, dict[str, Any]]] = {
         protocol.EVALUATE,
         {"send.rule": "metasend-l", "meta_batches": 1, "meta_batch_size": 1},
     ),
-    "a signature of one sentence": ("[limits] min-train", protocol.SIGNATURE, {**GRADIENTS, "signature_examples": 1}),
     "all text in one step of Adam": ("[limits] min-steps", protocol.TRAIN, {"batch_size": 170}),
     "all text in one step by accumulation": ("[limits] min-steps", protocol.TRAIN, {"accumulation": 10**6}),
     "all text in one step by tokens": ("[limits] min-steps", protocol.TRAIN, {"tokens_per_batch": 65536}),

@@ -37,10 +37,10 @@ def config_of(backbone: Path, tensor_set: str, folder: Path, is_encoder: bool) -
     (folder / "three.toml").write_text(THREE.replace('direction = "de-fr"', 'language = "de"') if is_encoder else THREE)
     config: dict[str, Any] = {**short_run_config(backbone), "federation": str(folder / "three.toml"), "deadline.phase-s": 120.0}
     more: dict[str, Any] = {"task": "masked-language", "batch-size": 2, "local-epochs": 4} if is_encoder else {}
-    rate = {"adapters": 3e-2, "lora": 3e-3, "full": 3e-3}[tensor_set]
+    rate = {"adapters": 1e-2, "lora": 3e-3, "full": 3e-3}[tensor_set]
     if "modernbert" in str(backbone) and tensor_set == "lora":
         more["lora.targets"] = "Wqkv"
-    return {**config, **more, "tensor-set": tensor_set, "learning-rate": rate, "max-tokens": 48, "adapter.init": "zero"}
+    return {**config, **more, "tensor-set": tensor_set, "learning-rate": rate, "max-tokens": 48}
 
 
 def held(name: str, tensor_set: str, family_folder: Callable[[str], Path], tmp_path: Path) -> Path:

@@ -18,7 +18,6 @@ OPTIONS = {
     "label-smoothing": 0.1,
     "memory.micro-tokens": 70,
     "memory.head-chunk": 16,
-    "head-vocabulary": "text",
     "memory.gradient-checkpointing": True,
 }
 

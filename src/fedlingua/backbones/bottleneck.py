@@ -2,7 +2,7 @@
 
 An adapter maps h: (batch, len, d_model) to h + up(relu(down(h))). An encoder layer has two (after self-attention, after the
 feed-forward's second projection), a decoder layer three (after cross-attention as well), each after dropout and before the residual
-add, as in the paper's code; `place` can put them before dropout. Layers of a masked-language model have the two of an encoder layer.
+add, as in the paper's code. Layers of a masked-language model have the two of an encoder layer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,18 +18,16 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.common.errors import BackboneError
 
+INIT_STD = 0.02
+"""Standard deviation of an adapter's initial weights, the paper's. Biases start at 0, so an adapter is no identity at the start."""
+
 
 @dataclass(frozen=True)
 class AdapterConfig:
-    """Options of adapters. dim: width of the bottleneck. init "paper": both projections from N(0, init_std), biases 0, so no
-    identity at the start; "zero": up-projection 0, so the model starts as the backbone. layers: "all", or the third of each stack with
-    adapters. place: "after-dropout", residual + adapter(dropout(h)), or "before-dropout", residual + dropout(adapter(h))."""
+    """Options of adapters. dim: width of the bottleneck. layers: "all", or the third of each stack with adapters."""
 
     dim: int = 64
-    init: str = "paper"
-    init_std: float = 0.02
     layers: str = "all"
-    place: str = "after-dropout"
 
 
 class BottleneckAdapter(nn.Module):
@@ -64,23 +62,21 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
             layer = layers[number]
             if hasattr(layer, "adapters"):
                 raise BackboneError("this backbone already has adapters; load it again before attaching others")
-            dropout = _taken_over(layer, stack.places) if config.place == "after-dropout" else dict.fromkeys(stack.places, 0.0)
+            dropout = _taken_over(layer, stack.places)
             layer.adapters = nn.ModuleDict({at: BottleneckAdapter(width, config.dim, dropout[at]) for at in stack.places})
             layer.adapters.to(model.device).train(layer.training)  # fp32, whatever the backbone's dtype is
             for place, module in stack.places.items():
                 adapter = layer.adapters[place]
-                _initialise(adapter, config, generator)
+                _initialise(adapter, generator)
                 layer.get_submodule(module).register_forward_hook(_through(adapter))
 
 
-def _initialise(adapter: BottleneckAdapter, config: AdapterConfig, generator: torch.Generator) -> None:
+def _initialise(adapter: BottleneckAdapter, generator: torch.Generator) -> None:
     with torch.no_grad():
         for projection in (adapter.down, adapter.up):
-            drawn = torch.empty(projection.weight.shape).normal_(0.0, config.init_std, generator=generator)
+            drawn = torch.empty(projection.weight.shape).normal_(0.0, INIT_STD, generator=generator)
             projection.weight.copy_(drawn)
             projection.bias.zero_()
-        if config.init == "zero":
-            adapter.up.weight.zero_()
 
 
 def _taken_over(layer: nn.Module, places: Mapping[str, str]) -> dict[str, float]:

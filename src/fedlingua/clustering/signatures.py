@@ -1,6 +1,7 @@
 """Clusters from signatures: sites whose gradients point the same way train together (Liu et al. 2023, §2.3, "Gradients").
 
-The paper does not name the adapter, the distance or the algorithm; the options `signature.*` set them.
+The paper names neither the adapter, which `signature.adapter` sets, nor the distance or the algorithm: here the cosine distance, as
+lengths of gradients differ with the text, and k-means on unit vectors, as it leaves fewer sites alone than average linkage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
-from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances, silhouette_score
 
 Array = np.ndarray[Any, Any]
@@ -33,28 +34,18 @@ class Grouping:
     silhouettes: Mapping[int, float]
 
 
-def group(signatures: Sequence[Array], num_clusters: int, distance: str, algorithm: str, seed: int) -> Grouping:
-    """Group sites by their signatures, (dimensions,) each.
-
-    Args:
-        num_clusters: -1 takes the number with the highest mean silhouette.
-        distance: "cosine" or "euclidean".
-        algorithm: "agglomerative" (average linkage) or "k-means" (on unit vectors for "cosine").
-    """
+def group(signatures: Sequence[Array], num_clusters: int, seed: int) -> Grouping:
+    """Group sites by their signatures, (dimensions,) each. num_clusters: -1 takes the number with the highest mean silhouette."""
     vectors = np.stack(signatures).astype(np.float64)
-    distances = pairwise_distances(vectors, metric=distance)
+    distances = pairwise_distances(vectors, metric="cosine")
     distances = (distances + distances.T) / 2
     np.fill_diagonal(distances, 0.0)
-    if distance == "cosine":
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
     def divide(number: int) -> Array:
         if number == 1 or len(vectors) == 1:
             return np.zeros(len(vectors), dtype=int)
-        if algorithm == "k-means":
-            labels: Array = KMeans(number, n_init=10, random_state=seed % 2**32).fit_predict(vectors)
-        else:
-            labels = AgglomerativeClustering(number, metric="precomputed", linkage="average").fit_predict(distances)
+        labels: Array = KMeans(number, n_init=10, random_state=seed % 2**32).fit_predict(vectors)
         return labels
 
     silhouettes: dict[int, float] = {}

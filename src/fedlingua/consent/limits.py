@@ -66,7 +66,6 @@ class SiteLimits:
     min_cluster: int = 3
     min_clip_norm: float = 0.01
     min_lora_alpha: float = 1.0
-    min_adapter_init_std: float = 0.001
     min_max_tokens: int = 16
     max_pull: float = 10.0
     max_weight_decay: float = 0.1
@@ -155,8 +154,6 @@ class SiteLimits:
             used = {"train": [train], "dev": [dev, num_measured(dev, settings)], "test": [test]}
             if settings.draws:
                 used["train"].append(num_samples(train, settings.sample_least, settings.sample_share))
-            if settings.how.clustering == "gradients":
-                used["train"].append(settings.signature_examples or train)
             if settings.learns_threshold:
                 used["dev"].append(settings.meta_batches * settings.meta_batch_size)
             for split, numbers in used.items():

@@ -38,10 +38,7 @@ class Kind:
 
 
 def _adapters(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
-    config = AdapterConfig(
-        settings.adapter_dim, settings.adapter_init, settings.adapter_init_std, settings.adapter_layers, settings.adapter_place
-    )
-    attach_adapters(model, config, settings.seed)
+    attach_adapters(model, config := AdapterConfig(settings.adapter_dim, settings.adapter_layers), settings.seed)
     return _with_rest(model, settings, {"type": "bottleneck", **asdict(config)})
 
 

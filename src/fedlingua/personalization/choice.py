@@ -28,6 +28,8 @@ SHARES = tuple(tenth / 10 for tenth in range(1, 10))
 LEAST_SENTENCES = 30
 """Fewest dev sentences (masked text: sequences) for a choice. Between equally good models a 95 % bootstrap interval should lie above 0
 in 2.5 % of cases; in simulation (test_choice.py) it does in up to 8 % with 5 sentences, 6 % with 10 and 4 % with 30."""
+CONFIDENCE = 0.95
+"""Confidence level of the intervals of gains, by paired bootstrap over dev sentences; the usual one."""
 MOST_TRANSLATED = 2
 """The most candidates that translate the dev text under "both", by lowest loss: each translation takes as long as half a pass."""
 CRITERIA = {"loss": ("loss",), "chrf": ("chrf",), "both": ("loss", "chrf")}
@@ -100,16 +102,16 @@ class Gain:
     high: float
 
 
-def gain(first: DevResult, second: DevResult, criterion: str, confidence: float) -> Gain:
+def gain(first: DevResult, second: DevResult, criterion: str) -> Gain:
     """Return the second model's gain over the first on the same sentences, in nats per token or chrF points."""
     differences = second.samples(criterion) - first.samples(criterion)
-    return interval(second.value(criterion) - first.value(criterion), differences, confidence)
+    return interval(second.value(criterion) - first.value(criterion), differences)
 
 
-def interval(value: float, differences: Numbers, confidence: float = 0.95) -> Gain:
-    """Return a difference with the central interval that holds the share `confidence` of its bootstrap samples."""
+def interval(value: float, differences: Numbers) -> Gain:
+    """Return a difference with the central interval that holds the share `CONFIDENCE` of its bootstrap samples."""
     ordered = np.sort(differences)
-    cut = round(len(ordered) * (1 - confidence) / 2)
+    cut = round(len(ordered) * (1 - CONFIDENCE) / 2)
     return Gain(value, float(ordered[cut]), float(ordered[-cut - 1]))
 
 
@@ -139,7 +141,7 @@ def better_without(dev: Mapping[str, DevResult], by: str) -> str:
     return max((name for name in (BASE, ALONE) if name in dev), key=lambda name: dev[name].value(CRITERIA[by][0]))
 
 
-def worth_translating(dev: Mapping[str, DevResult], by: str, confidence: float) -> list[str]:
+def worth_translating(dev: Mapping[str, DevResult], by: str) -> list[str]:
     """Return the candidates whose chrF the choice can depend on; only these need to translate the dev text."""
     if by == "loss":
         return []
@@ -147,22 +149,22 @@ def worth_translating(dev: Mapping[str, DevResult], by: str, confidence: float) 
     references = [name for name in (BASE, ALONE) if name in dev]
     if by != "chrf":
         references = [better_without(dev, by)]
-        others = [name for name in others if gain(dev[references[0]], dev[name], "loss", confidence).low > 0]
+        others = [name for name in others if gain(dev[references[0]], dev[name], "loss").low > 0]
         others = sorted(others, key=lambda name: dev[name].loss)[:MOST_TRANSLATED]
     return [*references, *others] if others else []
 
 
-def next_to_translate(dev: Mapping[str, DevResult], by: str, confidence: float) -> str:
+def next_to_translate(dev: Mapping[str, DevResult], by: str) -> str:
     """Return the next candidate that should translate the dev text; "" once no further translation can change the choice.
 
     Under "both" the candidates translate in order of their loss, and the first that chrF does not refute is chosen.
     """
-    if by == "both" and choose(dev, by, confidence).candidate not in (BASE, ALONE):
+    if by == "both" and choose(dev, by).candidate not in (BASE, ALONE):
         return ""
-    return next((name for name in worth_translating(dev, by, confidence) if dev[name].chrf is None), "")
+    return next((name for name in worth_translating(dev, by) if dev[name].chrf is None), "")
 
 
-def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
+def choose(dev: Mapping[str, DevResult], by: str) -> Choice:
     """Choose the best candidate that shows a gain over the better of base and alone; if none does, keep the better of these two.
 
     Under "both" the loss must show the gain, and a candidate that chrF shows to be worse is refused: a hundred sentences seldom show a
@@ -174,19 +176,15 @@ def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
         reference = better_without(dev, "loss")
         return Choice(reference, reference)
     reference = better_without(measured, by)
-    gains = {
-        name: gains_over(measured[reference], each, by, confidence)
-        for name, each in measured.items()
-        if name not in (BASE, ALONE)
-    }
+    gains = {name: gains_over(measured[reference], each, by) for name, each in measured.items() if name not in (BASE, ALONE)}
     shown = [name for name in gains if is_shown(gains[name])]
     first = CRITERIA[by][0]
     return Choice(max(shown, key=lambda name: gains[name][first].value, default=reference), reference, gains)
 
 
-def gains_over(first: DevResult, second: DevResult, by: str, confidence: float) -> dict[str, Gain]:
+def gains_over(first: DevResult, second: DevResult, by: str) -> dict[str, Gain]:
     """Return the second model's gain over the first by each criterion of `by`."""
-    return {criterion: gain(first, second, criterion, confidence) for criterion in CRITERIA[by]}
+    return {criterion: gain(first, second, criterion) for criterion in CRITERIA[by]}
 
 
 def is_shown(gains: Mapping[str, Gain]) -> bool:

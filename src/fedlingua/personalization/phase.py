@@ -124,7 +124,7 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
         "seed": settings.seed,
         "config_hash": settings.hash(),
         "by": model.by,
-        "confidence": settings.keep_confidence,
+        "confidence": choice.CONFIDENCE,
         "dev": len(model.dev),
         "kept": name,
         "reference": result.reference,
@@ -292,12 +292,12 @@ class Phase:
 
     def choose(self) -> Choice:
         """Translate the dev text with the candidates whose chrF the choice can depend on, and choose."""
-        model, confidence = self.model, self.model.settings.keep_confidence
+        model = self.model
         if len(model.dev) >= choice.LEAST_SENTENCES:
-            while name := choice.next_to_translate(self.dev, model.by, confidence):
+            while name := choice.next_to_translate(self.dev, model.by):
                 if not self.translate(name):
                     break  # a custom client that does not translate
-        return choice.choose(self.dev, model.by, confidence)
+        return choice.choose(self.dev, model.by)
 
     def translate(self, name: str, second: Second | None = None) -> bool:
         """Translate the dev text with a candidate, or an ensemble whose first model it is; return whether the task translates.
@@ -333,8 +333,7 @@ class Phase:
         share = min(results, key=lambda share: results[share].loss)
         self.dev[choice.ENSEMBLE], second = results[share], Second(first, name, self.tensors_of[name](), share)
         about: dict[str, Any] = {"first": first, "second": name, "share": share, "gains": {}}
-        confidence = model.settings.keep_confidence
-        if model.by != "chrf" and choice.gain(self.dev[before], results[share], "loss", confidence).low <= 0:
+        if model.by != "chrf" and choice.gain(self.dev[before], results[share], "loss").low <= 0:
             return None, about
         if model.by != "loss":
             try:
@@ -344,7 +343,7 @@ class Phase:
             except (torch.OutOfMemoryError, MemoryRunsOutError):
                 model.note("two models at a time run out of memory, so there is no ensemble", True)
                 return None, about
-        gains = choice.gains_over(self.dev[before], self.dev[choice.ENSEMBLE], model.by, confidence)
+        gains = choice.gains_over(self.dev[before], self.dev[choice.ENSEMBLE], model.by)
         about["gains"] = {criterion: asdict(each) for criterion, each in gains.items()}
         return (second if choice.is_shown(gains) else None), about
 

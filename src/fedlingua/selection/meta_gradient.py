@@ -65,7 +65,7 @@ def gate_slope(deviations: ArrayLike, theta: float, tau: float, keep: Keep) -> N
     the slope of a sigmoid of width tau, a half where the deviation is theta. The paper gives no form for the step from L_val to phi
     (eq. 5); this one is ours.
 
-    deviations: eq. 2, >= 0; infinite for a tensor whose norm was 0, for which not theta but `send.zero-norm` decides.
+    deviations: eq. 2, >= 0; infinite for a tensor whose norm was 0, which is sent whatever theta is.
     """
     small = np.exp(-np.abs((np.asarray(deviations, np.float64) - theta) / tau))
     steepness = small / np.square(1.0 + small) / tau

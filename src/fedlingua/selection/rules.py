@@ -54,11 +54,11 @@ def top_k(new: NamedTensors, chosen: TensorSet, share: float = 0.5) -> Selection
     return Selection(chosen, numbers=dict(zip(sizes, parts, strict=True)))
 
 
-def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Keep, zero_norm: str) -> Selection:
+def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Keep) -> Selection:
     """Select tensors with dev >= theta ("g"), or with dev < theta ("l"), compared in float64: MetaSend (WWW 2024), eq. 3.
 
     deviations: (n_tensors,), as `deviation.deviations` gives them. A changed tensor that was all zeros, as biases are at the start, has
-    a deviation of inf, which the paper leaves open: it is sent if `zero_norm` is "send", whatever theta and side are.
+    a deviation of inf, which the paper leaves open: here it is sent, whatever theta and side are.
 
     Raises:
         ExchangeError: theta is NaN.
@@ -66,7 +66,7 @@ def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Kee
     if math.isnan(theta):
         raise ExchangeError("theta is NaN; wanted a number")
     above = deviations.astype(np.float64) >= theta
-    return Selection(chosen, np.where(np.isinf(deviations), zero_norm == "send", above if keep == "g" else ~above))
+    return Selection(chosen, np.isinf(deviations) | (above if keep == "g" else ~above))
 
 
 def fixed_threshold(deviations: Numbers, value: float | str) -> float:

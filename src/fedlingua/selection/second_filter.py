@@ -15,6 +15,8 @@ SIZE = 3 * NEURONS + 1
 """Parameters of the network, which is sent to every site in every round."""
 KEPT_FROM = 0.5
 """Least probability at which a tensor is kept."""
+PRICE = 0.001
+"""What sending all numbers of an update costs, in nats per token: little beside the loss, as it only has to break ties."""
 _SMALLEST = 1e-8
 _KEEPS_AT_FIRST = 2.0
 """Initial bias of the output, a probability of 0.88: the filter begins by keeping everything."""

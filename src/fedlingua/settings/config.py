@@ -227,10 +227,9 @@ class Settings(Sections):
 
     def deadline_of(self, phase: Phase, measures: bool = False) -> float:
         """Return the seconds for a phase; `deadline.phase-s` if it has none of its own. measures: the phase also evaluates."""
-        own = {"join": self.join_deadline_s, "evaluate": self.evaluate_deadline_s, "finish": self.finish_deadline_s}
+        own = self.join_deadline_s if phase == "join" else 0.0
         choosing = (self.keep_deadline_s or 10 * self.deadline_s) if phase == "finish" and self.chooses else 0.0
-        measuring = self.deadline_of("evaluate") if measures else 0.0
-        return (own.get(phase) or self.deadline_s) + choosing + measuring
+        return (own or self.deadline_s) + choosing + (self.deadline_s if measures else 0.0)
 
     def flat(self) -> dict[str, Scalar]:
         """Return the run config: key -> value."""
@@ -244,7 +243,7 @@ class Settings(Sections):
         """Hash the settings that determine the model that a site trains alone; equal hashes mean equal models under any method."""
         shared = set(SECTIONS) - {Run, Training, AddedLayers, Keeping}
         elsewhere = {field.name for section in shared for field in fields(section)}
-        choice = {"method", "keep_by", "keep_confidence", "keep_ensemble"}
+        choice = {"method", "keep_by", "keep_ensemble"}
         return self._hash({"tensor-set": self.trained_set}, elsewhere | choice)
 
     def _hash(self, given: Mapping[str, Scalar], without: Set[str] = frozenset()) -> str:

@@ -219,7 +219,6 @@ NOT_PRIVATE: Exclusions = {
         lambda s: s.draws and not s.sample_replacement,
         "draws sentences that depend on each other; give true",
     ),
-    "head-vocabulary": (lambda s: s.head_vocabulary == "text", "lets one sentence change the gradients of all; give 'all'"),
     "overlap": (lambda s: s.overlap != "off", "sends a hash of every sentence; give 'off'"),
     "memory.gradient-checkpointing": (
         lambda s: s.gradient_checkpointing,

@@ -12,7 +12,6 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.settings.codes import parse_code
 from fedlingua.settings.methods import (
     AGGREGATIONS,
-    BY_DEVIATION,
     METHODS,
     OWN_MODELS,
     SELECTIONS,
@@ -36,13 +35,11 @@ ADAPTIVE = server_takes("adam", "adamw", "yogi", "lamb")
 BUFFERED = When("async.buffer > 0", lambda s: s.async_buffer > 0)
 EXTRAPOLATED = When("server.extrapolation = true", lambda s: s.server_extrapolation)
 STEPPED = When("a server.optimizer", lambda s: s.optimized_by != "none")
-LINEAR = When("server.schedule = linear", lambda s: s.server_schedule == "linear")
 NOT_THE_METHODS_OPTIMIZER = When("a value other than the method's", lambda s: s.optimized_by not in ("none", s.how.optimizer))
 NOT_THE_METHODS_RULE = When("a value other than the method's", lambda s: s.rule != s.how.selection)
 CLUSTERED = When("a method with clusters", lambda s: s.how.clustering not in ("none", "alone"))
 GRADIENTS = When("method = adapter-gradients", lambda s: s.how.clustering == "gradients")
 PRIVATE = GRADIENTS & When("signature.form = private", lambda s: s.signature_form == "private")
-DEVIATES = When("send.rule = fixed-, random- or metasend-", lambda s: s.rule.startswith(BY_DEVIATION))
 SENDS_LESS = When("a send.rule other than all", lambda s: s.rule != "all")
 METASENDS = sends("metasend-g", "metasend-l")
 FILTERED = METASENDS & When("meta.second-filter = true", lambda s: s.second_filter)
@@ -186,9 +183,6 @@ class Training:
     """Clip a step's gradient to this L2 norm, taken over all tensors that train; 0: never."""
     label_smoothing: float = option(0.0, least=0, below=1, off=(0.0,))
     """Share of the target probability that is spread over the whole vocabulary."""
-    head_vocabulary: str = option("all", choices=("all", "text"), off=("all",))
-    """Pieces over which training computes the softmax: all, or only those in the site's own training text. Dev loss
-    and translations always use all."""
     mask_share: float = option(0.15, above=0, most=1, when=task_is("masked-language"))
     """Share of a sequence's pieces that are masked and predicted."""
     sample_least: int = option(0, least=0, manoel=500)
@@ -220,20 +214,6 @@ class AddedLayers:
     """Layers in which small sets (adapters, lora) train: all, or a third of each stack."""
     adapter_dim: int = option(32, least=1, when=trains("adapters"), liu=64)
     """Neurons in an adapter's bottleneck."""
-    adapter_init: str = option("paper", choices=("paper", "zero"), when=trains("adapters"), liu="paper")
-    """paper: both projections are drawn from N(0, adapter.init-std); zero: the up-projection is 0, so the
-    adapter starts as an identity."""
-    adapter_init_std: float = option(0.02, least=0, when=trains("adapters"))
-    """Standard deviation of an adapter's initial numbers; see adapter.init."""
-    adapter_place: str = option(
-        "after-dropout",
-        choices=("after-dropout", "before-dropout"),
-        when=trains("adapters"),
-        off=("before-dropout",),
-        liu="after-dropout",
-    )
-    """after-dropout: residual + adapter(dropout(h)), as in the paper's code; before-dropout: residual +
-    dropout(adapter(h)), as in runs older than this key. Both are the same if dropout is 0, and in evaluation."""
     lora_rank: int = option(8, least=1, when=trains("lora"))
     """Rank of the added matrices."""
     lora_alpha: float = option(16.0, when=trains("lora"))
@@ -281,12 +261,6 @@ class Clusters:
     """The adapters whose gradients are a site's signatures: part.layer.place, with -1 for the last layer. The
     first clusters the encoder, the second the decoder; a single one clusters both. The defaults separate the
     phrasebook's groups best (experiments/results/benchmarks/kept.jsonl)."""
-    signature_examples: int = option(0, least=0, when=GRADIENTS)
-    """Number of training sentences over which the gradient is computed; 0: all."""
-    signature_distance: str = option("cosine", choices=("cosine", "euclidean"), when=GRADIENTS)
-    """Distance between signatures."""
-    signature_algorithm: str = option("k-means", choices=("agglomerative", "k-means"), when=GRADIENTS)
-    """How signatures are clustered; agglomerative (average linkage) leaves more sites alone."""
     signature_form: str = option("raw", choices=("raw", "private"), when=GRADIENTS)
     """raw: the gradient itself, which can leak text; private: projected, clipped and noised."""
     signature_dim: int = option(64, least=1, when=PRIVATE)
@@ -308,8 +282,6 @@ class Aggregation:
     """How a cluster's updates are averaged: every site counts the same (fed-mean, eq. 3 of Liu et al.), by its
     sentences (fed-avg, eq. 2), more the lower its training loss (by-loss, Dimitriadis et al. 2021), or the same
     with updates cut to one length (norm-clip)."""
-    loss_temperature: float = option(1.0, above=0, when=aggregates("by-loss"))
-    """Weights are softmax(-loss / loss-temperature), with the loss in nats a token."""
     clip_update_norm: float = option(0.0, key="robust.clip-norm", least=0, when=aggregates("norm-clip"))
     """Scale longer updates down to this L2 norm before averaging; 0: to the round's median."""
     max_site_share: float = option(
@@ -339,13 +311,9 @@ class Aggregation:
     server_learning_rate: float = option(3e-4, above=0, when=STEPPED, manoel=3e-4)
     """The server optimizer's learning rate."""
     server_schedule: str = option("constant", choices=tuple(SCHEDULES), when=STEPPED, manoel="linear")
-    """How that rate changes over rounds; linear: it is multiplied by 1 - server.decay x r in round r, counted from 0."""
-    server_decay: float = option(1e-3, least=0, when=STEPPED & LINEAR, manoel=1e-3)
-    """Share of the initial rate by which the rate falls in every round."""
+    """How that rate changes over rounds; linear: it falls by a thousandth of the first one in every round."""
     server_momentum: float = option(0.9, least=0, below=1, when=server_takes("sgd"))
     """Momentum of sgd: the share of the previous step that it repeats."""
-    server_beta1: float = option(0.9, least=0, below=1, when=ADAPTIVE)
-    """Decay rate of the running mean of gradients."""
     server_beta2: float = option(0.999, least=0, below=1, when=ADAPTIVE)
     """Decay rate of the running mean of their squares."""
     server_extrapolation: bool = option(False, off=(False,))
@@ -383,9 +351,6 @@ class Sending:
     )
     """Draw the threshold from [0, 1] (unit), or from the range of a site's deviations in the round; under secure
     sums, of the mean's."""
-    zero_norm: str = option("send", key="send.zero-norm", choices=("send", "stay", "refuse"), when=DEVIATES)
-    """What to do with a tensor that was 0 everywhere and therefore has no deviation (eq. 2): send it, never send
-    it (stay), or refuse to start."""
     missing: str = option("previous", key="send.missing", choices=("previous", "renormalise"), when=SENDS_LESS)
     """A tensor that a site did not send counts with its previous value (previous), or not at all (renormalise)."""
     apf_window: int = option(4, least=1, when=sends("apf"), chu=4)
@@ -409,16 +374,10 @@ class Sending:
     """Number of random dev batches of each site on which a round's model is measured (b)."""
     meta_batch_size: int = option(2, least=1, when=METASENDS, chu=2)
     """Sentences in each of these batches."""
-    meta_temperature: float = option(0.1, above=0, when=METASENDS)
-    """Width of the soft gate in the backward pass, as a share of the deviations' scale."""
-    meta_noise: float = option(0.25, above=0, when=METASENDS & estimates("loss"))
-    """Standard deviation of the thresholds to try, as a share of the threshold."""
     meta_bytes_weight: float = option(0.0, least=0, when=METASENDS, chu=0.0)
     """Weight (lambda) of the share of numbers sent, which is added to the dev loss."""
     second_filter: bool = option(False, key="meta.second-filter", when=FILTERED)
     """Let a second network leave out further tensors that pass the threshold, by their magnitude."""
-    second_filter_weight: float = option(0.001, key="meta.second-filter-weight", least=0, when=FILTERED)
-    """What the second filter charges for sending all numbers of an update, in nats per token."""
 
 
 @dataclass(frozen=True)
@@ -456,10 +415,7 @@ class Keeping:
     keep_by: str = option("both", choices=("loss", "chrf", "both"), when=CHOOSES & task_is("translation"))
     """What has to show that a candidate is better than both the base and the site's model trained alone: dev
     loss, chrF of the translated dev text, or both (loss, unless chrF shows the opposite). Without translations:
-    the loss."""
-    keep_confidence: float = option(0.95, least=0.5, below=1, when=CHOOSES)
-    """Confidence level of the interval for that gain, by paired bootstrap over dev sentences; its lower bound must
-    be above 0."""
+    the loss. A gain is shown if its 95 % interval, by paired bootstrap over dev sentences, is above 0."""
     keep_passes: int = option(0, least=0, when=CHOOSES)
     """Maximum number of passes that a site trains further, starting from the federation's model; 0: as many as all
     rounds make. The model trained alone gets these passes and those of all rounds. A pass is as long as a round's
@@ -499,13 +455,9 @@ class Waiting:
     wait_s: float = option(86400.0, least=0, **SERVERS_OWN)
     """Seconds to wait under below-quorum = "wait"."""
     deadline_s: float = option(3600.0, key="deadline.phase-s", least=0.001, **SERVERS_OWN)
-    """Seconds for each phase: joining, training, evaluating, finishing."""
+    """Seconds for each phase: joining, training, evaluating, finishing. A request that trains and evaluates has twice as long."""
     join_deadline_s: float = option(0.0, key="deadline.join-s", least=0, **SERVERS_OWN)
-    """Seconds for all sites to join at the start; 0: deadline.phase-s, also for the next two keys."""
-    evaluate_deadline_s: float = option(0.0, key="deadline.evaluate-s", least=0, **SERVERS_OWN)
-    """Seconds for evaluating; a request that trains and evaluates has the sum of both."""
-    finish_deadline_s: float = option(0.0, key="deadline.finish-s", least=0, **SERVERS_OWN)
-    """Seconds for the work of sites after the last round."""
+    """Seconds for all sites to join at the start; 0: deadline.phase-s."""
     keep_deadline_s: float = option(0.0, key="deadline.keep-s", least=0, **SERVERS_OWN)
     """Further seconds for sites to choose which model they keep; 0: ten times deadline.phase-s."""
 

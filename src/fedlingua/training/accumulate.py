@@ -11,7 +11,7 @@ from fedlingua.backbones.precision import autocast
 from fedlingua.common.errors import RunError
 from fedlingua.privacy.clipping import Clipping
 from fedlingua.settings.config import Settings
-from fedlingua.training.batches import IGNORED, Example, TrainingExample, pad
+from fedlingua.training.batches import IGNORED, Example, pad
 from fedlingua.training.head import HeadUse
 from fedlingua.training.pieces import cut, pass_tokens
 
@@ -23,9 +23,8 @@ Sums = tuple[float | Tensor, int, int]
 
 class StepGradient:
     """Adds the gradient of a step's mean loss to the parameters. The mean is over the tokens of the whole step, however its batches are
-    cut. texts: What is trained on; `head-vocabulary = "text"` computes over its ids. clipping: Makes the
-    gradient the noised mean of the clipped gradients of sentences, or of batches if these are documents, within its `recording`; such a
-    step may have no example.
+    cut. clipping: Makes the gradient the noised mean of the clipped gradients of sentences, or of batches if these are documents, within
+    its `recording`; such a step may have no example.
 
     If a batch runs out of memory, it is halved and the step begins again. It is the same step except for dropout, which is drawn anew.
     From then on no batch has more padded tokens than that half.
@@ -36,7 +35,6 @@ class StepGradient:
         model: PreTrainedModel,
         codec: Codec,
         settings: Settings,
-        texts: Sequence[Sequence[TrainingExample]] = (),
         clipping: Clipping | None = None,
     ) -> None:
         self.model, self.codec, self.settings, self.clipping = model, codec, settings, clipping
@@ -45,11 +43,7 @@ class StepGradient:
         self.pass_tokens = pass_tokens(settings.micro_tokens, parameters, model.device.type)
         # A head that trains privately needs the slopes of whole sentences.
         whole = clipping is not None and not self.by_document and clipping.trains(model.get_output_embeddings().weight)
-        vocabulary = None
-        if settings.head_vocabulary == "text":
-            ids = {number for text in texts for example in text for number in example.target_ids}
-            vocabulary = torch.tensor(sorted(ids), device=model.device)
-        self.use = HeadUse(-1 if whole else settings.head_chunk, vocabulary)
+        self.use = HeadUse(-1 if whole else settings.head_chunk)
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:

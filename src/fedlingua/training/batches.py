@@ -95,10 +95,6 @@ class Example(Sized, Protocol):
 class TrainingExample(Sized, Protocol):
     """The text from which an `Example` is drawn each time that it is trained on."""
 
-    @property
-    def target_ids(self) -> Sequence[int]:
-        """All ids that its loss may predict."""
-
     def drawn(self, rng: random.Random) -> Example:
         """Return the example for this time: a pair unchanged, a sequence with new masks."""
 

@@ -30,23 +30,18 @@ class Head:
         scores = scores if self.added is None else scores + self.added
         return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
 
-    def rows(self, vocabulary: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return (weight, bias) of the ids in `vocabulary`, of all ids if None; a head without bias has None."""
+    @property
+    def bias(self) -> Tensor | None:
+        """The sum of both biases."""
         biases = [bias for bias in (getattr(self.layer, "bias", None), self.added) if bias is not None]
-        bias = sum(biases[1:], biases[0]) if biases else None
-        if vocabulary is None:
-            return self.layer.weight, bias
-        return self.layer.weight[vocabulary], None if bias is None else bias[vocabulary]
+        return sum(biases[1:], biases[0]) if biases else None
 
 
 @dataclass(frozen=True)
 class HeadUse:
-    """How an output head is used. chunk: Predicted tokens to score at a time, as in `memory.head-chunk`. vocabulary: The ids that
-    share the probability, (rows,) int64, ascending, with all targets among them; None: all ids.
-    """
+    """How an output head is used. chunk: Predicted tokens to score at a time, as in `memory.head-chunk`."""
 
     chunk: int = 0
-    vocabulary: Tensor | None = None
 
     def size(self, head: Head) -> int:
         """Return how many predicted tokens a chunk of this head has; 0: the whole batch."""
@@ -57,7 +52,6 @@ class HeadUse:
 ROWS = {"cuda": 8}
 """Device -> the number of which a head in 16 bits should have a multiple of rows; otherwise its products take three times as long."""
 WHOLE = HeadUse()
-"""The whole vocabulary, over which losses are measured."""
 
 
 def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> Tensor:
@@ -65,25 +59,19 @@ def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: 
 
     hidden: (tokens, d), the input of the head's linear layer.
     """
-    if use.vocabulary is not None:
-        targets = torch.searchsorted(use.vocabulary, targets)
     size = use.size(head)
     if size and head.cap is None:
-        operands = (hidden, *head.rows(use.vocabulary))
+        operands = (hidden, head.layer.weight, head.bias)
         if not torch.is_grad_enabled():
             operands = tuple(None if operand is None else operand.detach() for operand in operands)  # type: ignore[assignment]
         nll: Tensor = _InChunks.apply(*operands, targets, size, label_smoothing)  # type: ignore[no-untyped-call]
         return nll
-    if use.vocabulary is not None and head.cap is None:
-        scores = nn.functional.linear(hidden, *head.rows(use.vocabulary))
-    else:
-        scores = head.scores(hidden) if use.vocabulary is None else head.scores(hidden)[:, use.vocabulary]
-    return nn.functional.cross_entropy(scores.float(), targets, reduction="sum", label_smoothing=label_smoothing)
+    return nn.functional.cross_entropy(head.scores(hidden).float(), targets, reduction="sum", label_smoothing=label_smoothing)
 
 
 @torch.no_grad()
 def token_nlls(head: Head, hidden: Tensor, targets: Tensor, use: HeadUse = WHOLE) -> Tensor:
-    """Return the negative log-likelihood of each target, (tokens,) float32, in nats, whole vocabulary. hidden: (tokens, d)."""
+    """Return the negative log-likelihood of each target, (tokens,) float32, in nats. hidden: (tokens, d)."""
     size = use.size(head) or max(1, len(targets))
     parts = zip(hidden.split(size), targets.split(size), strict=True)
     return torch.cat([nn.functional.cross_entropy(head.scores(h).float(), t, reduction="none") for h, t in parts])

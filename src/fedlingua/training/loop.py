@@ -117,7 +117,7 @@ def train_locally(
     center = _center(trained, towards) if proximal_mu else {}
     units = len(texts) if private and private.documents else sum(map(len, texts))
     clipping = Clipping(model, trained, private, private.share * units) if private else None
-    add_gradient = StepGradient(model, codec, settings, texts, clipping)
+    add_gradient = StepGradient(model, codec, settings, clipping)
     epochs = settings.local_epochs
     nll_sum: float | Tensor = 0.0
     num_tokens, num_examples, num_steps = 0, 0, 0

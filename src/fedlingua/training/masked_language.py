@@ -69,10 +69,6 @@ class TextExample(NamedTuple):
     def length(self) -> tuple[int, int]:
         return len(self.ids), len(self.ids)
 
-    @property
-    def target_ids(self) -> list[int]:
-        return self.ids
-
     def drawn(self, rng: Random) -> MaskedExample:
         """Return the sequence with new random masks."""
         pieces = self._pieces()

@@ -16,7 +16,6 @@ from fedlingua.backbones.bottleneck import BottleneckAdapter
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.layouts import Stack, layout_of
 from fedlingua.common.errors import ConfigError
-from fedlingua.corpora.split import position
 from fedlingua.training.batches import Example, by_tokens, pad
 
 Array = np.ndarray[Any, Any]
@@ -87,13 +86,6 @@ def projected_gradients(
     for example in examples:
         gradient, tokens = _gradient(model, adapter, [example], codec)
         yield (projection @ (gradient / np.float32(tokens))).astype(np.float64)
-
-
-def sample(examples: Sequence[Example], number: int, key: str) -> list[Example]:
-    """Choose `number` examples by a keyed hash of each; 0: all. If one example is replaced, the sample changes by one at most."""
-    if not 0 < number < len(examples):
-        return list(examples)
-    return sorted(examples, key=lambda example: position(key, repr(example)))[:number]
 
 
 def random_projection(dimensions: int, size: int, seed: int) -> Array:

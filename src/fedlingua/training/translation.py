@@ -51,10 +51,6 @@ class PairExample(NamedTuple):
     def num_targets(self) -> int:
         return len(self.target)
 
-    @property
-    def target_ids(self) -> list[int]:
-        return self.target
-
     def drawn(self, rng: Random) -> Self:
         """Return the pair itself."""
         return self

@@ -48,7 +48,7 @@ def folder(family_folder: Folder, phrases: dict[str, list[str]], tmp_path: Path)
 def built(folder: Path, name: str, bits: int, tensors: str = "adapters", computes: bool = True, **changes: Any) -> Trainable:
     torch.set_num_threads(1)
     config: dict[str, Scalar] = {**default_run_config(), "backbone": str(folder), "method": "adapter-fed", "tensor-set": tensors}
-    more: dict[str, Scalar] = {"frozen-bits": bits, "max-tokens": 48, "adapter.init": "zero", "lora.rank": 4, "adapter.dim": 8}
+    more: dict[str, Scalar] = {"frozen-bits": bits, "max-tokens": 48, "lora.rank": 4, "adapter.dim": 8}
     if name in ENCODERS:
         more["task"] = "masked-language"
     if name == "mbart":

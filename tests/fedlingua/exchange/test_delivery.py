@@ -23,7 +23,7 @@ SITE = {"site": "ward", "direction": "de-fr", "round": 3}
         (
             "adapters",
             "adapter/adapter.safetensors",
-            {"type": "bottleneck", "dim": 4, "init": "paper", "init_std": 0.02, "place": "after-dropout"},
+            {"type": "bottleneck", "dim": 4},
         ),
         ("lora", "adapter/adapter.safetensors", {"type": "lora", "rank": 8, "alpha": 16.0, "targets": "q_proj,v_proj"}),
         ("controllers", "model.safetensors", None),

@@ -62,37 +62,35 @@ def test_dp_halves_partition_the_set_and_ties_go_by_its_order() -> None:
 def test_the_threshold_itself_is_sent_by_g() -> None:
     """Eq. 3: g where dev >= theta, l where dev < theta."""
     found = devs(0.5, 0.25, 0.75, 0)
-    assert sent(by_threshold(found, of_tensors(4), 0.5, "g", "send")) == [0, 2]
-    assert sent(by_threshold(found, of_tensors(4), 0.5, "l", "send")) == [1, 3]
+    assert sent(by_threshold(found, of_tensors(4), 0.5, "g")) == [0, 2]
+    assert sent(by_threshold(found, of_tensors(4), 0.5, "l")) == [1, 3]
 
 
 def test_the_threshold_is_compared_in_float64() -> None:
     """float32(0.1) is a little more than 0.1, and float32(0.3) a little more than 0.3; both would be equal in float32."""
-    assert sent(by_threshold(devs(0.1, 0.3), of_tensors(2), 0.1, "l", "send")) == []
-    assert sent(by_threshold(devs(0.1, 0.3), of_tensors(2), 0.30000001, "l", "send")) == [0]
-    assert sent(by_threshold(devs(0.1, 0.3), of_tensors(2), 0.30000002, "l", "send")) == [0, 1]
+    assert sent(by_threshold(devs(0.1, 0.3), of_tensors(2), 0.1, "l")) == []
+    assert sent(by_threshold(devs(0.1, 0.3), of_tensors(2), 0.30000001, "l")) == [0]
+    assert sent(by_threshold(devs(0.1, 0.3), of_tensors(2), 0.30000002, "l")) == [0, 1]
 
 
-def test_tensors_without_a_deviation_are_sent_or_stay_on_either_side() -> None:
+def test_tensors_without_a_deviation_are_sent_on_either_side() -> None:
     found = devs(np.inf, 0.2, 0.8, np.inf, 0)
-    assert sent(by_threshold(found, of_tensors(5), 0.5, "g", "send")) == [0, 2, 3]
-    assert sent(by_threshold(found, of_tensors(5), 0.5, "l", "send")) == [0, 1, 3, 4]
-    assert sent(by_threshold(found, of_tensors(5), 0.5, "g", "stay")) == [2]
-    assert sent(by_threshold(found, of_tensors(5), 0.5, "l", "stay")) == [1, 4]
-    assert sent(by_threshold(found, of_tensors(5), np.inf, "g", "stay")) == []
+    assert sent(by_threshold(found, of_tensors(5), 0.5, "g")) == [0, 2, 3]
+    assert sent(by_threshold(found, of_tensors(5), 0.5, "l")) == [0, 1, 3, 4]
+    assert sent(by_threshold(found, of_tensors(5), np.inf, "g")) == [0, 3]
 
 
 @pytest.mark.parametrize("theta", [-1.0, 0.0, 1e-3, 0.5, 1.0, np.inf])
 def test_g_and_l_partition_the_tensors_that_have_a_deviation(theta: float) -> None:
     found = np.random.default_rng(3).random(40, np.float32)
     found[5], found[6] = 0.5, np.inf
-    more, less = (by_threshold(found, of_tensors(40), theta, keep, "stay") for keep in ("g", "l"))
-    assert sorted(sent(more) + sent(less)) == [place for place in range(40) if place != 6]
+    more, less = (by_threshold(found, of_tensors(40), theta, keep) for keep in ("g", "l"))
+    assert sorted(sent(more) + sent(less)) == sorted([*range(40), 6])
 
 
 def test_a_threshold_that_is_no_number_is_refused() -> None:
     with pytest.raises(ExchangeError, match="theta is NaN"):
-        by_threshold(devs(1), of_tensors(1), float("nan"), "l", "send")
+        by_threshold(devs(1), of_tensors(1), float("nan"), "l")
 
 
 def test_a_fixed_threshold_is_a_number_or_the_median_of_finite_deviations() -> None:
@@ -136,16 +134,15 @@ def selections(new: dict[str, Array], previous: dict[str, Array]) -> dict[str, S
         "rand-send": rand_send(CHOSEN, rng),
         "dp-g": dp(differences(new, previous, CHOSEN), CHOSEN, "g"),
         "dp-l": dp(differences(new, previous, CHOSEN), CHOSEN, "l"),
-        "random-g": by_threshold(dev, CHOSEN, random_threshold(dev, rng, "range"), "g", "stay"),
+        "random-g": by_threshold(dev, CHOSEN, random_threshold(dev, rng, "range"), "g"),
         "top-k": top_k(new, CHOSEN),
         "top-k, few": top_k(new, CHOSEN, 0.02),
         "apf": apf_step(apf_start(CHOSEN), CHOSEN, new, previous)[0],
     }
     for keep in ("g", "l"):
-        for zero_norm in ("send", "stay"):
-            found[f"fixed-{keep}, {zero_norm}"] = by_threshold(dev, CHOSEN, median, keep, zero_norm)
+        found[f"fixed-{keep}"] = by_threshold(dev, CHOSEN, median, keep)
     large = magnitudes(new, CHOSEN)
-    found["second"] = Selection(CHOSEN, found["fixed-g, send"].tensors & (large >= np.median(large)))
+    found["second"] = Selection(CHOSEN, found["fixed-g"].tensors & (large >= np.median(large)))
     frozen = apf_step(apf_start(CHOSEN), CHOSEN, {**new, "e.w": previous["e.w"]}, previous)[1]
     found["apf, frozen"] = apf_step(frozen, CHOSEN, new, previous)[0]
     return found

@@ -62,7 +62,7 @@ def test_a_wrong_type_is_refused(run_config: dict[str, Any], key: str, value: An
     assert f"{KEYS[key]} = {value!r} is of type {got}; wanted {wanted}" in refusal(run_config, **{key: value})
 
 
-@pytest.mark.parametrize("key", ["learning-rate", "adapter.init-std", "quorum", "deadline.phase-s"])
+@pytest.mark.parametrize("key", ["learning-rate", "quorum", "deadline.phase-s"])
 def test_a_whole_number_is_taken_for_a_float(run_config: dict[str, Any], key: str) -> None:
     value = settings_from({**run_config, key: 1}).flat()[key]
     assert (value, type(value)) == (1.0, float)
@@ -79,7 +79,6 @@ def test_a_whole_number_is_taken_for_a_float(run_config: dict[str, Any], key: st
         ("optimizer", "adamww", "adamw", "adam, adamw, sgd"),
         ("optimizer_state", "keep", "kept", "fresh, kept"),
         ("schedule", "inverse-square", "inverse-sqrt", "constant, linear, cosine, inverse-sqrt"),
-        ("head_vocabulary", "texts", "text", "all, text"),
         ("aggregation", "fedavg", "fed-avg", "fed-mean, fed-avg"),
         ("cluster_by", "groups", "group", "group, family, given"),
         ("cluster_parts", "encode", "encoder", "both, encoder, decoder"),
@@ -87,7 +86,6 @@ def test_a_whole_number_is_taken_for_a_float(run_config: dict[str, Any], key: st
         ("adapter_layers", "input", "input-end", "all, input-end, middle, output-end"),
         ("signature_form", "privat", "private", "raw, private"),
         ("best_by", "token", "tokens", "examples, tokens"),
-        ("adapter_init", "zeros", "zero", "paper, zero"),
         ("score_split", "tests", "test", "test, dev"),
         ("precision", "fp16", "fp32|bf16", "fp32, bf16"),
         ("device", "CUDA", "", "cpu, cuda"),
@@ -118,7 +116,6 @@ def test_every_method_is_a_choice(run_config: dict[str, Any], method: str) -> No
         ("learning-rate", -0.001, 0.0),
         ("max-tokens", 3, 4),
         ("adapter.dim", 0, 1),
-        ("adapter.init-std", -0.1, 0.0),
         ("beam", 0, 1),
         ("max-decode-tokens", 3, 4),
         ("keep-translations", -1, 0),
@@ -348,7 +345,6 @@ def test_a_budget_of_tokens_holds_the_longest_sentence_there_may_be(run_config: 
         ({"sample.least": 50}, "sample.least = 50 draws a fixed number"),
         ({"sample.share": 1.5}, "sample.share = 1.5 is no probability"),
         ({"sample.share": 0.1, "sample.replacement": False}, "draws sentences that depend on each other"),
-        ({"head-vocabulary": "text"}, "head-vocabulary = 'text' lets one sentence change the gradients of all"),
         ({"overlap": "remove"}, "overlap = 'remove' sends a hash of every sentence"),
         ({"memory.gradient-checkpointing": True}, "forgets what clipping needs"),
         ({"method": "adapter-gradients"}, "signature.form = 'raw' sends a gradient of each site"),

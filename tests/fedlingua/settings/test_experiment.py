@@ -66,7 +66,7 @@ def test_an_override_that_is_no_scalar_is_refused_as_a_wrong_type(run_config: di
 
 
 def test_a_run_of_before_a_key_has_its_default() -> None:
-    before = {"adapter.place": "before-dropout", "cluster.least": 1, "send.code": "none", "robust.max-share": 1.0}
+    before = {"cluster.least": 1, "send.code": "none", "robust.max-share": 1.0}
     before |= {"keep.choose": False, "keep.ensemble": False}
     assert config_of_run({"rounds": 3}) == {**default_run_config(), **before, "rounds": 3}
     assert config_of_run({"keep.ensemble": True, **before})["keep.choose"] is False

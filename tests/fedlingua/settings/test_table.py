@@ -30,9 +30,9 @@ def test_flower_reads_the_same_defaults_and_one_group_beside_another() -> None:
     assert validate_config(project)[0]
     defaults = flatten_dict(project["tool"]["flwr"]["app"]["config"])
     assert defaults == default_run_config()
-    given = parse_config_args(["adapter.dim=64 send.rule='apf' adapter.init=\"zero\""])
+    given = parse_config_args(["adapter.dim=64 send.rule='apf' best-by=\"last\""])
     settings = settings_from(fuse_dicts(defaults, given))
-    assert (settings.adapter_dim, settings.adapter_init, settings.selection) == (64, "zero", "apf")
+    assert (settings.adapter_dim, settings.best_by, settings.selection) == (64, "last", "apf")
 
 
 def test_every_option_says_what_it_means_and_fits_its_own_type_choices_and_bounds() -> None:

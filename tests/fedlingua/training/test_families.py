@@ -170,7 +170,7 @@ def test_every_family_trains_with_its_frozen_weights_and_activations_in_half(
         backbone = load(name)
         model, codec = backbone.model, backbone.codec
         if tensors == "adapters":
-            attach_adapters(model, AdapterConfig(8, init="zero"), seed=1)
+            attach_adapters(model, AdapterConfig(8), seed=1)
         else:
             attach_lora(model, LowRank(targets="Wqkv" if name == "modernbert" else "q_proj,v_proj"), seed=1)
         if precision == "bf16":

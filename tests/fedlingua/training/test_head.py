@@ -55,17 +55,6 @@ def test_smoothing_by_hand(by_hand: Head, use: HeadUse) -> None:
     assert float(hidden.grad) == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("chunk", [0, 1])
-def test_a_smaller_vocabulary_shares_out_all_probability(by_hand: Head, chunk: int) -> None:
-    """Of ids 0 and 2 alone: 1/4 and 3/4."""
-    hidden = torch.ones(2, 1, requires_grad=True)
-    nll = cross_entropy(by_hand, hidden, torch.tensor([2, 0]), use=HeadUse(chunk, torch.tensor([0, 2])))
-    nll.backward()
-    assert float(nll.detach()) == pytest.approx(math.log(4 / 3) + math.log(4))
-    assert hidden.grad is not None
-    assert hidden.grad[:, 0].tolist() == pytest.approx([-math.log(3) / 4, 3 * math.log(3) / 4])
-
-
 @pytest.mark.parametrize("use", USES[1:], ids=str)
 @pytest.mark.parametrize("more", [{"cap": 0.5}, {"added": torch.linspace(-3, 3, 7)}], ids=["capped", "two biases"])
 def test_a_cap_and_a_second_bias_count_in_chunks_too(more: dict[str, Any], use: HeadUse) -> None:
@@ -153,18 +142,6 @@ def test_chunks_give_a_model_the_same_loss_and_gradients(
     assert len(got) > 10
     for name in wanted:
         torch.testing.assert_close(got[name], wanted[name], rtol=1e-5, atol=1e-6)
-
-
-def test_all_ids_as_the_vocabulary_change_nothing(model_and_batch: tuple[PreTrainedModel, Batch]) -> None:
-    model, batch = model_and_batch
-    model.requires_grad_(True)
-    everything = torch.arange(model.config.vocab_size)
-    nll, wanted = gradients(model, batch, HeadUse(), 0.1)
-    for chunk in (0, 5):
-        restricted, got = gradients(model, batch, HeadUse(chunk, everything), 0.1)
-        assert restricted == pytest.approx(nll, rel=1e-6)
-        for name in wanted:
-            torch.testing.assert_close(got[name], wanted[name], rtol=1e-5, atol=1e-6)
 
 
 @torch.no_grad()

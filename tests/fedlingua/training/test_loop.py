@@ -14,7 +14,6 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.settings.config import Settings
-from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import optimizer_steps, pad
 from fedlingua.training.controls import Controls
 from fedlingua.training.loop import LocalResult, _pull_back, steps_of, train_locally
@@ -367,21 +366,6 @@ def test_a_head_in_chunks_trains_the_same_tensors(site: Site) -> None:
     plain, in_chunks = site.trained(SGD), site.trained(dataclasses.replace(SGD, head_chunk=7))
     for name in plain:
         np.testing.assert_allclose(in_chunks[name], plain[name], rtol=0, atol=1e-5)
-
-
-def test_a_vocabulary_of_the_text_is_what_occurs_on_its_target_side(site: Site) -> None:
-    """What cannot be said takes no probability, so that the loss is lower."""
-    how = dataclasses.replace(SGD, head_vocabulary="text")
-    use = StepGradient(site.model, site.codec, how, [site.examples[:5], site.examples[5:]]).use
-    assert use.vocabulary is not None
-    assert use.vocabulary.tolist() == sorted({number for example in site.examples for number in example.target})
-    assert StepGradient(site.model, site.codec, HOW, [site.examples]).use.vocabulary is None
-    site.without_dropout()
-    site.trained(SGD)
-    assert site.result is not None
-    whole = site.result.nll_sum
-    site.trained(how)
-    assert site.result.nll_sum < 0.95 * whole
 
 
 # --- What has no gradient to take ----------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Site:
 
     def __init__(self, backbone: Backbone, examples: list[Any]) -> None:
         self.model, self.codec, self.examples = backbone.model, backbone.codec, examples
-        attach_adapters(self.model, AdapterConfig(4, place="before-dropout"), seed=1)
+        attach_adapters(self.model, AdapterConfig(4), seed=1)
         self.set = tensor_set(self.model, "adapters")
         self.initial = read_tensors(self.model, self.set)
         for module in self.model.modules():

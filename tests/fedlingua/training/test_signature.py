@@ -16,13 +16,16 @@ from fedlingua.training.signature import (
     private_signature,
     projected_gradients,
     random_projection,
-    sample,
 )
 
 
 @pytest.fixture
 def model(backbone):
-    attach_adapters(backbone.model, AdapterConfig(dim=4, init_std=0.5), seed=3)
+    attach_adapters(backbone.model, AdapterConfig(4), seed=3)
+    with torch.no_grad():
+        for name, parameter in backbone.model.named_parameters():
+            if ".adapters." in name:
+                parameter.mul_(25)
     return backbone.model
 
 
@@ -93,16 +96,6 @@ def test_replacing_a_sentence_moves_the_sum_by_no_more_than_twice_the_clip(model
     moves = [np.linalg.norm(total([*examples[:5], other]) - total(examples[:6])) for other in examples[6:12]]
     assert max(moves) <= 2 * clip * 1.001
     assert max(moves) > 0
-
-
-def test_replacing_a_sentence_changes_a_sample_by_one_at_most(examples):
-    for place in range(12):
-        replaced = [*examples[:12]]
-        replaced[place] = examples[15]
-        before, after = sample(examples[:12], 5, "k"), sample(replaced, 5, "k")
-        assert len(before) == len(after) == 5
-        assert sum(one not in after for one in before) <= 1
-    assert sample(examples, 0, "k") == sample(examples, 99, "k") == list(examples)
 
 
 def test_the_noise_on_the_sum_has_the_multiple_of_the_clip_as_its_deviation(model, adapter, examples, backbone):

@@ -64,7 +64,6 @@ def test_the_papers_learning_rate_may_be_written_out(settings: Settings) -> None
         ("local_epochs", 2),
         ("learning_rate", 0.01),
         ("adapter_dim", 32),
-        ("adapter_init", "zero"),
         ("max_tokens", 128),
         ("max_decode_tokens", 128),
         ("beam", 1),

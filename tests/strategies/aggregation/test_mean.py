@@ -59,21 +59,16 @@ def test_a_temperature_of_one_changes_no_bit_of_fed_avg() -> None:
 
 def test_by_loss_a_site_counts_by_the_softmax_of_its_loss() -> None:
     updates = [replace(update(site, 1.0, 1), loss=loss) for site, loss in (("a", 1.0), ("b", 2.0), ("c", 900.0))]
-    shares = [1.0, math.exp(-1 / 0.5), 1e-12]
-    assert by_loss(updates, 0.5) == pytest.approx([share / sum(shares) for share in shares], rel=1e-6, abs=0)
+    shares = [1.0, math.exp(-1), 1e-12]
+    assert by_loss(updates) == pytest.approx([share / sum(shares) for share in shares], rel=1e-6, abs=0)
 
 
-@pytest.mark.parametrize(
-    ("temperature", "wanted"), [(1.0, [2 / 3, 1 / 3]), (0.5, [4 / 5, 1 / 5]), (2.0, [2**0.5 / (1 + 2**0.5), 1 / (1 + 2**0.5)])]
-)
-def test_by_loss_the_lower_loss_counts_more_and_the_cooler_the_more_so(
-    run_config, temperature: float, wanted: list[float]
-) -> None:
-    """Losses of ln 2 and ln 4: the shares are as 1/2 to 1/4, to the power of 1 / temperature; sentences do not count."""
+def test_by_loss_the_lower_loss_counts_more(run_config) -> None:
+    """Losses of ln 2 and ln 4: the shares are as 1/2 to 1/4; sentences do not count."""
     updates = [replace(update(*told), loss=math.log(loss)) for told, loss in ((("a", 3.0, 1), 2), (("b", 9.0, 99), 4))]
-    assert by_loss(updates, temperature) == pytest.approx(wanted)
-    weights = weights_of(settings_from({**run_config, "aggregation": "by-loss", "loss-temperature": temperature}))
-    assert weighted_mean(ZERO, updates, weights)["w"].tolist() == pytest.approx([wanted[0] * 3.0 + wanted[1] * 9.0] * 2)
+    assert by_loss(updates) == pytest.approx([2 / 3, 1 / 3])
+    weights = weights_of(settings_from({**run_config, "aggregation": "by-loss"}))
+    assert weighted_mean(ZERO, updates, weights)["w"].tolist() == pytest.approx([5.0] * 2)
 
 
 @pytest.mark.parametrize("rule", [fed_mean, fed_avg])

@@ -234,21 +234,7 @@ def test_a_price_on_bytes_raises_the_threshold_of_g(config, plain, tmp_path):
     assert thresholds(dear)[1]["theta"] > thresholds(free)[1]["theta"]
 
 
-def test_two_rounds_in_which_nobody_sends_are_told(config, tmp_path):
-    """With deviations that no threshold reaches: l sends what lies below, and the tensors that were zero stay."""
-
-    def tamper(request, reply):
-        if request.metadata.message_type == protocol.PROBE:
-            reply.content[protocol.METRICS]["deviation"] = 1e-9
-        return reply
-
-    config = {**config, "send.rule": "metasend-l", "send.zero-norm": "stay", "rounds": 2}
-    folder, _ = run(config, tmp_path / "run", tamper=tamper)
-    assert "no site has sent anything for two rounds" in notes(folder)
-    assert folder.read("run.json")["status"] == "completed"
-
-
-def test_where_nobody_sends_theta_finds_back(config, tmp_path):
+def test_where_nobody_sends_theta_finds_back(config, tmp_path, monkeypatch):
     """A first scale far above all deviations lets nobody send."""
 
     def tamper(request, reply):
@@ -256,7 +242,7 @@ def test_where_nobody_sends_theta_finds_back(config, tmp_path):
             reply.content[protocol.METRICS]["deviation"] = 1e4
         return reply
 
-    config = {**config, "send.zero-norm": "stay", "meta.temperature": 1.0}
+    monkeypatch.setattr(threshold, "TEMPERATURE", 1.0)
     folder, _ = run(config, tmp_path / "run", tamper=tamper)
     told = thresholds(folder)
     assert all(one["stepped"] and one["slope"] for one in told)
@@ -329,10 +315,12 @@ def test_dev_losses_are_weighted_as_updates_are_by_size(aggregation, weights):
 
 
 @pytest.mark.parametrize("estimator", ["cross", "own"])
-def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, estimator):
+def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, monkeypatch, estimator):
     config = {**config, "meta.second-filter": True, "meta.estimator": estimator, "meta.learning-rate": 1.0, "rounds": 2}
-    free, live = run({**config, "meta.second-filter-weight": 0.0}, tmp_path / "free")
-    dear, _ = run({**config, "meta.second-filter-weight": 1000.0}, tmp_path / "dear")
+    monkeypatch.setattr(threshold_slope, "PRICE", 0.0)
+    free, live = run(config, tmp_path / "free")
+    monkeypatch.setattr(threshold_slope, "PRICE", 1000.0)
+    dear, _ = run(config, tmp_path / "dear")
     assert all(one["filtered"] for one in thresholds(dear))
     assert dear.read("scores.json")["number_saving"] > free.read("scores.json")["number_saving"]
     sends = [message for message in live.sent if message.metadata.message_type == protocol.SEND]

@@ -390,7 +390,7 @@ def test_what_is_unsound_with_secure_sums_is_refused_by_name(key: str, secure: d
         {"send.rule": "dp-g"},
         {"send.rule": "dp-l"},
         {"send.rule": "random-g"},
-        {"send.rule": "fixed-l", "send.zero-norm": "stay"},
+        {"send.rule": "fixed-l"},
     ],
 )
 def test_what_is_sound_with_secure_sums_runs(sound: dict[str, Any], secure: dict[str, Any], tmp_path: Path) -> None:

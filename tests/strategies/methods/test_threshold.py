@@ -31,8 +31,10 @@ DEFAULTS = settings_from(default_run_config())
 
 def new(sites: Sequence[str], seed: int, spread: float = 0.0, **options: Any) -> ThresholdModel:
     """A new module; with a spread, of the estimator `loss`."""
-    explores = {"meta_estimator": "loss", "meta_noise": spread} if spread else {}
-    return ThresholdModel(sites, replace(DEFAULTS, seed=seed, **explores, **options))
+    explores = {"meta_estimator": "loss"} if spread else {}
+    model = ThresholdModel(sites, replace(DEFAULTS, seed=seed, **explores, **options))
+    model.spread = spread
+    return model
 
 
 def of_scale(scale: float, *about: Any, **settings: Any) -> ThresholdModel:

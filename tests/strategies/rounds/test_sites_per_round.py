@@ -96,7 +96,7 @@ WAYS = {
     "private layers": {"private-layers": "decoder.0"},
     "ditto": {"own-model": "ditto", "pull": 0.1},
     "shared-private": {"own-model": "shared-private"},
-    "gradients": {"method": "adapter-gradients", "signature.adapter": "encoder.0.self_attn", "adapter.init": "zero"},
+    "gradients": {"method": "adapter-gradients", "signature.adapter": "encoder.0.self_attn"},
     "stock": {"method": "adapter-fed", "strategy": "flwr.serverapp.strategy:FedAdam"},
 }
 

@@ -13,7 +13,7 @@ from fedlingua.desk.report.publish import heading, put_page, render_page, sites_
 from fedlingua.desk.report.read import RunContent, Score, change, read_run
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
 from fedlingua.desk.report.sent import deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
-from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
+from fedlingua.desk.report.signatures import dendrogram_plot
 from fedlingua.desk.report.tables import averages, better_off, choice_headers, choice_rows, headers, verdict
 from fedlingua.desk.report.translations import MODELS, SHOWN_SENTENCES, read_examples, read_translations, shown_lines
 
@@ -83,7 +83,6 @@ def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         seconds_groups=(PHASES, META),
         seconds_reading=READING,
         not_drawn=not_drawn(sent.deviations) if sent else (0, 0),
-        cuts={known.part: cut_height(known) for known in folder.site_signatures},
         note=lambda name: folder.notes.get(name, f"{name} holds nothing to show.") + still,
         reasons=list(dict.fromkeys(reason for account in accounts for reason in account.dropped)),
         colours=colours,

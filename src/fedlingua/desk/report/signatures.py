@@ -116,8 +116,6 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
         mark = {"size": 12, "color": colours.get(cluster, canvas.BEFORE)}
         look: canvas.Look = {"marker": mark, "cliponaxis": False, "hovertext": said}
         canvas.marks(figure, [0.0] * len(rows), rows, canvas.short(cluster), "%{hovertext}", 1, col=2, **look)
-    if (cut := cut_height(signatures)) is not None:
-        figure.add_vline(x=cut, line=canvas.DOTTED, row=1, col=2)
     legend = 24 + 20 * (len(set(signatures.clusters.values())) // 5)
     height = 200 + legend + 26 * len(order)
     canvas.frame(figure, height)
@@ -131,17 +129,6 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     top = max((row[2] for row in signatures.merges), default=1.0) or 1.0
     figure.update_xaxes(range=[-0.05 * top, 1.05 * top], nticks=5, title_text=f"{signatures.distance} distance", row=1, col=2)
     return figure
-
-
-def cut_height(signatures: SiteSignatures) -> float | None:
-    """Return the distance at which a cut through the tree gives the clusters; None if none does, and for k-means."""
-    heights = [row[2] for row in signatures.merges]
-    count = signatures.num_clusters
-    if signatures.algorithm == "k-means" or count is None or not 2 <= count <= len(heights) + 1:
-        return None
-    heights = [0.0, *sorted(heights)]
-    below = len(heights) - count  # number of merges below the line
-    return (heights[below] + heights[below + 1]) / 2 if heights[below] < heights[below + 1] else None
 
 
 def _layout(signatures: SiteSignatures) -> tuple[list[int], list[tuple[list[float], list[float]]]]:
