@@ -1,5 +1,6 @@
 """What a tracker gets of a run: named numbers, and the settings. The only words are names of sites, methods and settings."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,3 +64,8 @@ def read_rounds(file: Path, after: int, at_end: bool = True) -> dict[int, dict[s
 def _numbers(prefix: str, values: Any) -> Values:
     """Return the values that are finite numbers, without booleans, under prefixed keys."""
     return {prefix + key: value for key, value in numbers(values).items()}
+
+
+def accepted(name: str) -> str:
+    """Return a metric's name as MLflow accepts it: letters, digits, and `_-. :/`."""
+    return re.sub(r"[^\w\-. :/]", "_", name.replace("+", "p"), flags=re.ASCII)
