@@ -17,7 +17,7 @@ from measured_run import GIB, run_measured
 from random_mbart import make_backbone
 
 from fedlingua.common.files import APP_DIR
-from fedlingua.settings.experiment import read_experiment
+from fedlingua.desk.experiment import read_experiment
 from fedlingua_demo import phrasebook
 
 WANTED_GIB = 10.0

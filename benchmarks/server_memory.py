@@ -32,10 +32,10 @@ from kept import write
 
 from deploy.demo import COMMAND, cmdline, environment, fedlingua, say, service, wait_for
 from fedlingua.common.files import APP_DIR
-from fedlingua.common.processes import free_port
 from fedlingua.desk.deployment.server_file import read_server_file
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.desk.pretraining.settings import ModelSize
+from fedlingua.desk.processes import free_port
 from fedlingua_demo import phrasebook
 
 MIB = 2**20

@@ -26,11 +26,11 @@ from fedlingua.clustering.signatures import group
 from fedlingua.common.files import APP_DIR
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import read_sites
+from fedlingua.desk.experiment import read_experiment
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.privacy.accounting import signature_epsilon
 from fedlingua.runs.folder import library_versions
 from fedlingua.settings.config import Settings
-from fedlingua.settings.experiment import read_experiment
 from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, projected_gradients, random_projection
 from fedlingua.training.translation import PairExample, encode_pairs
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from kept import keep, parser_of
 from paired import figures, ratio
 
-from fedlingua.common.processes import end_marked, flower_environment, program
+from fedlingua.desk.processes import end_marked, flower_environment, program
 
 ROOT = Path(__file__).parents[1]
 MARK, SITES, MOST_S = "FEDLINGUA_START_UP", 9, 300.0

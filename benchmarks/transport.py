@@ -35,13 +35,13 @@ from kept import KEPT, write
 
 from fedlingua.common import units
 from fedlingua.common.files import APP_DIR
-from fedlingua.common.processes import free_port
 from fedlingua.consent.bundle import approve, bundle_hash
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.programs import over_grpc
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.desk.pretraining.settings import ModelSize
+from fedlingua.desk.processes import free_port
 from fedlingua_demo import phrasebook
 
 sys.path.insert(0, str(APP_DIR / "deploy"))

@@ -25,12 +25,12 @@ from typing import Any
 import psutil
 import tomli_w
 
-from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.consent.keys import make_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
 from fedlingua.desk.deployment.programs import over_grpc, supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.desk.json_values import by_round
+from fedlingua.desk.processes import flower_environment, free_port
 from fedlingua.settings.experiment import parse_override
 
 APP = Path(__file__).resolve().parents[1]

@@ -19,9 +19,9 @@ from fedlingua.clustering.clusters import by_families
 from fedlingua.common.files import json_text, replace_text
 from fedlingua.corpora.simulated import texts_by_site
 from fedlingua.corpora.sites import read_federation
+from fedlingua.desk.experiment import read_experiment
 from fedlingua.desk.templates import markdown_table
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.settings.experiment import read_experiment
 from fedlingua_lab.audit.leak import WHAT, Effort, Figure, cell, leak_suite
 from fedlingua_lab.audit.retrained import Retrained
 from fedlingua_lab.audit.subject import Subject

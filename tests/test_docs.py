@@ -17,7 +17,7 @@ import pytest
 from docs.make import reference
 from docs.make.notebooks import NOTEBOOKS
 from fedlingua.desk.cli.app import app
-from fedlingua.settings.experiment import given_settings, read_experiment
+from fedlingua.desk.experiment import given_settings, read_experiment
 from tests.commands import leaf_commands
 from tests.pages import FENCED, PAGES, README, ROOT, block, blocks
 

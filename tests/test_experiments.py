@@ -28,13 +28,14 @@ from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText, read_sites
 from fedlingua.desk.cli.app import app
+from fedlingua.desk.experiment import read_experiment
 from fedlingua.desk.pretraining.build import SPECIAL_TOKENS, build_model, build_tokenizer
 from fedlingua.desk.pretraining.demo import base_register
 from fedlingua.desk.pretraining.recipe import read_recipe
 from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.runs.plan import numbers_of_clusters, planned_clusters
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import default_run_config, read_experiment
+from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import OPTIONS
 from fedlingua.training.sampling import num_samples
 from fedlingua_demo.phrasebook import base_corpus

@@ -5,9 +5,10 @@ import logging
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
+from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SITE_FILE
 from fedlingua.corpora.overlap import LEAKS_FILE
+from fedlingua.desk.cli.site import make_overlap_key
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import message_bytes
 from fedlingua.runs.folder import RunFolder

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedlingua.common.processes import free_port
 from fedlingua.desk.cli.progress import read_events
+from fedlingua.desk.processes import free_port
 from tests.deploy.test_guide import SITES, Institution, commands, each, introduce, told_to
 
 FREEZES_S = (30.0, 90.0)

@@ -22,9 +22,9 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from fedlingua.common.processes import end, free_port
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.progress import read_events
+from fedlingua.desk.processes import end, free_port
 from fedlingua_demo import phrasebook
 from tests.pages import block
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fedlingua.common.processes import HOST, end, free_port, program
+from fedlingua.desk.processes import HOST, end, free_port, program
 from fedlingua.runs.folder import RunFolder
 from tests.deploy.deployment import RAY, ROOT, build, by_kind, check_schema, compose, dockerfile, ray_groups
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from fedlingua.common.files import APP_DIR
-from fedlingua.common.processes import end
 from fedlingua.desk.cli.engine import MARK, Engine
+from fedlingua.desk.processes import end
 from fedlingua.runs.folder import RunFolder
 from tests.in_process import checkpoint_bytes, rounds
 

@@ -102,33 +102,6 @@ def controllers_bypassed(model: nn.Module) -> AbstractContextManager[None]:
     return bypassed(model, Controllers)
 
 
-def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:
-    """Return the same function as a plain, deeper model, in which every controller is a layer with its own number."""
-    config = copy.deepcopy(model.config)
-    numbers: dict[str, str] = {}
-    layout = layout_of(model)
-    for part, stack in layout.stacks.items():
-        order: list[str] = []
-        for number, layer in enumerate(stack.held(model)):
-            added = len(getattr(layer, "controllers", ()))
-            order += [f"{stack.path}.{number}.", *(f"{stack.path}.{number}.controllers.{i}." for i in range(added))]
-        numbers |= {before: f"{stack.path}.{place}." for place, before in enumerate(order)}
-        setattr(config, layout.family.layers[part], len(order))
-    config.num_hidden_layers = config.encoder_layers
-    longest_first = sorted(numbers, key=len, reverse=True)  # a controller's name starts with its layer's name
-
-    def renamed(name: str) -> str:
-        before = next((prefix for prefix in longest_first if name.startswith(prefix)), None)
-        return name if before is None else numbers[before] + name.removeprefix(before)
-
-    deeper: Any = type(model)(config)
-    deeper = deeper.to(dtype=model.dtype)
-    deeper.load_state_dict({renamed(name): tensor for name, tensor in model.state_dict().items()})
-    deeper.generation_config = model.generation_config
-    plain: PreTrainedModel = deeper.eval()
-    return plain
-
-
 def is_controller(name: str) -> bool:
     """Return whether a tensor of this name belongs to a controller."""
     return ".controllers." in name

@@ -4,8 +4,7 @@ A: (r, d_in) is drawn, B: (d_out, r) starts at 0, so the model starts as the bac
 weight of a chosen `q_proj` is then called `q_proj.base_layer.weight`.
 """
 
-import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -94,44 +93,6 @@ def peft_bypassed(model: nn.Module) -> Iterator[None]:
         for layer in attached:
             layer.enable_adapters(True)
             layer.requires_grad_(False)  # enabling makes peft's tensors trainable
-
-
-def merge_peft(model: nn.Module) -> None:
-    """Replace each layer of peft with a plain one, as of W + (alpha / r) B A: the same function, with the backbone's names."""
-    for name, layer in peft_layers(model).items():
-        layer.merge()
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, layer.get_base_layer())
-
-
-def lora_modules(tensors: Iterable[str]) -> set[str]:
-    """Return the names of the linear layers to which low-rank tensors of these names belong."""
-    return {name.partition(".lora_")[0] for name in tensors if is_lora(name)}
-
-
-def peft_name(name: str) -> str:
-    """Return the model's tensor name as in files of peft: without the adapter's name, with the prefix of peft's wrapper."""
-    return "base_model.model." + name.replace(".default.", ".").removesuffix(".default")
-
-
-def peft_targets(model: PreTrainedModel, chosen: Collection[str], ends: Collection[str]) -> list[str] | str:
-    """Return peft's `target_modules` for exactly these linear layers of the plain backbone.
-
-    chosen: their names. ends: the configured ends of names, returned if they fit the chosen layers alone. Otherwise (a third of the
-    layers, or ends that other modules also have) the result is a pattern for the full name.
-    """
-    names = {name.replace(".base_layer", "") for name, _ in model.named_modules() if not is_lora(f"{name}.")}
-    if {name for name in names if any(f".{name}".endswith(f".{end}") for end in ends)} == set(chosen):
-        return sorted(ends)
-    patterns = []
-    for stack in layout_of(model).stacks.values():
-        within = [name.removeprefix(f"{stack.path}.").split(".", 1) for name in chosen if name.startswith(f"{stack.path}.")]
-        layers, modules = sorted({int(layer) for layer, _ in within}), sorted({module for _, module in within})
-        numbers, ways = "|".join(map(str, layers)), "|".join(map(re.escape, modules))
-        patterns += [rf"{re.escape(stack.path)}\.({numbers})\.({ways})"] if within else []
-    pattern = "|".join(patterns)
-    assert {name for name in names if re.fullmatch(pattern, name)} == set(chosen), "the layers of a stack are alike"
-    return pattern
 
 
 def is_lora(name: str) -> bool:

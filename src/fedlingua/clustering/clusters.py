@@ -64,7 +64,7 @@ def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relati
     for part in CLUSTERED:
         family_of: dict[str, str | None] = {}
         for site in sites:
-            names = {_cluster_name(_language(direction, part), relatives) for direction in directions[site]}
+            names = {_cluster_name(language_of_part(direction, part), relatives) for direction in directions[site]}
             if len(names) != 1:
                 raise ConfigError(
                     f"site {site}: its directions belong to {len(names)} {part} clusters ({', '.join(sorted(names))}); "
@@ -72,7 +72,7 @@ def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relati
                 )
             name = names.pop()
             clusters[part][name] = (*clusters[part].get(name, ()), site)
-            family_of.setdefault(name, families.of(_language(directions[site][0], part)))
+            family_of.setdefault(name, families.of(language_of_part(directions[site][0], part)))
         clusters[part] = widened(clusters[part], family_of, least, sites)
     return clusters
 
@@ -167,31 +167,6 @@ def cluster_of(clusters: Clusters, part: Part, site: str) -> str:
     return next(name for name, members in clusters[part].items() if site in members)
 
 
-def cluster_for(
-    direction: Direction, part: Part, clusters: Clusters, directions: Mapping[str, Sequence[Direction]], relatives: Relatives
-) -> str:
-    """Return the name of the cluster that translates a direction, even one that no site holds.
-
-    The first site that matches decides: by direction, else by source (encoder) or target (decoder) language, else by a related language.
-
-    Raises:
-        ConfigError: No site has this language or a related one.
-    """
-    if len(clusters[part]) == 1:
-        return next(iter(clusters[part]))
-    language = _language(direction, part)
-    family = relatives.of(language)
-    for trait in (lambda one: one, lambda one: _language(one, part), lambda one: relatives.of(_language(one, part))):
-        for site, held in directions.items():
-            if trait(direction) is not None and trait(direction) in map(trait, held):
-                return cluster_of(clusters, part, site)
-    side, related = "source" if part == "encoder" else "target", f"another of {family}" if family else "a related one"
-    raise ConfigError(
-        f"direction {direction}: no site has {side} {language} or {related}, so no {part} cluster knows it; the run has "
-        f"{', '.join(clusters[part])}"
-    )
-
-
 def _cluster_name(language: str, relatives: Relatives) -> str:
     if name := relatives.of(language):
         return name
@@ -201,5 +176,5 @@ def _cluster_name(language: str, relatives: Relatives) -> str:
     )
 
 
-def _language(direction: Direction, part: Part) -> str:
+def language_of_part(direction: Direction, part: Part) -> str:
     return direction.source if part == "encoder" else direction.target

@@ -1,1 +1,1 @@
-"""Shared by all packages: errors, files, languages, units, processes."""
+"""Shared by all packages: errors, files, languages, units."""

@@ -23,3 +23,11 @@ def printable_json(text: str) -> str:
 def one_line(text: object) -> str:
     """Return text on one line: without escape sequences, and with a space for every other unprintable character."""
     return "".join(letter if letter.isprintable() else " " for letter in _SEQUENCE.sub("", str(text))).strip()
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def last_lines(text: str, lines: int) -> str:
+    nonblank = [line.rstrip() for line in COLOUR.sub("", text).split("\n") if line.strip()]
+    return "\n".join(nonblank[-lines:])

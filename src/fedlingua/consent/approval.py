@@ -117,22 +117,6 @@ def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
     return sent
 
 
-def server_sees(settings: Settings) -> tuple[str, str]:
-    """Return what the server sees of a site under these settings, and what it does not see, in words."""
-    hidden = "the server does not see: sentences, translations, models that are trained after the last round"
-    if not settings.how.travels:
-        return "the server sees of this site: its sizes, and its scores at the end", f"{hidden}, any tensor"
-    if not settings.sums_securely:
-        read = private_words(settings) if settings.trains_privately else "parts of the training text can be read from an update"
-        seen = f"its update of every round, as sent; its sizes, losses and scores; {read}"
-        return f"the server sees of this site: {seen}", hidden
-    least = settings.privacy_min_cluster
-    also = "" if settings.sums_scores else "its loss on dev and its scores; "
-    not_own = ", its loss on dev, its scores" if settings.sums_scores else ""
-    seen = f"that it takes part; {also}of its update only the sum with those of {least - 1} or more other sites"
-    return f"the server sees of this site: {seen}", f"{hidden}, this site's own update, the loss of its training{not_own}"
-
-
 def _update(settings: Settings, outline: Outline | None) -> str:
     """Describe the part of the trained tensors that leaves the site."""
     if not settings.how.travels:

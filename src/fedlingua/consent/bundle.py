@@ -5,13 +5,11 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import replace_text
 
 BUNDLE = "FEDLINGUA_BUNDLE"
 """Environment variable that tells a bundle's code the hash under which the gate admitted it."""
-KEPT = 5
-"""Number of refused bundles that a site stores, the newest ones."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -60,29 +58,3 @@ def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
     before += "" if before.endswith("\n") else "\n"  # an editor may leave the last line without its end
     replace_text(file, f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d} {note}\n", 0o644)
     return True
-
-
-def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
-    """Refuse a bundle that is not in the site's list, and store it unopened in the folder `refused`, to be read first.
-
-    Raises:
-        DeploymentError: The bundle is not approved, or the list cannot be read.
-    """
-    bundle = bundle_hash(content)
-    try:
-        if bundle in approved(approvals):
-            return
-    except (ConfigError, OSError) as error:  # its message names a path; the one raised here leaves the site
-        raise DeploymentError("this site's list of approved bundles cannot be read, so nothing runs there") from error
-    try:
-        refused.mkdir(parents=True, exist_ok=True)
-        (refused / f"{bundle}.fab").write_bytes(content)
-    except OSError as error:
-        raise DeploymentError(f"this site has not approved the bundle {bundle}, and cannot store it to be read") from error
-    # A server may offer any number of bundles; they must not fill the site's disk.
-    for old in sorted(refused.glob("*.fab"), key=lambda file: file.stat().st_mtime_ns)[:-KEPT]:
-        old.unlink(missing_ok=True)
-    raise DeploymentError(
-        f"this site has not approved the bundle {bundle}; it is stored unopened in the site's state ({refused.name}/, a zip file): "
-        "read it, then give its hash to `fedlingua site approve`"
-    )

@@ -1,24 +1,12 @@
 """The overlap key, with which sites hash sentences to compare them. All sites share it; the server must not have it."""
 
 import re
-import secrets
 from pathlib import Path
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import replace_text
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
 _WANTED = "wanted one line of 64 hexadecimal digits, as `fedlingua site overlap-key` writes it"
-
-
-def make_overlap_key(file: Path) -> bytes:
-    """Write a new key, which only the file's owner can read, and return it; raise ConfigError if the file already exists."""
-    if file.exists():
-        raise ConfigError(f"{file} already exists, and other sites may have it too; give another file, or move it away")
-    key = secrets.token_bytes(32)
-    text = f"# For the sites of the federation, the same at each. Whoever has it can try sentences, so not for the server.\n{key.hex()}\n"
-    replace_text(file, text, 0o600)
-    return key
 
 
 def read_overlap_key(file: Path) -> bytes:

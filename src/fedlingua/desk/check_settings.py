@@ -1,6 +1,6 @@
 """Refuse settings whose errors show without loading a model, before a run or a suite starts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.runs.plan import planned_clusters
 from fedlingua.settings.config import Settings
-from fedlingua.settings.trackers import check_trackers, tracker_names
+from fedlingua.settings.trackers import tracker_names
 
 
 def check_settings(
@@ -39,3 +39,17 @@ def check_settings(
         check_device(settings.device)
         check_bits(settings.frozen_bits)
         check_measuring(settings.more_metrics, settings.comet_model, say)
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Check that trackers are installed, before a run starts, without importing them: they start threads and send reports.
+
+    Raises:
+        ConfigError: a package is missing; says how to install it.
+    """
+    for name in names:
+        if find_spec(name) is None:
+            raise ConfigError(
+                f"track = {name!r} needs the package {name}, which is not installed here; install it with "
+                f"pip install -c constraints.txt -e '.[{name}]', or leave it out of track"
+            )

@@ -24,9 +24,9 @@ from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_
 from fedlingua.desk.cli.place import ready_profile
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.cli.progress import view_on
+from fedlingua.desk.experiment import given_settings
 from fedlingua.desk.pretraining.demo import make_built_in
 from fedlingua.runs.folder import RunFolder
-from fedlingua.settings.experiment import given_settings
 from fedlingua.settings.kinds import SUITE
 from fedlingua_lab.suites.read import Suite, read_suite
 from fedlingua_lab.suites.runs import Run, make_ready, plan, standing

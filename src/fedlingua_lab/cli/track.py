@@ -5,11 +5,12 @@ from typing import Annotated
 from typer import Option
 
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.desk.check_settings import check_trackers
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua.desk.json_values import stored_object
 from fedlingua.runs.folder import RunFolder, run_about
-from fedlingua.settings.trackers import TRACKERS, check_trackers, tracker_names
+from fedlingua.settings.trackers import TRACKERS, tracker_names
 from fedlingua_lab.tracking.feed import Tracking, state_file
 
 commands = Commands()

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.controllers import Controllers, attach_controllers, controllers_bypassed, merge_controllers, places
+from fedlingua.backbones.controllers import Controllers, attach_controllers, controllers_bypassed, places
 from fedlingua.backbones.load import Backbone
 from fedlingua.common.errors import BackboneError
+from fedlingua.desk.export.merging import merge_controllers
 from fedlingua.exchange.tensor_sets import tensor_set, travelling
 from tests.mbart import mbart_50, tiny_mbart
 

@@ -11,17 +11,9 @@ from torch import Tensor
 
 import fedlingua
 from fedlingua.backbones.load import Backbone, load_backbone
-from fedlingua.backbones.lora import (
-    LowRank,
-    attach_lora,
-    is_lora,
-    lora_modules,
-    merge_peft,
-    peft_bypassed,
-    peft_name,
-    peft_targets,
-)
+from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, peft_bypassed
 from fedlingua.common.errors import BackboneError
+from fedlingua.desk.export.merging import lora_modules, merge_peft, peft_name, peft_targets
 from fedlingua.exchange.tensor_sets import tensor_set
 from fedlingua.exchange.tensors import TensorSet
 from tests.mbart import mbart_50

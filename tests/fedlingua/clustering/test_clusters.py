@@ -14,7 +14,6 @@ from fedlingua.clustering.clusters import (
     alone,
     at_random,
     by_families,
-    cluster_for,
     cluster_of,
     given_clusters,
     no_clusters,
@@ -24,6 +23,7 @@ from fedlingua.clustering.clusters import named as clusters_named
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.sites import read_federation
+from fedlingua.desk.translating.models import cluster_for
 
 TED = ["zh-en", "th-en", "ar-en", "he-en", "fi-en", "et-en", "ru-en", "sl-en"]
 TED_FAMILIES = {

@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord
 
-from fedlingua.consent.approval import approval_hash, in_words, rules_hash, sends, server_sees
+from fedlingua.consent.approval import approval_hash, in_words, rules_hash, sends
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
-from fedlingua.exchange.outline import outline_of
+from fedlingua.desk.cli.site import server_sees
+from fedlingua.desk.experiment import read_experiment
+from fedlingua.desk.outline_of_run import outline_of
 from fedlingua.exchange.protocol import FINISH, TRAIN
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
-from fedlingua.settings.experiment import default_run_config, read_experiment
+from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import CHANGES_WITHOUT_ASKING, OPTIONS
 from tests.federations import FOUR_SITES
 

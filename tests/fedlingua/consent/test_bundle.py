@@ -7,7 +7,8 @@ import pytest
 from flwr.supercore.fab import Fab
 
 from fedlingua.common.errors import ConfigError, DeploymentError
-from fedlingua.consent.bundle import KEPT, approvals, approve, approved, bundle_hash, check_approved
+from fedlingua.consent.bundle import approvals, approve, approved, bundle_hash
+from fedlingua.desk.deployment.gate import KEPT, check_approved
 
 ONE, OTHER = "1" * 64, "ab" * 32
 

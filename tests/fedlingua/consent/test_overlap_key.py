@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
+from fedlingua.consent.overlap_key import read_overlap_key
+from fedlingua.desk.cli.site import make_overlap_key
 
 
 def test_a_new_key_is_read_back_and_is_its_owners_alone(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 import pytest
 
 from fedlingua.common.errors import ConfigError
+from fedlingua.desk.experiment import given_settings
 from fedlingua.settings import removed
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import config_of_run, default_run_config, given_settings
+from fedlingua.settings.experiment import config_of_run, default_run_config
 from fedlingua.settings.removed import KEYS, LAST, VALUES, Removed, without_removed
 from fedlingua.settings.table import OPTIONS
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import ConfigError
+from fedlingua.desk.check_settings import check_trackers
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
-from fedlingua.settings.trackers import check_trackers, tracker_names
+from fedlingua.settings.trackers import tracker_names
 
 
 def test_a_list_with_commas() -> None:

@@ -76,7 +76,7 @@ def of_set(settings: Any, name: str) -> dict[str, Any]:
     """Return how many numbers a tensor set trains and sends, and an estimate of the memory in which a process trains it, also with
     frozen-bits = 4 unless all weights train."""
     from fedlingua.desk.deployment.checks import memory_estimate
-    from fedlingua.exchange.outline import outline_of
+    from fedlingua.desk.outline_of_run import outline_of
     from fedlingua.settings.methods import SMALL_SETS
 
     chosen = replace(settings, tensor_set=name)

@@ -5,12 +5,12 @@ from functools import partial
 
 from fedlingua.common.errors import DeploymentError, FedlinguaError
 from fedlingua.common.files import APP_DIR
-from fedlingua.common.processes import program
 from fedlingua.desk.check_result import CheckResult, Remark, run_check
 from fedlingua.desk.cli.output import Answer, Commands, example, show_result
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.deployment.server_file import CONTROL, FLEET
 from fedlingua.desk.doctor import machine, requirements
+from fedlingua.desk.processes import program
 from fedlingua.evaluation.comet.environment import VERSION, comet_directory, is_ready
 
 commands = Commands()

@@ -23,8 +23,9 @@ from typing import Any, Literal, Self, cast, get_args
 import psutil
 import tomli_w
 
-from fedlingua.common import processes
 from fedlingua.common.errors import RunError
+from fedlingua.common.terminal import COLOUR, last_lines
+from fedlingua.desk import processes
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.deployment.build import stage_app
 from fedlingua.desk.deployment.service import answers
@@ -174,7 +175,7 @@ class Engine:
             parts.append("SuperLink:\n" + self._superlink_tail())
         if self._runs and (self._superlink is None or self._superlink.poll() is None):
             # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
-            parts.append("ServerApp:\n" + processes.last_lines(self.log(run_id or self._runs[-1]), LOG_LINES))
+            parts.append("ServerApp:\n" + last_lines(self.log(run_id or self._runs[-1]), LOG_LINES))
         return "\n".join(parts)
 
     def close(self) -> None:
@@ -277,7 +278,7 @@ class Engine:
                 timeout=timeout_s,
                 check=False,
             )
-        return processes.COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
+        return COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
 
     def _ask(self, arguments: list[str], timeout_s: float | None = None) -> dict[str, Any]:
         """Return the JSON answer of a `flwr` command, whose exit status is 0 even if it was refused."""
@@ -300,7 +301,7 @@ class Engine:
             text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        return processes.last_lines("\n".join(line for line in text.split("\n") if "[uvicorn.access]" not in line), lines)
+        return last_lines("\n".join(line for line in text.split("\n") if "[uvicorn.access]" not in line), lines)
 
 
 def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:

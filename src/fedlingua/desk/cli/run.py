@@ -25,12 +25,12 @@ from fedlingua.desk.cli.server import profile_of
 from fedlingua.desk.completed import stored_settings
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
+from fedlingua.desk.experiment import given_settings, read_experiment
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
-from fedlingua.settings.experiment import given_settings, read_experiment
 from fedlingua.settings.kinds import EXPERIMENT, flat_keys
-from fedlingua.settings.trackers import check_trackers, tracker_names
+from fedlingua.settings.trackers import tracker_names
 
 commands = Commands()
 KEYS = """Ten keys that matter, for --set and for experiment files:
@@ -87,6 +87,8 @@ def run(
         folder = RunFolder(resume.resolve())
         chosen = _resumed_settings(folder, _given(data, set_, None), at is not None)
         federation = _federation(chosen, at)
+        from fedlingua.desk.check_settings import check_trackers
+
         check_trackers(tracker_names(chosen.track))
         with folder.held():  # if another server holds it, fail here and not after everything has been started
             pass

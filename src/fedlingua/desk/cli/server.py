@@ -13,7 +13,6 @@ from typer import Argument, BadParameter, Option, prompt
 from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError, RunError
 from fedlingua.common.files import APP_DIR, held
 from fedlingua.common.languages import nearest
-from fedlingua.common.processes import check_free, flower_environment
 from fedlingua.consent.keys import key_fingerprint, read_public_key
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.cli.attempt import STOPPED, close_run
@@ -24,6 +23,7 @@ from fedlingua.desk.deployment.certificates import check_dates, subject_alternat
 from fedlingua.desk.deployment.programs import control_address, superlink_command
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, certify, init_server, read_server_file
 from fedlingua.desk.deployment.service import Service, answers
+from fedlingua.desk.processes import check_free, flower_environment
 from fedlingua.runs.folder import RunFolder, run_about
 
 commands = Commands(help="The server of a federation across machines.")

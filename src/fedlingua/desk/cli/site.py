@@ -1,6 +1,7 @@
 """`fedlingua site`: set up a site, check it, approve what runs there, join a server, read its log, and use its model."""
 
 import os
+import secrets
 import sys
 import time
 from collections.abc import Mapping
@@ -11,14 +12,14 @@ from typer import Argument, BadParameter, Option, confirm, prompt
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, DeploymentError, RunError
-from fedlingua.common.files import APP_DIR
+from fedlingua.common.files import APP_DIR, replace_text
 from fedlingua.common.languages import parse_written
-from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.common.terminal import one_line
+from fedlingua.consent.approval import private_words
 from fedlingua.consent.audit import read_head, verify
 from fedlingua.consent.bundle import approvals, approve, approved, bundle_hash
 from fedlingua.consent.keys import key_fingerprint
-from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
+from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
@@ -32,11 +33,15 @@ from fedlingua.desk.deployment.programs import believed_there, supernode_command
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
+from fedlingua.desk.experiment import given_settings, read_experiment
+from fedlingua.desk.processes import flower_environment, free_port
 from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.desk.translating.translator import Translator
+from fedlingua.exchange.outline import Outline
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import default_run_config, given_settings, read_experiment
+from fedlingua.settings.config import Settings
+from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.kinds import EXPERIMENT
 
 commands = Commands(help="One site of a federation across machines.")
@@ -119,9 +124,8 @@ def site_check(
     site = _site(file)
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
-    from fedlingua.consent.approval import sends, server_sees
+    from fedlingua.consent.approval import sends
     from fedlingua.desk.deployment.checks import check_site
-    from fedlingua.exchange.outline import Outline
 
     built = list[Outline]()
     checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built, measure)]
@@ -167,8 +171,8 @@ def site_approve(
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
     notes = {"bundle": "given by its hash" if bundle else f"made of {APP_DIR}"}
     if experiment and federation:
-        from fedlingua.consent.approval import approval_hash, in_words, sends, server_sees
-        from fedlingua.exchange.outline import outline_of
+        from fedlingua.consent.approval import approval_hash, in_words, sends
+        from fedlingua.desk.outline_of_run import outline_of
 
         settings = read_experiment(experiment, given_settings(set_ or ()))
         read = read_federation(federation, Path())
@@ -343,3 +347,29 @@ def _site(file: Path) -> SiteFile:
     if not file.exists():
         raise ConfigError(f"{file}: there is no such site; give its folder or its site.toml, which `fedlingua site init` makes")
     return read_site_file(file / FILE if file.is_dir() else file)
+
+
+def server_sees(settings: Settings) -> tuple[str, str]:
+    """Return what the server sees of a site under these settings, and what it does not see, in words."""
+    hidden = "the server does not see: sentences, translations, models that are trained after the last round"
+    if not settings.how.travels:
+        return "the server sees of this site: its sizes, and its scores at the end", f"{hidden}, any tensor"
+    if not settings.sums_securely:
+        read = private_words(settings) if settings.trains_privately else "parts of the training text can be read from an update"
+        seen = f"its update of every round, as sent; its sizes, losses and scores; {read}"
+        return f"the server sees of this site: {seen}", hidden
+    least = settings.privacy_min_cluster
+    also = "" if settings.sums_scores else "its loss on dev and its scores; "
+    not_own = ", its loss on dev, its scores" if settings.sums_scores else ""
+    seen = f"that it takes part; {also}of its update only the sum with those of {least - 1} or more other sites"
+    return f"the server sees of this site: {seen}", f"{hidden}, this site's own update, the loss of its training{not_own}"
+
+
+def make_overlap_key(file: Path) -> bytes:
+    """Write a new key, which only the file's owner can read, and return it; raise ConfigError if the file already exists."""
+    if file.exists():
+        raise ConfigError(f"{file} already exists, and other sites may have it too; give another file, or move it away")
+    key = secrets.token_bytes(32)
+    text = f"# For the sites of the federation, the same at each. Whoever has it can try sentences, so not for the server.\n{key.hex()}\n"
+    replace_text(file, text, 0o600)
+    return key

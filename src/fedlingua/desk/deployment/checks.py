@@ -15,7 +15,6 @@ from fedlingua.backbones.knowledge import doubts, near_chance
 from fedlingua.common import units
 from fedlingua.common.devices import check_bits, computed_in
 from fedlingua.common.errors import DeploymentError, ExchangeError
-from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.consent.keys import key_fingerprint, public_line, same_key
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SiteFile
@@ -31,9 +30,11 @@ from fedlingua.desk.deployment.certificates import check_certificate, check_reac
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.desk.doctor.machine import check_disk
+from fedlingua.desk.outline_of_run import outline_of
+from fedlingua.desk.processes import flower_environment, free_port
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
-from fedlingua.exchange.outline import Outline, outline_of
+from fedlingua.exchange.outline import Outline
 from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
 from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.config import Settings

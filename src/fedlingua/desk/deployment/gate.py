@@ -19,10 +19,10 @@ from zipfile import ZipFile
 
 import psutil
 
-from fedlingua.common.errors import DeploymentError, ExchangeError
+from fedlingua.common.errors import ConfigError, DeploymentError, ExchangeError
 from fedlingua.common.files import held, replace_text
 from fedlingua.consent import audit
-from fedlingua.consent.bundle import BUNDLE, bundle_hash, check_approved
+from fedlingua.consent.bundle import BUNDLE, approved, bundle_hash
 
 CLIENT_APP = "flwr-clientapp"
 APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
@@ -200,3 +200,33 @@ def write_programs(folder: Path, worker: Path | None = None, path: str = "") -> 
 
 if __name__ == "__main__":
     main()
+
+
+KEPT = 5
+"""Number of refused bundles that a site stores, the newest ones."""
+
+
+def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
+    """Refuse a bundle that is not in the site's list, and store it unopened in the folder `refused`, to be read first.
+
+    Raises:
+        DeploymentError: The bundle is not approved, or the list cannot be read.
+    """
+    bundle = bundle_hash(content)
+    try:
+        if bundle in approved(approvals):
+            return
+    except (ConfigError, OSError) as error:  # its message names a path; the one raised here leaves the site
+        raise DeploymentError("this site's list of approved bundles cannot be read, so nothing runs there") from error
+    try:
+        refused.mkdir(parents=True, exist_ok=True)
+        (refused / f"{bundle}.fab").write_bytes(content)
+    except OSError as error:
+        raise DeploymentError(f"this site has not approved the bundle {bundle}, and cannot store it to be read") from error
+    # A server may offer any number of bundles; they must not fill the site's disk.
+    for old in sorted(refused.glob("*.fab"), key=lambda file: file.stat().st_mtime_ns)[:-KEPT]:
+        old.unlink(missing_ok=True)
+    raise DeploymentError(
+        f"this site has not approved the bundle {bundle}; it is stored unopened in the site's state ({refused.name}/, a zip file): "
+        "read it, then give its hash to `fedlingua site approve`"
+    )

@@ -3,9 +3,9 @@
 from importlib.metadata import version
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.processes import HOST, program
 from fedlingua.consent.site_file import SITE_FILE, SiteFile
 from fedlingua.desk.deployment.server_file import ServerFile
+from fedlingua.desk.processes import HOST, program
 
 EVERYWHERE = ("0.0.0.0", "[::]")
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import IO, Self
 
 from fedlingua.common.errors import DeploymentError
-from fedlingua.common.processes import end_marked, marked, signals_held
 from fedlingua.common.terminal import printable
 from fedlingua.desk.pace import Pace, to_stderr
+from fedlingua.desk.processes import end_marked, marked, signals_held
 
 GRACE_S, ANSWER_S = 30.0, 20.0
 """Time to log off: a SuperNode killed earlier stays on its SuperLink's list for a minute. Time for an answer, before another try."""

@@ -17,8 +17,8 @@ from fedlingua.common import units
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, DeploymentError
-from fedlingua.common.processes import HOST, check_free, free_port
 from fedlingua.desk.check_result import Remark
+from fedlingua.desk.processes import HOST, check_free, free_port
 
 LEAST_MEMORY, LITTLE_MEMORY = 10**9, 4 * 10**9
 """Free bytes below which not even the demo's server and one client (0.7 GB each, partly shared) run, or only few clients."""

@@ -11,11 +11,10 @@ from tempfile import TemporaryDirectory
 from transformers import AutoTokenizer, GenerationConfig
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.backbones.controllers import merge_controllers
 from fedlingua.backbones.load import Backbone
-from fedlingua.backbones.lora import lora_modules, merge_peft, peft_name, peft_targets
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
+from fedlingua.desk.export.merging import lora_modules, merge_controllers, merge_peft, peft_name, peft_targets
 from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable

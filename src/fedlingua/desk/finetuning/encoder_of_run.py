@@ -12,12 +12,12 @@ from pathlib import Path
 from safetensors.numpy import load_file
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.lora import merge_peft
 from fedlingua.backbones.parts import is_adapter
 from fedlingua.backbones.published import KEPT
 from fedlingua.common.cache import making
 from fedlingua.common.folders import replace_folder
 from fedlingua.desk.completed import same_backbone, settings_of
+from fedlingua.desk.export.merging import merge_peft
 from fedlingua.desk.finetuning.settings import encoder_run
 from fedlingua.exchange.delivery import ADAPTER, delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors

@@ -1,14 +1,14 @@
 """The models of a completed run: each site's own, the clusters' for any direction, and what was delivered to a site."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from fedlingua.backbones.parts import Part
-from fedlingua.clustering.clusters import EVERYBODY, Clusters, Relatives, cluster_for, cluster_of
+from fedlingua.clustering.clusters import EVERYBODY, Clusters, Relatives, cluster_of, language_of_part
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
@@ -219,3 +219,32 @@ def check_translates(settings: Settings, where: Path | str) -> None:
             f"{where}: task = {settings.task!r} trained an encoder, which translates nothing; give a run with task = 'translation', or "
             "judge the encoder with `fedlingua finetune --run`"
         )
+
+
+def cluster_for(
+    direction: Direction, part: Part, clusters: Clusters, directions: Mapping[str, Sequence[Direction]], relatives: Relatives
+) -> str:
+    """Return the name of the cluster that translates a direction, even one that no site holds.
+
+    The first site that matches decides: by direction, else by source (encoder) or target (decoder) language, else by a related language.
+
+    Raises:
+        ConfigError: No site has this language or a related one.
+    """
+    if len(clusters[part]) == 1:
+        return next(iter(clusters[part]))
+    language = language_of_part(direction, part)
+    family = relatives.of(language)
+    for trait in (
+        lambda one: one,
+        lambda one: language_of_part(one, part),
+        lambda one: relatives.of(language_of_part(one, part)),
+    ):
+        for site, held in directions.items():
+            if trait(direction) is not None and trait(direction) in map(trait, held):
+                return cluster_of(clusters, part, site)
+    side, related = "source" if part == "encoder" else "target", f"another of {family}" if family else "a related one"
+    raise ConfigError(
+        f"direction {direction}: no site has {side} {language} or {related}, so no {part} cluster knows it; the run has "
+        f"{', '.join(clusters[part])}"
+    )

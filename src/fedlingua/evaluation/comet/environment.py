@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.processes import last_lines
+from fedlingua.common.terminal import last_lines
 
 VERSION = "2.2.7"
 REQUIREMENTS = (f"unbabel-comet=={VERSION}", "setuptools<81")

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import sha256
-from fedlingua.common.processes import last_lines
+from fedlingua.common.terminal import last_lines
 from fedlingua.evaluation.comet.environment import VERSION, comet_python
 from fedlingua.evaluation.text_metrics import Counts, Translated
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedlingua.common import processes
 from fedlingua.common.errors import RunError
-from fedlingua.desk import pace
+from fedlingua.desk import pace, processes
 from fedlingua.desk.cli.engine import Engine, RunStatus
 from fedlingua.desk.cli.profile import Profile
 

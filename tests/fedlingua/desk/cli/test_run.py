@@ -17,16 +17,16 @@ import pytest
 from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
-from fedlingua.common.processes import end, marked
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.engine import MARK
 from fedlingua.desk.cli.run import check_experiment, run
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server
+from fedlingua.desk.experiment import read_experiment
+from fedlingua.desk.processes import end, marked
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
-from fedlingua.settings.experiment import read_experiment
 from strategies.server_app import run_federation
 from tests.federations import TWO_SITES
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds

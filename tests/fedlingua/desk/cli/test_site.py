@@ -27,13 +27,13 @@ from fedlingua.desk.cli.app import app
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.service import Service
+from fedlingua.desk.experiment import read_experiment
 from fedlingua.exchange.protocol import SENT_BY_A_SITE
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.privacy.roster import members_hash
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
-from fedlingua.settings.experiment import read_experiment
 from tests.deployed_sites import ROOMY
 from tests.federations import TWO_SITES
 

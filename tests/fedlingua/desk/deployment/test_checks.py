@@ -25,8 +25,8 @@ from fedlingua.desk.check_result import CheckResult
 from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
 from fedlingua.desk.deployment.site_setup import init_site
+from fedlingua.desk.outline_of_run import outline_of
 from fedlingua.evaluation import text_metrics
-from fedlingua.exchange.outline import outline_of
 from fedlingua.exchange.protocol import (
     DIGESTS,
     EVALUATE,

@@ -25,10 +25,10 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeState, NodeStateFactory
 from flwr.supernode.start_client_internal import _insert_message
 
-from fedlingua.common.processes import HOST, flower_environment, free_port
 from fedlingua.consent.bundle import approve, approved, bundle_hash
 from fedlingua.desk.deployment import gate, worker
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
+from fedlingua.desk.processes import HOST, flower_environment, free_port
 
 SETTINGS = """[project]
 name = "tiny"

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from fedlingua.common.errors import DeploymentError
-from fedlingua.common.processes import free_port
 from fedlingua.desk import pace
 from fedlingua.desk.deployment import service
 from fedlingua.desk.deployment.service import Service, answers
+from fedlingua.desk.processes import free_port
 
 # Starts a grandchild, whose pid it writes down; then waits.
 FAMILY = """

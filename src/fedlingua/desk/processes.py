@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -22,7 +21,6 @@ import psutil
 from fedlingua.common.errors import DeploymentError, RunError
 
 HOST = "127.0.0.1"
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def flower_environment(home: Path) -> dict[str, str]:
@@ -91,11 +89,6 @@ def json_object(printed: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return content if isinstance(content, dict) else None
-
-
-def last_lines(text: str, lines: int) -> str:
-    nonblank = [line.rstrip() for line in COLOUR.sub("", text).split("\n") if line.strip()]
-    return "\n".join(nonblank[-lines:])
 
 
 def end(processes: Iterable[psutil.Process], grace_s: float, hurry: threading.Event | None = None) -> None:

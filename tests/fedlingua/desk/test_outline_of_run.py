@@ -10,7 +10,7 @@ import pytest
 
 from fedlingua.backbones.files import describe
 from fedlingua.backbones.load import load_backbone
-from fedlingua.exchange.outline import outline_of
+from fedlingua.desk.outline_of_run import outline_of
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar

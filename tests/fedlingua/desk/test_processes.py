@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.common.processes import end, flower_environment, free_port, json_object, last_lines, marked, program, signals_held
+from fedlingua.common.terminal import last_lines
+from fedlingua.desk.processes import end, flower_environment, free_port, json_object, marked, program, signals_held
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
 POLITE = """
