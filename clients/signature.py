@@ -40,13 +40,14 @@ def signature(
     if settings.how.clustering != "gradients":
         raise ExchangeError(f"asked for a signature, and method {settings.method} has none; only adapter-gradients asks for it")
     file = folder / f"{_key(site, examples, trainable, settings)}.safetensors"
-    if settings.signature_form == "raw" and not consent.raw:
+    private = settings.signature_form == "private"
+    if not private and not consent.raw:
         raise ExchangeError(
             "this site sends no raw gradients, because text can be read from them; use signature.form = 'private', "
             "or allow them in the site's file: [node] raw-gradients = true"
         )
     if not file.is_file():
-        if settings.signature_form == "private":
+        if private:
             number = len(settings.signature_adapters)
             what = f"{number} private signature{'s' * (number > 1)} under signature.noise = {settings.signature_noise:g}"
             # Entered before the signature is made, so an interrupted request counts as answered.

@@ -47,11 +47,12 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
     # A second of import (scikit-learn) that only this method needs.
     from fedlingua.clustering.signatures import group
 
-    private, adapters = settings.signature_form == "private", settings.signature_adapters
+    private, adapters, clustered = settings.signs_privately, settings.signature_adapters, settings.cluster_parts
     chosen = {name: chosen_adapter(trainable.model, adapter) for name, adapter in adapters.items()}
     sizes = {name: settings.signature_dim if private else num_weights(adapter) for name, adapter in chosen.items()}
-    epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta, len(sizes)) if private else None
-    folder.event("note", text=_announcement(sum(sizes.values()), epsilon, settings))
+    noise, delta = settings.signature_noise, settings.signature_delta
+    epsilon = signature_epsilon(noise, delta, len(sizes)) if private else None
+    folder.event("note", text=_announcement(sum(sizes.values()), epsilon, delta, " and ".join(adapters.values())))
     sent: dict[str, int] = {}
 
     def parse(site: str, reply: Message, num_bytes: int) -> Mapping[str, Numbers]:
@@ -63,7 +64,7 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
     examples = {site: int(registry.about[site]["train"]) for site in registry.expected}
     parts = {}
     for part, number in numbers_by_gradients(settings, registry.federation).items():
-        if settings.cluster_parts in ("both", part):
+        if clustered in ("both", part):
             name = part if part in adapters else "signature"
             grouping = group([own[name] for own in signatures.values()], number, settings.seed)
             clusters = named("gradients", grouping.labels, registry.expected)
@@ -77,7 +78,7 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
                 "clusters": {site: name for name, members in clusters.items() for site in members},
             }
     return {
-        "form": settings.signature_form,
+        "form": "private" if private else "raw",
         "examples": examples,
         "distance": "cosine",
         "algorithm": "k-means",
@@ -87,21 +88,20 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
         "signatures": len(sizes),
         "uplink_bytes": round(sum(sent.values()) / len(sent)),
         "epsilon": epsilon,
-        "delta": settings.signature_delta if private else None,
-        "noise": settings.signature_noise if private else None,
+        "delta": delta if private else None,
+        "noise": noise if private else None,
         "clip": settings.signature_clip if private else None,
     }
 
 
-def _announcement(size: int, epsilon: float | None, settings: Settings) -> str:
-    """Say what every site will send. size: how many numbers, in all signatures of a site; epsilon: the price of all of them."""
-    of = " and ".join(settings.signature_adapters.values())
+def _announcement(size: int, epsilon: float | None, delta: float, of: str) -> str:
+    """Say what every site will send. size: how many numbers, in all signatures of a site; epsilon, delta: their price; of: adapters."""
     if epsilon is None:
         return (
             f"warning: every site sends the raw gradient of {of}, {size} numbers, once; text it was trained on can be read out "
             "of it by whoever gets it; signature.form = 'private' sends a noised projection instead"
         )
-    price = f"({epsilon:.3g}, {settings.signature_delta:g})-differentially private for each sentence"
+    price = f"({epsilon:.3g}, {delta:g})-differentially private for each sentence"
     return f"every site sends {size} noised numbers made of the gradient of {of}, once: together {price}"
 
 
