@@ -28,7 +28,29 @@ class Removed:
     spent: bool = True
 
 
+_LEFT_OUT = {
+    "adapter.init": "paper",
+    "adapter.init-std": 0.02,
+    "adapter.place": "after-dropout",
+    "head-vocabulary": "all",
+    "keep.confidence": 0.95,
+    "loss-temperature": 1.0,
+    "meta.noise": 0.25,
+    "meta.second-filter-weight": 0.001,
+    "meta.temperature": 0.1,
+    "send.zero-norm": "send",
+    "server.beta1": 0.9,
+    "server.decay": 1e-3,
+    "signature.algorithm": "k-means",
+    "signature.distance": "cosine",
+    "signature.examples": 0,
+}
+"""Keys that no experiment set to anything but this value, with which all runs go now."""
+
 KEYS: dict[str, Removed] = {
+    **{key: Removed(f"leave it out: runs have {value!r}", (value,)) for key, value in _LEFT_OUT.items()},
+    "deadline.evaluate-s": Removed("give deadline.phase-s", (0.0,)),
+    "deadline.finish-s": Removed("give deadline.phase-s and deadline.keep-s", (0.0,)),
     "keep-every": Removed("leave it out; the last phase begins from the best round (fedlingua personalize)", (0,)),
     "processes": Removed("leave it out: a site trains in one process", (1,)),
     "robust.byzantine-sites": Removed("give the number to the strategy, as in FedTrimmedAvg(beta=0.2)", (1,)),
