@@ -22,7 +22,6 @@ from fedlingua.personalization.phase import digest_of
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.privacy.noise_shares import SEED
 from fedlingua.settings.config import Settings
-from fedlingua.training.controls import Controls
 from fedlingua.training.loop import LocalResult
 
 _log = logging.getLogger("fedlingua.client")
@@ -44,7 +43,6 @@ class PrivateTraining:
         received: NamedTensors,
         task: Task,
         optimizer: dict[str, Numbers] | None,
-        controls: Controls | None,
     ) -> tuple[LocalResult, Tensors]:
         """Train the current model with noise and enter the cost in the ledger.
 
@@ -53,7 +51,6 @@ class PrivateTraining:
         Args:
             train: Trains the model for a round; takes the steps' clipping and noise as `private`.
             optimizer: Adam's state, if the site keeps it; updated in place.
-            controls: SCAFFOLD's control variates, if the run has them; updated in place.
 
         Returns:
             The sums of training; under `dp.noise = "shares"` also the sums of clipped gradients and, under SEED, the seed of their noise.
@@ -70,16 +67,13 @@ class PrivateTraining:
             write_tensors(model, _under("model/", stored))
             if optimizer is not None:
                 optimizer.update(_under("optimizer/", stored))
-            if controls:
-                controls.steps, controls.sums = 1, {name: torch.tensor(each) for name, each in _under("control/", stored).items()}
             result = LocalResult(0.0, 0, 0, settings.local_epochs, 0.0)
         else:
             self.ledger.check_round(entry, settings)
             sums: dict[str, torch.Tensor] | None = {} if settings.shares_noise else None
             noise, by_document = entry.noise if sums is None else 0.0, settings.dp_unit == "document"
             result = train(private=PrivateSteps(entry.share, settings.dp_clip, noise, sums, by_document))
-            own = controls.next_own() if controls else {}
-            results = {"model/": read_tensors(model, self.trainable.trained), "optimizer/": optimizer or {}, "control/": own}
+            results = {"model/": read_tensors(model, self.trainable.trained), "optimizer/": optimizer or {}}
             if sums is not None:
                 seed = np.frombuffer(os.urandom(32), np.uint8)
                 results = {"clipped/": {**{name: each.cpu().numpy() for name, each in sums.items()}, SEED: seed}}

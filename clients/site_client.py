@@ -38,7 +38,7 @@ from fedlingua.exchange.delivery import Second, deliver
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
-from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, check_tensors, is_companion, of_the_model
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, check_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
@@ -46,7 +46,6 @@ from fedlingua.personalization.phase import SiteModel, choose_model
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
-from fedlingua.training.controls import CONTROL, Controls
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, steps_of, train_locally
 from fedlingua.training.objective import examples_nll
@@ -88,7 +87,6 @@ class SiteClient(NumPyClient):
         self.received = ReceivedFiles(folder / "received", chosen, first, settings.code_down, settings.rounds_at_sites)
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
         """Called after the last round with a line of progress and whether the line begins or ends a step."""
-        self.controls = RoundFiles(folder / "controls")
         self.state_files = RoundFiles(folder / "state")
         """What a client of one's own needs of one round in the next: load(task.own), save(..., (task.round, task.attempt))."""
         self.ledger = Ledger(folder / "ledger.json")
@@ -113,21 +111,15 @@ class SiteClient(NumPyClient):
         self.start_round(task.round)
         stage, private = (task.round, task.attempt), self.settings.trains_privately
         optimizer = self.optimizers.load(task.own) if self.settings.optimizer_state == "kept" else None
-        controls: Controls | None = None
-        if self.settings.companions:
-            optimizer, controls = self._beside(optimizer, task.own, received)
         if self.settings.own_model == "ditto":
             result, update = self._train_ditto(received, task)
         else:
             self.load(received, task.own)
-            center = of_the_model(received) if task.proximal_mu else None
-            train = partial(self._train_model, *self._round_of(task), optimizer, task.proximal_mu, center, controls)
+            train = partial(self._train_model, *self._round_of(task), optimizer, task.proximal_mu, received)
             noised = PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
-            result, self.clipped = noised.train(train, received, task, optimizer, controls) if private else (train(), {})
-            update = read_joined(self.trainable.model, self._travels.where(lambda spec: not is_companion(spec.name)))
-        if self.settings.companions:
-            update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
-        self._store(stage, optimizer, controls)
+            result, self.clipped = noised.train(train, received, task, optimizer) if private else (train(), {})
+            update = read_joined(self.trainable.model, self._travels)
+        self._store(stage, optimizer)
         sums = dataclasses.asdict(result)
         return update, {name: sums[name] for name in ("steps", "seconds")} if private else sums
 
@@ -166,12 +158,10 @@ class SiteClient(NumPyClient):
         beside = self._train_model(*self._round_of(task), None, task.proximal_mu, received)
         return dataclasses.replace(result, seconds=result.seconds + beside.seconds), update
 
-    def _store(self, stage: Stage, optimizer: dict[str, Numbers] | None, controls: Controls | None) -> None:
+    def _store(self, stage: Stage, optimizer: dict[str, Numbers] | None) -> None:
         """Store what later rounds need but does not travel; the model must hold the tensors that the site would use."""
-        if optimizer is not None and self.settings.optimizer_state == "kept":
+        if optimizer is not None:
             self.optimizers.save(optimizer, stage)
-        if controls:
-            self.controls.save(controls.next_own(), stage)
         all_stays = self.settings.compares_rounds or self.settings.own_model != "none"
         stays = self.trainable.trained.without(NOTHING if all_stays else self._travels)
         if stays.specs:
@@ -195,8 +185,6 @@ class SiteClient(NumPyClient):
 
         An own model keeps all of its own tensors; under shared-private the rest-of-world tensors are loaded beside them."""
         model, own_model = self.trainable.model, self.settings.own_model
-        if self.settings.companions:
-            received = of_the_model(received)
         if own_model != "none" or len(received) < len(self.trainable.trained.specs):
             write_tensors(model, own_tensors := self.own_tensors(own))
         if own_model == "none":
@@ -210,7 +198,7 @@ class SiteClient(NumPyClient):
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove the files of all stages except `keep`, those for which the server may still ask when it begins a round."""
-        for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls, self.residuals, self.state_files):
+        for files in (self.own_rounds, self.optimizers, self.selection_files, self.residuals, self.state_files):
             files.forget(keep)
 
     # --- The round by Flower's interface: lists of arrays in the order of the travelling tensor set ------------------
@@ -362,30 +350,18 @@ class SiteClient(NumPyClient):
         optimizer: dict[str, Numbers] | None = None,
         proximal_mu: float = 0.0,
         towards: NamedTensors | None = None,
-        controls: Controls | None = None,
         private: PrivateSteps | None = None,
     ) -> LocalResult:
         """Train the current model as one round does.
 
         Args:
             towards: The tensors towards which `proximal_mu` pulls; None: those from which training starts.
-            controls: SCAFFOLD's control variates, which correct every step.
             private: How steps are made private; None if nothing of the result leaves the site.
         """
         texts = self.training_documents if private and private.documents else self.training_texts
         model, names, codec = self.trainable.model, self.trainable.trained.names, self.trainable.backbone.codec
         train = partial(train_locally, this_round=this_round, proximal_mu=proximal_mu, towards=towards)
-        return train(model, names, texts, codec, settings, seed, optimizer, controls=controls, private=private)
-
-    def _beside(
-        self, optimizer: dict[str, Numbers] | None, own: Stage, received: NamedTensors
-    ) -> tuple[dict[str, Numbers] | None, Controls | None]:
-        """Return Adam's state and SCAFFOLD's controls from the received companions. optimizer: Adam's state if it does not travel."""
-        companions = {name: received[name] for name in received if is_companion(name)}
-        shared = {name.removesuffix(CONTROL): array for name, array in companions.items() if name.endswith(CONTROL)}
-        adams = {name: array for name, array in companions.items() if not name.endswith(CONTROL)}
-        last = self.controls.load(own) if shared else {}
-        return adams or optimizer, Controls(shared, last) if shared else None
+        return train(model, names, texts, codec, settings, seed, optimizer, private=private)
 
     def measured_examples(self) -> Sequence[Example]:
         """Return the dev examples that the federation's model is measured on, the same in every round and for every seed."""

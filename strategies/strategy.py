@@ -32,7 +32,7 @@ from strategies.aggregation.mean import State, start_everywhere
 from strategies.aggregation.updates import Update, scaled
 from strategies.checks.contents import Evaluation, Training, parse_evaluation, parse_training
 from strategies.checks.norms import Change, norm_clip
-from strategies.checks.outliers import MOST_STEPS, Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
+from strategies.checks.outliers import Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
 from strategies.checks.reply import size_limit
 from strategies.progress import Sums
 from strategies.rounds.flower_records import WEIGHT, arrays_of, checked_state, content_of, site_of, state_of, update_of
@@ -268,8 +268,7 @@ class SiteStrategy(Rounds):
             steps = int(min(sums["steps"], sums.get("num_examples", math.inf)))  # a step has at least one example
             began = self.asked_in(site)
             rates = learning_rates(settings, began, max(1, steps))
-            # An averaged Adam may have more steps behind it than this site's own.
-            before = {"fresh": 0, "kept": (began - 1) * len(rates), "averaged": MOST_STEPS}[settings.optimizer_state]
+            before = (began - 1) * len(rates) if settings.optimizer_state == "kept" else 0
             fall = highest_rate_before(settings, began, len(rates)) / float(rates.mean())
             furthest = max(furthest, further := stretch(settings.code_up, began, fall))
             if reason := out_of_reach(change, further * rates, settings, names, before):

@@ -13,7 +13,7 @@ from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.completed import CompletedRun
-from fedlingua.exchange.tensors import Tensors, check_tensors, of_the_model
+from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
 
@@ -66,7 +66,7 @@ class Start:
     def federated(self, site: str, trainable: "Trainable") -> Tensors:
         """Return the tensors that a site received in the round: those of its encoder and decoder clusters and the shared part."""
         parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
-        return check_tensors(of_the_model({name: array for part in parts for name, array in part.items()}), trainable.trained)
+        return check_tensors({name: array for part in parts for name, array in part.items()}, trainable.trained)
 
 
 def texts_of_site(run: CompletedRun, site: str, data_dir: str) -> Mapping[str, SiteText]:

@@ -11,7 +11,7 @@ from itertools import accumulate, groupby
 import numpy as np
 
 from fedlingua.exchange.joined import Flat, Joined, Numbers
-from fedlingua.exchange.tensors import is_companion, not_finite
+from fedlingua.exchange.tensors import not_finite
 from fedlingua.selection.masks import Selection
 from strategies.aggregation.cores import BLOCK, SPAN, on_cores
 
@@ -26,7 +26,7 @@ class Change:
     """What an update changed, tensor by tensor in the set's order, each array (tensors,) float64.
 
     squares: Sums of squares of the changes. largest: The largest magnitude of a change. sizes: The largest magnitude that the site
-    received. sent: How many of its numbers the site sent. All four are 0 for a companion, and for a tensor of which nothing was sent,
+    received. sent: How many of its numbers the site sent. All four are 0 for a tensor of which nothing was sent,
     unless a projection gives such a tensor's `largest`.
     """
 
@@ -101,9 +101,6 @@ def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) ->
         for (number, part, *_), (squares, largest, size) in zip(task, of_task, strict=True):
             if not math.isfinite(squares):
                 raise not_finite(part)
-            if is_companion(update.chosen.specs[number].name):  # its length says nothing about steps
-                change.sent[number] = 0
-                continue
             change.squares[number] += squares
             change.largest[number] = max(change.largest[number], largest)
             change.sizes[number] = max(change.sizes[number], size)

@@ -43,8 +43,6 @@ MOST_BEND = -0.06
 """Steepest slope of e by ln(steps) that is believed; -0.05 was measured."""
 MOST_POINTS = 100
 """Number of sites, evenly spread in the order of their steps, from which that slope is taken: time grows with its square."""
-MOST_STEPS = 5000
-"""Number of steps after which c_t hardly rises."""
 SLACK, ROUNDING = 1.01, 2.0**-23
 """Allowance for rounding in float32: a factor for the sum of all steps, and in each step a share of the number's size."""
 

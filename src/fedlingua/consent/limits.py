@@ -4,9 +4,8 @@ They are checked at every message, before a model is loaded, against the setting
 method is "full") and against the text in use (after splitting, cutting, removing leaks and drawing). A simulation has no limits.
 
 Text can be reconstructed from a gradient, so everything that makes an update as revealing as one is limited: SGD (its step is the
-gradient), an update's companions (an averaged Adam state, SCAFFOLD's controls), an epsilon so large that Adam behaves like SGD, a pull
-or weight decay that leaves little more of an update than one step, a single step (Adam's first step has the gradient's signs), steps on few
-sentences, and few sentences altogether.
+gradient), an epsilon so large that Adam behaves like SGD, a pull or weight decay that leaves little more of an update than one step, a
+single step (Adam's first step has the gradient's signs), steps on few sentences, and few sentences altogether.
 """
 
 import dataclasses
@@ -114,9 +113,6 @@ class SiteLimits:
                 raise beyond(f"{key} = {value!r}", name, ", ".join(allowed))
         if settings.shares_noise and (honest := settings.privacy_min_cluster) < self.min_cluster:
             raise beyond(f"dp.noise = 'shares' of {honest} sites", "min_cluster", f"{self.min_cluster} sites and more")
-        if settings.companions and self.optimizers and "sgd" not in self.optimizers:
-            asked_for = f"{' and '.join(settings.companions)} beside every tensor, which is as good as a gradient"
-            raise beyond(asked_for, "optimizers", f"{', '.join(self.optimizers)}; with sgd among them it may be")
         if self.settings == "within-limits" and settings.client:
             raise beyond(
                 f"client = {settings.client!r}", "settings", "a client class of its own only in a run that it has approved"

@@ -8,7 +8,7 @@ from fedlingua.backbones.files import describe
 from fedlingua.backbones.parts import is_adapter_set
 from fedlingua.backbones.pruning import private_layers, thirds
 from fedlingua.exchange.outline import Outline
-from fedlingua.exchange.tensors import TensorSet, TensorSpec, with_companions
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
 
 _TOLD: dict[str, Callable[[str], bool]] = {"adapters": is_adapter_set, "full": bool}
@@ -46,4 +46,4 @@ def outline_of(settings: Settings) -> Outline:
     trained = whole_set.where(lambda spec: spec.layer is None or spec.layer in layers_left[spec.part])
     private = private_layers(sizes, settings.private_layers)
     sent = trained.where(lambda spec: spec.layer not in private.get(spec.part, ()))
-    return Outline(backbone, trained, with_companions(sent, settings.companions), sum(map(math.prod, added.values())))
+    return Outline(backbone, trained, sent, sum(map(math.prod, added.values())))

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -145,23 +145,3 @@ def check_forms(forms: Mapping[str, tuple[Any, tuple[int, ...]]], wanted: Tensor
 def not_finite(name: str) -> ExchangeError:
     """Return the error for a tensor that holds NaN or infinity."""
     return ExchangeError(f"tensor {name!r} holds NaN or infinity; wanted finite numbers")
-
-
-def with_companions(travels: TensorSet, suffixes: Sequence[str]) -> TensorSet:
-    """Add a companion for each suffix to every tensor of the set, of the tensor's shape; the companion "step" has shape (1,)."""
-    beside = [
-        TensorSpec(f"{spec.name}/{suffix}", (1,) if suffix == "step" else spec.shape, spec.part, spec.layer)
-        for spec in travels.specs
-        for suffix in suffixes
-    ]
-    return TensorSet(travels.name, (*travels.specs, *beside))
-
-
-def is_companion(name: str) -> bool:
-    """Return whether the name is that of a companion, not of a model's parameter."""
-    return "/" in name
-
-
-def of_the_model(tensors: NamedTensors) -> NamedTensors:
-    """Return the tensors without companions."""
-    return {name: tensors[name] for name in tensors if not is_companion(name)} if any(map(is_companion, tensors)) else tensors

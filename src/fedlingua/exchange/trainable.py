@@ -18,7 +18,7 @@ from fedlingua.backbones.quantized import replace_linear
 from fedlingua.common.devices import check_bits
 from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, standing_beside, tensor_set, travelling, write_tensors
-from fedlingua.exchange.tensors import NOTHING, Tensors, TensorSet, is_companion, with_companions
+from fedlingua.exchange.tensors import NOTHING, Tensors, TensorSet
 from fedlingua.settings.config import Settings
 
 
@@ -26,7 +26,7 @@ from fedlingua.settings.config import Settings
 class Trainable:
     """A frozen backbone with its two tensor sets.
 
-    trained: the tensors that train. tensor_set: those that travel, with their companions. initial: the trained tensors that
+    trained: the tensors that train. tensor_set: those that travel. initial: the trained tensors that
     every site starts from, drawn with the seed. adapter: configuration of the attached modules, None if the whole model is
     the result. beside: frozen tensors that belong to the site's model besides the trained ones.
     """
@@ -49,9 +49,8 @@ class Trainable:
 
     @property
     def sent_first(self) -> Tensors:
-        """The tensors that every cluster starts from: those of `initial` that travel, and companions of 0."""
-        zeros = {spec.name: np.zeros(spec.shape, np.float32) for spec in self.tensor_set.specs if is_companion(spec.name)}
-        return {name: zeros[name] if name in zeros else self.initial[name] for name in self.tensor_set.names}
+        """The tensors that every cluster starts from: those of `initial` that travel."""
+        return {name: self.initial[name] for name in self.tensor_set.names}
 
     @property
     def published(self) -> Tensors:
@@ -122,5 +121,4 @@ def build_trainable(settings: Settings, computes: bool = True) -> Trainable:
             f"private-layers = {settings.private_layers!r} names a layer that does not train; give some of those that do"
         )
     initial = read_tensors(backbone.model, trained)
-    travels = with_companions(travels, settings.companions)
     return Trainable(backbone, trained, travels, initial, adapter, standing_beside(backbone.model))

@@ -104,7 +104,7 @@ class Settings(Sections):
     @property
     def sends_change(self) -> bool:
         """Whether a site sends its whole change of its cluster's mean and nothing else, so that a code can compress it."""
-        whole = self.how.travels and self.selected_by == "all" and not self.sends_own and not self.companions
+        whole = self.how.travels and self.selected_by == "all" and not self.sends_own
         return whole and not self.sums_securely
 
     @property
@@ -148,14 +148,8 @@ class Settings(Sections):
     @property
     def remembers(self) -> bool:
         """Whether a site stores something of one round besides its model for training in the next; a client of one's own may."""
-        stores = self.optimizer_state == "kept" or self.scaffold or not self.code_up.is_exact or bool(self.client)
+        stores = self.optimizer_state == "kept" or not self.code_up.is_exact or bool(self.client)
         return stores or self.compares_rounds or self.selected_by == "apf"
-
-    @property
-    def companions(self) -> tuple[str, ...]:
-        """Suffixes of what travels with every tensor, as NAME/SUFFIX: Adam's state in torch's names, SCAFFOLD's control."""
-        averaged = ("step", "exp_avg", "exp_avg_sq") if self.optimizer_state == "averaged" else ()
-        return (*averaged, *(("control",) if self.scaffold else ()))
 
     @property
     def has_two_phases(self) -> bool:

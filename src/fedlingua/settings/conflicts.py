@@ -19,12 +19,10 @@ WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
     "aggregation": _MEANS,
     "async.buffer": (0,),
     "dp.epsilon": (0,),
-    "optimizer-state": ("fresh", "kept"),
     "own-model": ("none",),
     "privacy.sum": ("plain",),
     "private-layers": ("",),
     "pull": (0,),
-    "scaffold": (False,),
     "send.rule": ("all", ""),
     "server.extrapolation": (False,),
     "server.optimizer": ("none", ""),
@@ -90,8 +88,6 @@ def _against_draws(settings: Settings) -> Iterator[str]:
     here = f"sites-per-round = {settings.sites_per_round:g}"
     if settings.sites_per_round > 1 and not settings.sites_per_round.is_integer():
         yield f"{here}; wanted a whole number of sites, or a share below 1"
-    if settings.scaffold:
-        yield f"{here}, and scaffold = true corrects by the mean of all sites' gradients of the round before; give 0, or scaffold = false"
     if settings.has_two_phases:
         yield f"{here}, and selection {settings.selected_by} makes a threshold from all sites' losses; give 0, or another send.rule"
     if settings.draws and not settings.sample_replacement:
@@ -152,8 +148,6 @@ def _of_codes(settings: Settings) -> Iterator[str]:
     codes = f"send.code = {settings.send_code!r} and send.code-down = {settings.send_code_down!r}"
     if settings.sends_own:
         yield f"{codes}, and under own-model = {settings.own_model!r} a site sends no change of the mean; give 'none' twice"
-    if settings.companions:
-        yield f"{codes}, and {' and '.join(settings.companions)} travel(s) beside the tensors, which no code is for; give 'none' twice"
     if settings.selected_by != "all" and (settings.code_up.nearest or settings.code_up.method in ("top", "rank")):
         yield (
             f"{codes}, and selection {settings.selected_by} leaves nothing behind that a later update could make up for; give send.code = "
@@ -176,11 +170,6 @@ NOT_SUMMED: Exclusions = {
     ),
     "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
     "own-model": (lambda s: s.sends_own, "sends models, not changes of a mean; give 'none' or 'ditto'"),
-    "optimizer-state": (
-        lambda s: s.optimizer_state == "averaged",
-        "sends Adam's state beside every tensor; give 'fresh' or 'kept'",
-    ),
-    "scaffold": (lambda s: s.scaffold, "sends controls beside every tensor; leave it out"),
     "server.extrapolation": (lambda s: s.server_extrapolation, "needs the length of each update; leave it out"),
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
     "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
@@ -231,7 +220,7 @@ NOT_PRIVATE: Exclusions = {
     "signature.form": NOT_SUMMED["signature.form"],
 }
 """Key -> test of whether its value breaks the guarantee of dp.epsilon, and the reason. Keys that are not listed are sound: values computed
-from noised gradients alone (SCAFFOLD's controls, Adam's state, selections, codes, mr-mtl's own model) reveal nothing more."""
+from noised gradients alone (Adam's state, selections, codes, mr-mtl's own model) reveal nothing more."""
 
 _ONE_STEP = "makes an update other than one step along a sum of clipped gradients"
 NOT_SHARED: Exclusions = {
@@ -276,8 +265,6 @@ NOT_BUFFERED: Exclusions = {
     "send.rule": (lambda s: s.selected_by != "all", "selects tensors by one round's updates; give 'all'"),
     "own-model": (lambda s: s.own_model != "none", "keeps a model in step with the rounds; give 'none'"),
     "private-layers": (lambda s: bool(s.private_layers), "keeps layers in step with the rounds; leave it empty"),
-    "optimizer-state": (lambda s: s.optimizer_state == "averaged", "averages Adam's state of one round; give 'fresh' or 'kept'"),
-    "scaffold": (lambda s: s.scaffold, "corrects by the gradients of all sites; leave it out"),
     "sample.replacement": (
         lambda s: s.draws and not s.sample_replacement,
         "has a site train on the next examples in every round; give true",
@@ -317,15 +304,6 @@ def _of_training(settings: Settings) -> Iterator[str]:
         yield (
             f"sampling-temperature = {settings.sampling_temperature:g}, and under sample.replacement = false every example of the "
             "pool comes once before any comes again, whichever text it belongs to; give 1, or sample.replacement = true"
-        )
-    stateless = settings.optimizer_state == "averaged" and settings.optimizer == "sgd"
-    in_part = settings.own_model != "none" or settings.selected_by != "all"
-    at_server = settings.optimized_by != "none" or settings.server_extrapolation or settings.strategy
-    if settings.companions and (stateless or in_part or at_server):
-        yield (
-            f"{' and '.join(settings.companions)} travel(s) beside every tensor and is averaged as it is; that takes a method "
-            "that sends all of its updates, adam for optimizer-state = 'averaged', and no own-model, server.optimizer, "
-            "server.extrapolation or strategy"
         )
     if settings.optimizer_state == "kept" and settings.own_model == "ditto":
         yield "optimizer-state = 'kept', and under own-model = 'ditto' a site trains two models in a round; leave it 'fresh'"

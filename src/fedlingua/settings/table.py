@@ -162,13 +162,9 @@ class Training:
     power of 1 / sampling-temperature; 1: in proportion to size; above 1: more evenly."""
     optimizer: str = option("adam", choices=("adam", "adamw", "sgd"))
     """A site's optimizer."""
-    optimizer_state: str = option("fresh", choices=("fresh", "kept", "averaged"))
+    optimizer_state: str = option("fresh", choices=("fresh", "kept"))
     """What happens to the optimizer's state between rounds. fresh: it is reset; kept: it is carried over, even if a
-    round begins with other tensors, and never sent; averaged: adam's state travels and is averaged as the
-    tensors are, for three times the bytes."""
-    scaffold: bool = option(False, off=(False,))
-    """Add to every gradient the mean of all sites' gradients in the previous round, minus the site's own
-    (SCAFFOLD, Karimireddy et al. 2020). This doubles the bytes."""
+    round begins with other tensors, and never sent."""
     optimizer_epsilon: float = option(1e-8, least=0, when=NOT_SGD)
     """Added to the denominator of adam and adamw."""
     weight_decay: float = option(0.0, least=0)

@@ -19,7 +19,6 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step, StepGradient
 from fedlingua.training.batches import TrainingExample, by_tokens, optimizer_steps
-from fedlingua.training.controls import Controls
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
 from fedlingua.training.sampling import sampled
 
@@ -77,7 +76,6 @@ def train_locally(
     this_round: tuple[int, int] = (1, 1),
     proximal_mu: float = 0.0,
     towards: NamedTensors | None = None,
-    controls: Controls | None = None,
     private: PrivateSteps | None = None,
 ) -> LocalResult:
     """Train the named parameters in place.
@@ -94,7 +92,6 @@ def train_locally(
         this_round: The round's number, from 1, and the number of rounds. A schedule spans all rounds, as if each had as many steps.
         proximal_mu: The weight of the proximal term (see `_pull_back`); 0: none.
         towards: The tensors that it pulls to, some or all; None: those that training begins with.
-        controls: SCAFFOLD's control variates, which also collect the gradients for the next ones.
         private: Makes an epoch one step on units drawn at random, with clipped gradients and noise. Draws and dropout then come from the
             system's random numbers instead of the seed, which the server knows.
 
@@ -139,8 +136,6 @@ def train_locally(
                 rate = settings.step_learning_rate * share
                 for of_group in optimizer.param_groups:
                     of_group["lr"] = rate
-                if controls:
-                    controls.correct(trained)
                 _pull_back(trained, center, proximal_mu)
                 if settings.clip_norm:
                     nn.utils.clip_grad_norm_(trained.values(), settings.clip_norm)

@@ -1,4 +1,4 @@
-"""A site's optimizer: new in each round, or continued from a state of its own or an averaged one, as `optimizer-state` says."""
+"""A site's optimizer: new in each round, or continued from its state of the round before, as `optimizer-state` says."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -132,7 +132,6 @@ def _check(settings: Settings, run_dir: Path) -> None:
         f"{settings.differs_by} leaves a part of the model at the site": bool(settings.differs_by),
         f"send.rule = {settings.rule!r} sends a part of each update": settings.rule != "all",
         "dp.unit = 'document' hides more than the single sentences that are looked for": settings.dp_unit == "document",
-        "scaffold or optimizer-state = 'averaged' sends more than the model": bool(settings.companions),
     }
     for why, holds in refused.items():
         if holds:

@@ -135,15 +135,6 @@ def test_what_a_run_spends_on_choosing_is_bounded_and_not_refused() -> None:
     assert SiteLimits().bounded(wishes).hash() != wishes.hash()  # of what it does at the site, not of what is approved
 
 
-@pytest.mark.parametrize("changes", [{"optimizer_state": "averaged"}, {"scaffold": True}])
-def test_gradients_beside_an_update_need_the_leave_that_sgd_needs(changes: dict[str, Any]) -> None:
-    asked = dataclasses.replace(SETTINGS, **changes)
-    with pytest.raises(ExchangeError, match=r"as good as a gradient.*\[limits\] optimizers"):
-        SiteLimits().check_settings(asked)
-    SiteLimits(optimizers=("adam", "sgd")).check_settings(asked)
-    SiteLimits(optimizers=()).check_settings(asked)
-
-
 def test_a_site_may_have_documents_hidden_only(run_config: dict[str, Any]) -> None:
     limits = SiteLimits(units=("document",))
     private = {**run_config, "method": "adapter-fed", "dp.epsilon": 8.0, "batch-size": 16}

@@ -18,7 +18,6 @@ from fedlingua.settings.config import Scalar
 SETS: list[dict[str, Any]] = [
     {"tensor_set": "adapters", "private_layers": "decoder.-1"},
     {"tensor_set": "adapters", "own_model": "shared-private"},
-    {"tensor_set": "adapters", "optimizer_state": "averaged"},
     {"tensor_set": "full"},
     {"tensor_set": "controllers", "controllers": 3},
     {"tensor_set": "lora", "lora_targets": "fc1,encoder_attn.q_proj"},

@@ -15,7 +15,6 @@ from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tenso
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import optimizer_steps, pad
-from fedlingua.training.controls import Controls
 from fedlingua.training.loop import LocalResult, _pull_back, steps_of, train_locally
 from fedlingua.training.objective import corpus_nll
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers
@@ -248,30 +247,6 @@ def test_the_pull_of_an_own_model_is_to_the_mean_of_the_tensors_that_have_one(si
     pulls = {name: 0.3 * (array - mean.get(name, array)) for name, array in site.initial.items()}
     assert_stepped(site, got, {name: slope + pulls[name] for name, slope in slopes.items()})
     assert 0 < len(mean) < len(got)
-
-
-def test_scaffolds_controls_are_option_ii_under_sgd(site: Site) -> None:
-    """Karimireddy et al. 2020: y = x - rate x sum of (g + c - c_i), and c_i+ = c_i - c + (x - y) / (K x rate)."""
-    site.without_dropout()
-    rng, names = np.random.default_rng(1), site.set.names[::2]
-    c, own = ({name: 0.1 * rng.standard_normal(site.initial[name].shape, np.float32) for name in names} for _ in range(2))
-    first, slopes = Controls(c, own), gradient(site, site.examples)
-    write_tensors(site.model, site.initial)
-    train_locally(site.model, site.set.names, [site.examples], site.codec, SGD, "seed", controls=first)
-    got = read_tensors(site.model, site.set)
-    moves = {name: c[name] - own[name] if name in c else 0.0 for name in slopes}
-    assert_stepped(site, got, {name: slope + moves[name] for name, slope in slopes.items()})
-    for name in names:
-        np.testing.assert_allclose(first.next_own()[name], slopes[name], rtol=0, atol=1e-6)
-
-    write_tensors(site.model, site.initial)
-    how, controls = dataclasses.replace(SGD, batch_size=8, local_epochs=2), Controls(c, {})
-    steps = train_locally(site.model, site.set.names, [site.examples], site.codec, how, "seed", controls=controls).steps
-    got = read_tensors(site.model, site.set)
-    assert steps == 6
-    for name in names:
-        option_ii = 0 - c[name] + (site.initial[name] - got[name]) / (steps * how.learning_rate)
-        np.testing.assert_allclose(controls.named()[f"{name}/control"], option_ii, rtol=0, atol=1e-5)
 
 
 def test_smoothing_is_of_the_loss_that_is_trained_on(site: Site) -> None:

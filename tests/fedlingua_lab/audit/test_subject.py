@@ -35,7 +35,6 @@ def refused(folder: RunFolder, **asked: object) -> str:
         ({"dp.unit": "document", "dp.epsilon": 8.0}, "dp.unit = 'document' hides more than the single sentences"),
         ({"send.rule": "top-k"}, "send.rule = 'top-k' sends a part of each update"),
         ({"send.rule": "fixed-g", "privacy.sum": "secure"}, "send.rule = 'fixed-g' sends a part of each update"),
-        ({"scaffold": True, "optimizer": "sgd"}, "sends more than the model"),
     ],
 )
 def test_a_run_whose_updates_cannot_be_made_again_is_refused(copy, changes, reason):

@@ -190,8 +190,6 @@ REFUSED = {
     "send.rule": {"send.rule": "top-k", "send.code": "none"},
     "own-model": {"own-model": "mr-mtl", "send.code": "none"},
     "private-layers": {"private-layers": "decoder.-1"},
-    "optimizer-state": {"optimizer-state": "averaged", "send.code": "none"},
-    "scaffold": {"scaffold": True, "send.code": "none"},
     "sample.replacement": {"sample.share": 0.5, "sample.replacement": False},
 }
 

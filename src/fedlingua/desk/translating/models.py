@@ -14,7 +14,7 @@ from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.completed import CompletedRun, same_backbone, settings_of
 from fedlingua.exchange.delivery import SCORES, delivered, delivered_about, delivered_second, is_delivered
-from fedlingua.exchange.tensors import Tensors, of_the_model
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:  # a model that a run does not have is refused without loading torch
@@ -206,8 +206,7 @@ class RunModels:
 
         def load() -> Tensors:
             parts = self.run.folder.checkpoints.load(number).tensors
-            tensors = {name: array for part, cluster in chosen.items() for name, array in parts[part].get(cluster, {}).items()}
-            return dict(of_the_model(tensors))
+            return {name: array for part, cluster in chosen.items() for name, array in parts[part].get(cluster, {}).items()}
 
         return replace(base, round=number, load=load, key=("clusters", *chosen.values()), clusters=chosen)
 
