@@ -30,7 +30,6 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.own_code import check_arguments, named_class
 from strategies.checks.contents import MEASURES
-from strategies.methods.fed_exp import FedExP
 from strategies.methods.fed_mean import FedMean
 from strategies.methods.local_only import LocalOnly
 from strategies.methods.own_models import OwnModels
@@ -142,8 +141,6 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
             return SecureFedMean
         if settings.sends_own:
             return OwnModels
-        if settings.server_extrapolation:
-            return FedExP
         return FedMean if settings.how.travels else LocalOnly
     named, arguments = named_class("strategy", settings.strategy, Strategy, STRATEGIES)
     class_name, ours = named.__name__, issubclass(named, SiteStrategy)

@@ -24,7 +24,6 @@ WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
     "private-layers": ("",),
     "pull": (0,),
     "send.rule": ("all", ""),
-    "server.extrapolation": (False,),
     "server.optimizer": ("none", ""),
     "sites-per-round": (0,),
 }
@@ -170,7 +169,6 @@ NOT_SUMMED: Exclusions = {
     ),
     "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
     "own-model": (lambda s: s.sends_own, "sends models, not changes of a mean; give 'none' or 'ditto'"),
-    "server.extrapolation": (lambda s: s.server_extrapolation, "needs the length of each update; leave it out"),
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
     "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites whose masks the others' cancel; give 0"),
@@ -335,12 +333,6 @@ def _of_masked_language(settings: Settings) -> Iterator[str]:
 
 def _of_the_server(settings: Settings) -> Iterator[str]:
     aggregation, optimizer, rule = settings.aggregation, settings.optimized_by, settings.selected_by
-    of_mean = aggregation in _MEANS and not (settings.has_two_phases or settings.sends_own or settings.strategy)
-    if settings.server_extrapolation and not of_mean:
-        yield (
-            "server.extrapolation = true works on the mean of the sites' changes; leave it out, or take a mean as aggregation, and no "
-            "learned threshold, strategy or own-model that is sent"
-        )
     if optimizer != "none" and settings.learns_threshold:
         yield (
             f"server.optimizer = {optimizer!r}, and selection {rule} learns its threshold from what it does to the sites' mean; "

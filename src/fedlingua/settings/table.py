@@ -33,7 +33,6 @@ estimates = among("meta.estimator", lambda s: s.meta_estimator)
 
 ADAPTIVE = server_takes("adam", "adamw", "yogi", "lamb")
 BUFFERED = When("async.buffer > 0", lambda s: s.async_buffer > 0)
-EXTRAPOLATED = When("server.extrapolation = true", lambda s: s.server_extrapolation)
 STEPPED = When("a server.optimizer", lambda s: s.optimized_by != "none")
 NOT_THE_METHODS_OPTIMIZER = When("a value other than the method's", lambda s: s.optimized_by not in ("none", s.how.optimizer))
 NOT_THE_METHODS_RULE = When("a value other than the method's", lambda s: s.rule != s.how.selection)
@@ -312,10 +311,7 @@ class Aggregation:
     """Momentum of sgd: the share of the previous step that it repeats."""
     server_beta2: float = option(0.999, least=0, below=1, when=ADAPTIVE)
     """Decay rate of the running mean of their squares."""
-    server_extrapolation: bool = option(False, off=(False,))
-    """FedExP (Jhunjhunwala et al. 2023): a cluster's mean moves max(1, mean |change|^2 / (2 (|mean change|^2 +
-    server.epsilon))) times as far: the less the sites agree, the farther. A server.optimizer counteracts it."""
-    server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE | EXTRAPOLATED)
+    server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE)
     """Added to denominators. Reddi et al. 2021 use 1e-3 with a beta2 of 0.99, which damps single updates."""
     server_weight_decay: float = option(0.0, least=0, when=STEPPED)
     """Weight decay of the server's optimizer."""

@@ -357,7 +357,6 @@ VALUES: dict[str, dict[str, Any]] = {
     "send.missing": {"send.rule": "fixed-g", "send.missing": "renormalise"},
     "send.code": {"send.code": "4bit"},
     "own-model": {"own-model": "mr-mtl"},
-    "server.extrapolation": {"server.extrapolation": True},
     "strategy": {"strategy": "my_file:MyStrategy"},
     "optimizer": {"optimizer": "sgd"},
     "sites-per-round": {"sites-per-round": 3},
