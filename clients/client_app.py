@@ -414,7 +414,7 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     if node.settings.overlap == "remove" and not node.settings.how.pooled:
         texts = load_without_leaks(texts, folder, node.overlap_key())
     _check_text(node, texts)
-    about = task.site, texts, _trainable(node.settings), node.settings, folder, node.base_results, task.shares
+    about = task.site, texts, _trainable(node.settings), node.settings, folder, node.base_results
     client = _client_class(node.settings)(*about)
     client.note = partial(node.note, task.site)
     client.ledger = node.consent(task.site, task.run).ledger

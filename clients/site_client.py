@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +26,6 @@ from flwr.common import NDArrays, Scalar
 from clients.private_training import PrivateTraining
 from clients.received import ReceivedFiles
 from clients.round_files import RoundFiles
-from clients.shared_private import rests
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.ledger import Ledger
 from fedlingua.corpora.split import Split
@@ -38,7 +38,7 @@ from fedlingua.exchange.delivery import Second, deliver
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
-from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, check_tensors
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
@@ -66,7 +66,6 @@ class SiteClient(NumPyClient):
         settings: The run's settings as they take effect at this site.
         folder: The site's private folder, for tensors that train without travelling and tensors with which a selection compares.
         base_results: The machine's folder of the untrained backbone's results on texts, shared by all runs.
-        shares: The weight of the site's last update in the mean of each part, if the method sends it; else empty.
     """
 
     def __init__(
@@ -77,10 +76,9 @@ class SiteClient(NumPyClient):
         settings: Settings,
         folder: Path,
         base_results: Path,
-        shares: Sequence[float] = (),
     ) -> None:
         self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
-        self.folder, self.base_results, self.shares = folder, base_results, shares
+        self.folder, self.base_results = folder, base_results
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
         self.selection_files, self.residuals = RoundFiles(folder / "selection"), RoundFiles(folder / "residual")
         chosen, first = trainable.tensor_set, trainable.sent_first
@@ -111,15 +109,18 @@ class SiteClient(NumPyClient):
         self.start_round(task.round)
         stage, private = (task.round, task.attempt), self.settings.trains_privately
         optimizer = self.optimizers.load(task.own) if self.settings.optimizer_state == "kept" else None
-        if self.settings.own_model == "ditto":
-            result, update = self._train_ditto(received, task)
-        else:
-            self.load(received, task.own)
-            train = partial(self._train_model, *self._round_of(task), optimizer, task.proximal_mu, received)
-            noised = PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
-            result, self.clipped = noised.train(train, received, task, optimizer) if private else (train(), {})
-            update = read_joined(self.trainable.model, self._travels)
-        self._store(stage, optimizer)
+        self.load(received, task.own)
+        seed, this_round = f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
+        train = partial(self._train_model, self.settings, seed, this_round, optimizer, task.proximal_mu, received)
+        noised = PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
+        result, self.clipped = noised.train(train, received, task, optimizer) if private else (train(), {})
+        travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
+        update = read_joined(self.trainable.model, travels)
+        if optimizer is not None:
+            self.optimizers.save(optimizer, stage)
+        own = self.trainable.trained.without(NOTHING if self.settings.compares_rounds else travels)
+        if own.specs:
+            self.own_rounds.save(read_tensors(self.trainable.model, own), stage)
         sums = dataclasses.asdict(result)
         return update, {name: sums[name] for name in ("steps", "seconds")} if private else sums
 
@@ -141,32 +142,6 @@ class SiteClient(NumPyClient):
             self.residuals.save(left, (task.round, task.attempt))
         return payloads
 
-    @property
-    def _travels(self) -> TensorSet:
-        return self.trainable.tensor_set if self.settings.how.travels else NOTHING
-
-    def _round_of(self, task: Task) -> tuple[Settings, str, tuple[int, int]]:
-        """Return the settings, the seed and (round, number of rounds) for training."""
-        return self.settings, f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
-
-    def _train_ditto(self, received: NamedTensors, task: Task) -> tuple[LocalResult, NamedTensors]:
-        """Train the update, then the site's own model, pulled towards the received tensors (Ditto, Li et al. 2021)."""
-        write_tensors(self.trainable.model, received)
-        result = self._train_model(*self._round_of(task))
-        update = read_joined(self.trainable.model, self._travels)
-        self.load(received, task.own)
-        beside = self._train_model(*self._round_of(task), None, task.proximal_mu, received)
-        return dataclasses.replace(result, seconds=result.seconds + beside.seconds), update
-
-    def _store(self, stage: Stage, optimizer: dict[str, Numbers] | None) -> None:
-        """Store what later rounds need but does not travel; the model must hold the tensors that the site would use."""
-        if optimizer is not None:
-            self.optimizers.save(optimizer, stage)
-        all_stays = self.settings.compares_rounds or self.settings.own_model != "none"
-        stays = self.trainable.trained.without(NOTHING if all_stays else self._travels)
-        if stays.specs:
-            self.own_rounds.save(read_tensors(self.trainable.model, stays), stage)
-
     def measure(self, received: NamedTensors, task: Task) -> dict[str, Any]:
         """Measure the dev loss, as sums, of the model that the site would use after a round; in round 0, of the published backbone."""
         started = time.monotonic()
@@ -181,16 +156,10 @@ class SiteClient(NumPyClient):
         return {**sums, "seconds": time.monotonic() - started}
 
     def load(self, received: NamedTensors, own: Stage) -> None:
-        """Load the model that the site would use now and trains further: its own tensors of stage `own`, then the received ones.
-
-        An own model keeps all of its own tensors; under shared-private the rest-of-world tensors are loaded beside them."""
-        model, own_model = self.trainable.model, self.settings.own_model
-        if own_model != "none" or len(received) < len(self.trainable.trained.specs):
-            write_tensors(model, own_tensors := self.own_tensors(own))
-        if own_model == "none":
-            write_tensors(model, received)
-        elif own_model == "shared-private":
-            write_tensors(model, rests(received, own_tensors, self.trainable.tensor_set, self.shares))
+        """Load the model that the site would use now and trains further: the received tensors, and those of its own of stage `own`."""
+        if len(received) < len(self.trainable.trained.specs):
+            write_tensors(self.trainable.model, self.own_tensors(own))
+        write_tensors(self.trainable.model, received)
 
     def own_tensors(self, stage: Stage) -> Tensors:
         """Load the site's own tensors of a stage, for START those from which all sites start; raise ExchangeError if they are gone."""
@@ -349,13 +318,13 @@ class SiteClient(NumPyClient):
         this_round: tuple[int, int],
         optimizer: dict[str, Numbers] | None = None,
         proximal_mu: float = 0.0,
-        towards: NamedTensors | None = None,
+        towards: NamedTensors = MappingProxyType({}),
         private: PrivateSteps | None = None,
     ) -> LocalResult:
         """Train the current model as one round does.
 
         Args:
-            towards: The tensors towards which `proximal_mu` pulls; None: those from which training starts.
+            towards: The tensors towards which `proximal_mu` pulls: the received ones.
             private: How steps are made private; None if nothing of the result leaves the site.
         """
         texts = self.training_documents if private and private.documents else self.training_texts

@@ -32,7 +32,6 @@ from fedlingua.settings.own_code import check_arguments, named_class
 from strategies.checks.contents import MEASURES
 from strategies.methods.fed_mean import FedMean
 from strategies.methods.local_only import LocalOnly
-from strategies.methods.own_models import OwnModels
 from strategies.methods.secure_sum import SecureFedMean
 from strategies.methods.stock import Stock, maker
 from strategies.rounds.overlap import compare_sites
@@ -139,8 +138,6 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
             return MetaSend
         if settings.sums_securely:
             return SecureFedMean
-        if settings.sends_own:
-            return OwnModels
         return FedMean if settings.how.travels else LocalOnly
     named, arguments = named_class("strategy", settings.strategy, Strategy, STRATEGIES)
     class_name, ours = named.__name__, issubclass(named, SiteStrategy)

@@ -117,7 +117,7 @@ class SiteStrategy(Rounds):
         for site in self.phases.available(grid, "train"):
             if site not in self.phases.good:  # else it was asked in an earlier round, and its update is here already
                 self.starts.pop(site, None)
-            messages.append(self._request(self.train_message, self.sent.values, site, server_round, server_round - 1))
+            messages.append(self._request(self.train_message, site, server_round, server_round - 1))
             messages[-1].content[protocol.ARRAYS] = pack(self.model_for(self.sent, site), self.tensor_set, packed)
             if config:
                 messages[-1].content[protocol.CONFIG] = config

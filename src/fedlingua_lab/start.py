@@ -82,9 +82,9 @@ def _check_method(settings: Settings) -> None:
             f"method {settings.method}: nothing that was trained left a site, so there is no federated model to start from; "
             "personalize a run of a federated method"
         )
-    if settings.differs_by:
+    if settings.splits_model:
         raise RunError(
-            f"{settings.differs_by}: only a part of what was trained is at the server, and each site's model is its own "
+            f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, and each site's model is its own "
             "already; personalize a run under which all that trains travels"
         )
 

@@ -134,7 +134,7 @@ class MetaSend(FedMean):
         messages = []
         for site in self.phases.available(grid, "send"):
             if site in self.meta.probes:
-                messages.append(self._request(protocol.SEND, self.sent.values, site, server_round, server_round - 1))
+                messages.append(self._request(protocol.SEND, site, server_round, server_round - 1))
                 messages[-1].content[protocol.ARRAYS] = ArrayRecord()
                 messages[-1].content[protocol.THRESHOLD] = ConfigRecord(Threshold(self.meta.theta.value).request())
                 self._add_filter(messages[-1])

@@ -350,7 +350,7 @@ class SecureFedMean(FedMean):
         messages = []
         for site in self.phases.available(self._grid, "send"):
             if site in survivors:
-                messages.append(self._request(protocol.UNMASK, self.sent.values, site, round_number, round_number))
+                messages.append(self._request(protocol.UNMASK, site, round_number, round_number))
                 at = SEALED_BYTES * (self.roster.names.index(site) * self.roster.num_sums + number - 1)
                 sealed = b"".join(self._sealed[sender][at : at + SEALED_BYTES] for sender in self.roster.names)
                 about: dict[str, Any] = {"sum": number, "survivors": list(survivors), "sealed": sealed}

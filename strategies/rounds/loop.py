@@ -5,7 +5,7 @@ One single round is in strategies/strategy.py.
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -287,7 +287,7 @@ class Rounds(Strategy):
     @property
     def _has_own_tensors(self) -> bool:
         """Whether a site's model has tensors that never leave it."""
-        return not self.travels or bool(self.settings.differs_by)
+        return not self.travels or self.settings.splits_model
 
     @property
     def _sites_store(self) -> bool:
@@ -309,7 +309,7 @@ class Rounds(Strategy):
     def _is_at_sites(self, number: int) -> bool:
         """Return whether all sites are sure to have their own tensors of a round, so that it may be delivered: those that they were to
         store when the current round began, or those of that round."""
-        if not self.settings.differs_by:
+        if not self.settings.splits_model:
             return True
         own, last = self.progress.own, self.state.round
         return all(
@@ -366,21 +366,19 @@ class Rounds(Strategy):
         packed, messages = Packed(), []
         for site in self.phases.available(grid, PHASES[message_type]):
             number = round_of(site)
-            messages.append(self._request(message_type, state.values, site, number, number))
+            messages.append(self._request(message_type, site, number, number))
             messages[-1].content[protocol.ARRAYS] = pack(self.model_for(state, site) if number else {}, self.tensor_set, packed)
         return messages
 
-    def _request(self, message_type: str, values: Mapping[str, Any], site: str, number: int, own_round: int) -> Message:
-        """Make a request without tensors. values: Those of the state that it is about. own_round: The round whose tensors to use of those
-        that never leave the site.
-        """
-        task = self._task(values, site, number, own_round, PHASES[message_type] in ("train", "send"))
+    def _request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
+        """Make a request without tensors. own_round: The round whose tensors to use of those that never leave the site."""
+        task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
         if message_type == protocol.TRAIN:
             task = replace(task, measure=self.progress.pending)
         deadline = self.settings.deadline_of(PHASES[message_type], task.measure is not None)
         return self.registry.request(message_type, task, deadline)
 
-    def _task(self, values: Mapping[str, Any], site: str, number: int, own_round: int, trains: bool) -> Task:
+    def _task(self, site: str, number: int, own_round: int, trains: bool) -> Task:
         if not self._has_own_tensors and not (trains and self.settings.remembers):
             return Task(site, self.run_id, self.attempt, number)
         # Damage to the last checkpoint must not end the run, so the sites also store what the one before asks for.

@@ -79,7 +79,6 @@ def killed(config: dict[str, Any], directory: Path) -> RunFolder:
 
 
 KEPT = {"optimizer-state": "kept"}
-MIXED = {"own-model": "mr-mtl", "pull": 0.1}
 SHARED = {
     "privacy.sum": "secure",
     "dp.noise": "shares",
@@ -91,8 +90,8 @@ SHARED = {
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, KEPT, MIXED, {"privacy.sum": "secure"}, SHARED],
-    ids=["plain", "kept", "mr-mtl", "secure", "shares"],
+    [{}, KEPT, {"privacy.sum": "secure"}, SHARED],
+    ids=["plain", "kept", "secure", "shares"],
 )
 def test_a_resumed_round_sends_what_was_sent_before_and_costs_nothing(
     two_sites: dict[str, Any], tmp_path: Path, changes: dict[str, Any]

@@ -272,7 +272,9 @@ def test_an_older_checkpoint_serves_where_sites_store_nothing_between_rounds(fam
     assert any(note.startswith("resumed after round 1") for note in notes(folder))
 
 
-@pytest.mark.parametrize("changes", [{"send.code": "4bit"}, {"private-layers": "decoder.0"}], ids=["code", "private-layers"])
+@pytest.mark.parametrize(
+    "changes", [{"send.code": "4bit"}, {"tensor-set": "controllers", "learning-rate": 0.001}], ids=["code", "controllers"]
+)
 @pytest.mark.fault("resumed")
 def test_a_resumed_run_can_go_back_a_round_too(families, tmp_path, unbroken, changes):
     config = {**families, **changes}

@@ -72,16 +72,6 @@ SETS = {
     "full": ({"tensor-set": "full", "learning-rate": 0.001}, everything, everything),
     "controllers": ({"tensor-set": "controllers", "learning-rate": 0.001}, everything, lambda name: ".controllers." in name),
     "lora": ({"tensor-set": "lora"}, lambda name: ".lora_" in name, everything),
-    "private": (
-        {"private-layers": "decoder.output-end"},
-        lambda name: ".adapters." in name or is_norm(name),
-        lambda name: not name.startswith("model.decoder.layers.2."),
-    ),
-    "private-lora": (
-        {"tensor-set": "lora", "private-layers": "decoder.-1,encoder.0"},
-        lambda name: ".lora_" in name,
-        lambda name: not name.startswith(("model.decoder.layers.2.", "model.encoder.layers.0.")),
-    ),
     "lora-middle": (
         {"tensor-set": "lora", "adapter.layers": "middle"},
         lambda name: ".lora_" in name and layer_of(name) == "1",

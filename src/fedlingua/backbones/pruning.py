@@ -24,26 +24,6 @@ def third(num_layers: int, which: str) -> range:
     return range(round(number * num_layers / 3), round((number + 1) * num_layers / 3))
 
 
-def private_layers(sizes: Mapping[Part, int], names: str) -> dict[Part, set[int]]:
-    """Return stack -> layers of `private-layers`: part.layer (negative: from the end) or part.third, separated by commas.
-
-    sizes: number of layers of each stack.
-
-    Raises:
-        BackboneError: the model has no such stack or layer.
-    """
-    private: dict[Part, set[int]] = {part: set() for part in sizes}
-    for name in filter(None, (name.strip() for name in names.split(","))):
-        part, _, which = name.partition(".")
-        size = {str(stack): number for stack, number in sizes.items()}.get(part, 0)
-        layers = third(size, which) if which in THIRDS else range(size)[int(which) :][:1] if -size <= int(which) < size else ()
-        if not layers:
-            has = ", ".join(f"{stack} {number}" for stack, number in sizes.items())
-            raise BackboneError(f"private-layers = {names!r}: {name!r} names no layer; the backbone's stacks have {has} layers")
-        private[part] |= set(layers)  # type: ignore[index]
-    return private
-
-
 def kept_layers(model: "PreTrainedModel", which: str) -> dict[Part, range]:
     """Return stack -> layers that `adapter.layers = which` chooses; raise BackboneError if a stack would have none."""
     return thirds({part: len(stack.held(model)) for part, stack in layout_of(model).stacks.items()}, which)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fedlingua.backbones.directories import backbone_directory, check_fits
 from fedlingua.backbones.files import describe
 from fedlingua.backbones.parts import is_adapter_set
-from fedlingua.backbones.pruning import private_layers, thirds
+from fedlingua.backbones.pruning import thirds
 from fedlingua.exchange.outline import Outline
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
@@ -21,7 +21,7 @@ def outline_of(settings: Settings) -> Outline:
     backbone = describe(backbone_directory(settings.backbone, settings.backbone_revision), settings.backbone, drawn)
     check_fits(backbone.config, settings)
     name, layout = settings.trained_set, backbone.layout
-    if name not in _TOLD or settings.own_model == "shared-private":
+    if name not in _TOLD:
         from fedlingua.exchange.trainable import build_trainable
 
         loaded = build_trainable(settings, computes=False)
@@ -44,6 +44,4 @@ def outline_of(settings: Settings) -> Outline:
     shapes = {tensor: shape for tensor, shape in {**backbone.shapes, **added}.items() if _TOLD[name](tensor)}
     whole_set = TensorSet(name, tuple(TensorSpec(tensor, shape, *layout.place(tensor)) for tensor, shape in shapes.items()))
     trained = whole_set.where(lambda spec: spec.layer is None or spec.layer in layers_left[spec.part])
-    private = private_layers(sizes, settings.private_layers)
-    sent = trained.where(lambda spec: spec.layer not in private.get(spec.part, ()))
-    return Outline(backbone, trained, sent, sum(map(math.prod, added.values())))
+    return Outline(backbone, trained, trained, sum(map(math.prod, added.values())))

@@ -59,7 +59,7 @@ def deliver(
         before = delivered_about(folder)
         if before.pop("ensemble", None):  # its second model does not belong to the tensors that are written next
             replace_text(folder / _ABOUT, json_text({**before, "kept": site.get("kept")}))
-    tensors = read_tensors(trainable.model, trainable.whole)
+    tensors = read_tensors(trainable.model, trainable.trained)
     file = folder / (_MODEL if trainable.adapter is None else ADAPTER)
     save_tensors(tensors, file)
     about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}

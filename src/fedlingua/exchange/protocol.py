@@ -153,9 +153,8 @@ class Task:
     """The task of a request; its reply repeats site, run, attempt and round.
 
     own: stage of the site's own tensors to continue from, if some do not travel. keep: stages of its tensors to store for later
-    requests. proximal_mu: from the request's CONFIG, read by `with_config`. shares: weight of the site's last update in each received
-    part, in the order of PARTS; empty where not needed. measure: the earlier round of the request's tensors, to measure their dev
-    loss before training.
+    requests. proximal_mu: from the request's CONFIG, read by `with_config`. measure: the earlier round of the request's tensors, to
+    measure their dev loss before training.
     """
 
     site: str
@@ -165,13 +164,11 @@ class Task:
     own: Stage = START
     keep: tuple[Stage, ...] = ()
     proximal_mu: float = 0.0
-    shares: tuple[float, ...] = ()
     measure: int | None = None
 
     def request(self) -> dict[str, Any]:
         """Return the content of the request's ConfigRecord."""
-        shares: dict[str, Any] = {"shares": list(self.shares)} if self.shares else {}
-        more = shares if self.measure is None else {**shares, "measure": self.measure}
+        more = {} if self.measure is None else {"measure": self.measure}
         return {**self.reply(), "own": list(self.own), "keep": [number for stage in self.keep for number in stage], **more}
 
     def reply(self) -> dict[str, Any]:
@@ -185,14 +182,11 @@ class Task:
             keep = [int(number) for number in record["keep"]]
             stages = tuple(zip(keep[::2], keep[1::2], strict=True))
             own = (int(record["own"][0]), int(record["own"][1]))
-            shares = tuple(map(float, record.get("shares", ())))
-            if len(shares) not in (0, 3) or not all(0 <= share <= 1 for share in shares):
-                raise ValueError("shares are three numbers from 0 to 1")
             about = str(record["site"]), str(record["run"]), int(record["attempt"]), int(record["round"])
             measure = None if "measure" not in record else int(record["measure"])
             if measure is not None and not 0 <= measure < about[-1]:
                 raise ValueError(f"measures round {measure} in round {about[-1]}")
-            return cls(*about, own, stages, shares=shares, measure=measure)
+            return cls(*about, own, stages, measure=measure)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ExchangeError(f"a request's task is not that of this version ({type(error).__name__}: {error})") from error
 

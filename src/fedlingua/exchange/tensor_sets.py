@@ -1,9 +1,8 @@
 """Tensor sets: which tensors of a model train, which of them travel, and which part and layer each belongs to."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, att
 from fedlingua.backbones.controllers import attach_controllers, controllers_bypassed, is_controller
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, peft_bypassed
-from fedlingua.backbones.parts import Part, is_adapter_set
+from fedlingua.backbones.parts import is_adapter_set
 from fedlingua.backbones.pruning import kept_layers
-from fedlingua.backbones.shared_private import attach_rest, is_gate, is_rest
 from fedlingua.exchange.joined import Joined, joined_set
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
@@ -39,20 +37,13 @@ class Kind:
 
 def _adapters(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
     attach_adapters(model, config := AdapterConfig(settings.adapter_dim, settings.adapter_layers), settings.seed)
-    return _with_rest(model, settings, {"type": "bottleneck", **asdict(config)})
+    return {"type": "bottleneck", **asdict(config)}
 
 
 def _lora(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
     config = LowRank(settings.lora_rank, settings.lora_alpha, settings.lora_targets, settings.adapter_layers)
     attach_lora(model, config, settings.seed)
-    return _with_rest(model, settings, {"type": "lora", **asdict(config)})
-
-
-def _with_rest(model: PreTrainedModel, settings: Settings, about: Mapping[str, Any]) -> Mapping[str, Any]:
-    if settings.own_model != "shared-private":
-        return about
-    attach_rest(model)
-    return {**about, "mixed_with": "the rest of the world"}
+    return {"type": "lora", **asdict(config)}
 
 
 TENSOR_SETS: dict[str, Kind] = {
@@ -76,22 +67,15 @@ def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> Tensor
         TensorSpec(tensor_name, tuple(parameter.shape), *layout.place(tensor_name))
         # `named_parameters` lists tied weights once, under their first name.
         for tensor_name, parameter in model.named_parameters()
-        if is_gate(tensor_name) or (trains(tensor_name) and not is_rest(tensor_name))
+        if trains(tensor_name)
     ]
     return TensorSet(name, tuple(chosen)).where(lambda spec: spec.layer is None or spec.layer in layers_left[spec.part])
 
 
-def travelling(trained: TensorSet, private: Mapping[Part, Collection[int]] = MappingProxyType({})) -> TensorSet:
-    """Return the trained tensors that leave a site. private: stack -> layers that stay at the site."""
+def travelling(trained: TensorSet) -> TensorSet:
+    """Return the trained tensors that leave a site."""
     travels = TENSOR_SETS[trained.name].travels
-    stay = {(part, layer) for part, layers in private.items() for layer in layers}
-    return trained.where(lambda spec: travels(spec.name) and not is_gate(spec.name) and (spec.part, spec.layer) not in stay)
-
-
-def standing_beside(model: PreTrainedModel) -> TensorSet:
-    """Return the tensors of a site's model that neither train nor travel: the frozen adapter of the rest of the world."""
-    place, parameters = layout_of(model).place, dict(model.named_parameters())
-    return TensorSet("beside", tuple(TensorSpec(n, tuple(p.shape), *place(n)) for n, p in parameters.items() if is_rest(n)))
+    return trained.where(lambda spec: travels(spec.name))
 
 
 def read_tensors(model: PreTrainedModel, chosen: TensorSet) -> Tensors:

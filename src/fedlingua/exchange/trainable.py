@@ -10,15 +10,12 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.directories import backbone_directory, check_fits
-from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.precision import allow_tf32, hold
-from fedlingua.backbones.pruning import private_layers
 from fedlingua.backbones.quantized import replace_linear
 from fedlingua.common.devices import check_bits
-from fedlingua.common.errors import BackboneError
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, standing_beside, tensor_set, travelling, write_tensors
-from fedlingua.exchange.tensors import NOTHING, Tensors, TensorSet
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, travelling, write_tensors
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.settings.config import Settings
 
 
@@ -28,7 +25,7 @@ class Trainable:
 
     trained: the tensors that train. tensor_set: those that travel. initial: the trained tensors that
     every site starts from, drawn with the seed. adapter: configuration of the attached modules, None if the whole model is
-    the result. beside: frozen tensors that belong to the site's model besides the trained ones.
+    the result.
     """
 
     backbone: Backbone
@@ -36,12 +33,6 @@ class Trainable:
     tensor_set: TensorSet
     initial: Tensors
     adapter: Mapping[str, Any] | None
-    beside: TensorSet = NOTHING
-
-    @property
-    def whole(self) -> TensorSet:
-        """All tensors of a site's model that are not the backbone's: trained and frozen beside them."""
-        return TensorSet(self.trained.name, (*self.trained.specs, *self.beside.specs))
 
     @property
     def model(self) -> PreTrainedModel:
@@ -70,7 +61,7 @@ class Trainable:
 
     def second(self, settings: Settings, tensors: Tensors) -> PreTrainedModel:
         """Load the run's model once more, with other tensors: an ensemble needs two at a time. They share the frozen tensors."""
-        other, differ = build_trainable(settings), set(self.whole.names)
+        other, differ = build_trainable(settings), set(self.trained.names)
         own = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         for name, tensor in (*other.model.named_parameters(), *other.model.named_buffers()):
             if name not in differ:
@@ -95,8 +86,8 @@ def build_trainable(settings: Settings, computes: bool = True) -> Trainable:
 
     Raises:
         ConfigError: `frozen-bits` needs a package that is missing.
-        BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens` or lacks the `lora.targets`; pruning
-            leaves no layer of a stack; or `private-layers` names a layer that does not train.
+        BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens` or lacks the `lora.targets`; or pruning
+            leaves no layer of a stack.
     """
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
     drawn = settings.seed if settings.backbone_weights == "random" else None
@@ -114,11 +105,4 @@ def build_trainable(settings: Settings, computes: bool = True) -> Trainable:
     if computes:
         hold(backbone.model, trained.names, precision, device)
         allow_tf32(settings.precision, device)
-    private = private_layers(layout_of(backbone.model).sizes(backbone.model.config), settings.private_layers)
-    travels = travelling(trained, private)
-    if any(layer not in {spec.layer for spec in trained.of_part(part)} for part, layers in private.items() for layer in layers):
-        raise BackboneError(
-            f"private-layers = {settings.private_layers!r} names a layer that does not train; give some of those that do"
-        )
-    initial = read_tensors(backbone.model, trained)
-    return Trainable(backbone, trained, travels, initial, adapter, standing_beside(backbone.model))
+    return Trainable(backbone, trained, travelling(trained), read_tensors(backbone.model, trained), adapter)

@@ -52,19 +52,9 @@ class Settings(Sections):
         return self.tensor_set or self.how.tensor_set
 
     @property
-    def differs_by(self) -> str:
-        """The option that makes a site's model differ from its cluster's mean, in words; empty if none, or nothing travels."""
-        by = {
-            f"own-model = {self.own_model!r}": self.own_model != "none",
-            f"private-layers = {self.private_layers!r}": self.private_layers != "",
-            "tensor-set = 'controllers'": self.trained_set == "controllers",
-        }
-        return next((words for words, holds in by.items() if holds and self.how.travels), "")
-
-    @property
-    def sends_own(self) -> bool:
-        """Whether a site continues training the model that it sent before, and not its cluster's mean."""
-        return self.own_model not in ("none", "ditto")
+    def splits_model(self) -> bool:
+        """Whether a part of what trains stays at the site, and the rest travels."""
+        return self.trained_set == "controllers" and self.how.travels
 
     @property
     def rule(self) -> str:
@@ -104,8 +94,7 @@ class Settings(Sections):
     @property
     def sends_change(self) -> bool:
         """Whether a site sends its whole change of its cluster's mean and nothing else, so that a code can compress it."""
-        whole = self.how.travels and self.selected_by == "all" and not self.sends_own
-        return whole and not self.sums_securely
+        return self.how.travels and self.selected_by == "all" and not self.sums_securely
 
     @property
     def sums_securely(self) -> bool:
@@ -173,13 +162,13 @@ class Settings(Sections):
 
     @property
     def chooses(self) -> bool:
-        """Whether each site chooses its model at the end; shared-private's gated pair of adapters cannot be interpolated."""
-        return self.keep_choose and self.how.trains and self.how.travels and self.own_model != "shared-private"
+        """Whether each site chooses its model at the end."""
+        return self.keep_choose and self.how.trains and self.how.travels
 
     @property
     def rounds_at_sites(self) -> int:
         """Number of last rounds whose received tensors a site stores; more for small sets, so that it may choose their mean."""
-        return 4 if self.chooses and self.trained_set in SMALL_SETS and not self.differs_by else 1
+        return 4 if self.chooses and self.trained_set in SMALL_SETS else 1
 
     @property
     def draws_in_passes(self) -> bool:

@@ -14,14 +14,11 @@ from fedlingua.settings.table import OPTIONS
 Exclusions = dict[str, tuple[Callable[[Settings], bool], str]]
 MOST_PRIVATE_DIM = 64
 """Most numbers in a private signature; each adds noise."""
-_MEANS = ("fed-mean", "fed-avg", "by-loss")
 WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
-    "aggregation": _MEANS,
+    "aggregation": ("fed-mean", "fed-avg", "by-loss"),
     "async.buffer": (0,),
     "dp.epsilon": (0,),
-    "own-model": ("none",),
     "privacy.sum": ("plain",),
-    "private-layers": ("",),
     "pull": (0,),
     "send.rule": ("all", ""),
     "server.optimizer": ("none", ""),
@@ -32,7 +29,7 @@ WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
 
 def conflicts(settings: Settings) -> Iterator[str]:
     """Yield a message for each conflict between keys."""
-    groups = (_of_methods, _of_the_run, _of_clusters, _of_own, _of_codes, _of_modes, _of_training, _of_the_server, _of_sending)
+    groups = (_of_methods, _of_the_run, _of_clusters, _of_codes, _of_modes, _of_training, _of_the_server, _of_sending)
     for of_group in groups:
         yield from of_group(settings)
     if settings.task == "masked-language":
@@ -125,28 +122,11 @@ def _of_clusters(settings: Settings) -> Iterator[str]:
         )
 
 
-def _of_own(settings: Settings) -> Iterator[str]:
-    names = [name.strip() for name in settings.private_layers.split(",") if name.strip()]
-    if not all(re.fullmatch(r"(encoder|decoder)\.(-?\d+|input-end|middle|output-end)", name) for name in names):
-        yield (
-            f"private-layers = {settings.private_layers!r}; wanted part.layer or part.third with commas, as in "
-            "'decoder.output-end' or 'decoder.-2,decoder.-1'"
-        )
-    if settings.own_model != "none":
-        yield from (f"own-model = {settings.own_model!r}, and {but}" for but in _against_own_models(settings))
-    if settings.pull and settings.own_model == "shared-private":
-        yield f"pull = {settings.pull:g}, and own-model = 'shared-private' has the others beside it instead; give 0"
-    if settings.pull and settings.has_two_phases:
-        yield f"pull = {settings.pull:g}, and selection {settings.selected_by} has no request that tells it; give 0, or another send.rule"
-
-
 def _of_codes(settings: Settings) -> Iterator[str]:
     """Yield conflicts with codes, which need changes that add up to the cluster's mean."""
     if settings.code_up.method == settings.code_down.method == "none":
         return
     codes = f"send.code = {settings.send_code!r} and send.code-down = {settings.send_code_down!r}"
-    if settings.sends_own:
-        yield f"{codes}, and under own-model = {settings.own_model!r} a site sends no change of the mean; give 'none' twice"
     if settings.selected_by != "all" and (settings.code_up.nearest or settings.code_up.method in ("top", "rank")):
         yield (
             f"{codes}, and selection {settings.selected_by} leaves nothing behind that a later update could make up for; give send.code = "
@@ -168,7 +148,6 @@ NOT_SUMMED: Exclusions = {
         "takes means over the sites that sent a tensor, and all or none do; give 'previous'",
     ),
     "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
-    "own-model": (lambda s: s.sends_own, "sends models, not changes of a mean; give 'none' or 'ditto'"),
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
     "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites whose masks the others' cancel; give 0"),
@@ -197,7 +176,6 @@ NOT_PRIVATE: Exclusions = {
         lambda s: s.dp_unit == "document" and s.how.clustering == "gradients",
         "makes signatures whose noise hides a sentence, not a document; give one with other clusters, or dp.unit = 'sentence'",
     ),
-    "own-model": (lambda s: s.own_model == "ditto", "measures a model that trains without noise; give 'none' or 'mr-mtl'"),
     "aggregation": (lambda s: s.aggregation == "by-loss", "needs each site's training loss, which stays there; give 'fed-mean'"),
     "send.rule": (lambda s: s.has_two_phases, "needs each site's training loss, which stays there; give another"),
     "sample.least": (lambda s: s.sample_least > 0, "draws a fixed number of sentences; give 0, and sample.share"),
@@ -218,7 +196,7 @@ NOT_PRIVATE: Exclusions = {
     "signature.form": NOT_SUMMED["signature.form"],
 }
 """Key -> test of whether its value breaks the guarantee of dp.epsilon, and the reason. Keys that are not listed are sound: values computed
-from noised gradients alone (Adam's state, selections, codes, mr-mtl's own model) reveal nothing more."""
+from noised gradients alone (Adam's state, selections, codes) reveal nothing more."""
 
 _ONE_STEP = "makes an update other than one step along a sum of clipped gradients"
 NOT_SHARED: Exclusions = {
@@ -235,7 +213,6 @@ NOT_SHARED: Exclusions = {
     "pull": (lambda s: s.pull > 0, f"{_ONE_STEP}; give 0"),
     "aggregation": (lambda s: s.aggregation != "fed-avg", "weighs sentences of a small site more than others'; give 'fed-avg'"),
     "sampling-temperature": (lambda s: s.sampling_temperature != 1, "weighs sentences of a small site more than others'; give 1"),
-    "private-layers": (lambda s: bool(s.private_layers), "trains without noise what stays at a site; leave it empty"),
     "tensor-set": (lambda s: s.trained_set == "controllers", "trains without noise what stays at a site; give another"),
     "send.rule": (lambda s: s.rule != "all", "leaves out tensors, and their noise; give 'all'"),
     "client": (lambda s: bool(s.client), "may send other numbers than sums of clipped gradients; leave it empty"),
@@ -261,8 +238,6 @@ NOT_BUFFERED: Exclusions = {
     "privacy.sum": (lambda s: s.sums_securely, "has masks that cancel in the sum of all its sites only; give 'plain'"),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "draws whom a round asks, not who answers first; give 0"),
     "send.rule": (lambda s: s.selected_by != "all", "selects tensors by one round's updates; give 'all'"),
-    "own-model": (lambda s: s.own_model != "none", "keeps a model in step with the rounds; give 'none'"),
-    "private-layers": (lambda s: bool(s.private_layers), "keeps layers in step with the rounds; leave it empty"),
     "sample.replacement": (
         lambda s: s.draws and not s.sample_replacement,
         "has a site train on the next examples in every round; give true",
@@ -286,25 +261,12 @@ def _of_modes(settings: Settings) -> Iterator[str]:
                 yield f"{_said(settings, key)}, and {_said(settings, other)} {why}"
 
 
-def _against_own_models(settings: Settings) -> Iterator[str]:
-    if settings.trained_set not in SMALL_SETS:
-        yield f"the tensor set is {settings.trained_set!r}; give tensor-set = one of {', '.join(SMALL_SETS)}"
-    if settings.private_layers:
-        yield f"private-layers = {settings.private_layers!r} are of the federation's model; give one of the two"
-    if settings.selected_by != "all":
-        yield f"selection {settings.selected_by} sends a part of it; give send.rule = 'all'"
-    if settings.sends_own and (settings.aggregation not in _MEANS or settings.optimized_by != "none" or settings.strategy):
-        yield "the sites go by the mean of their models; leave server.optimizer and strategy, and give aggregation a mean"
-
-
 def _of_training(settings: Settings) -> Iterator[str]:
     if settings.how.pooled and settings.draws and not settings.sample_replacement and settings.sampling_temperature != 1:
         yield (
             f"sampling-temperature = {settings.sampling_temperature:g}, and under sample.replacement = false every example of the "
             "pool comes once before any comes again, whichever text it belongs to; give 1, or sample.replacement = true"
         )
-    if settings.optimizer_state == "kept" and settings.own_model == "ditto":
-        yield "optimizer-state = 'kept', and under own-model = 'ditto' a site trains two models in a round; leave it 'fresh'"
     if settings.optimizer != "sgd" and not settings.optimizer_epsilon > 0:
         yield f"optimizer-epsilon = {settings.optimizer_epsilon:g}, and {settings.optimizer} divides by it; give more than 0"
     if 0 < settings.tokens_per_batch < settings.max_tokens:
@@ -348,6 +310,8 @@ def _of_sending(settings: Settings) -> Iterator[str]:
             f"meta.second-filter = true looks at what a learned threshold leaves, and selection {settings.selected_by} learns none; "
             "give metasend-g or metasend-l, not frozen, or meta.second-filter = false"
         )
+    if settings.pull and settings.has_two_phases:
+        yield f"pull = {settings.pull:g}, and selection {settings.selected_by} has no request that tells it; give 0, or another send.rule"
     if settings.learns_threshold and not settings.meta_learning_rate > 0:
         yield (f"meta.learning-rate = {settings.meta_learning_rate:g} learns nothing; give more than 0, or meta.frozen = true")
 

@@ -47,8 +47,6 @@ AGGREGATIONS = ("fed-mean", "fed-avg", "by-loss", "norm-clip")
 SERVER_OPTIMIZERS = ("none", "sgd", "adam", "adamw", "yogi", "lamb")
 """How the server computes its next tensors: the sites' mean itself, or a step of an optimizer that keeps its state across rounds."""
 
-OWN_MODELS = ("none", "ditto", "mr-mtl", "shared-private")
-"""Models that sites train for themselves. They travel to be averaged; only ditto trains one beside the model that travels."""
 
 METHODS: dict[str, Method] = {
     "base": Method("adapters", "none", trains=False, travels=False),

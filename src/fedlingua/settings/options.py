@@ -40,9 +40,6 @@ class When:
     def __and__(self, other: "When") -> "When":
         return When(f"{self.words}, {other.words}", lambda settings: self.holds(settings) and other.holds(settings))
 
-    def __or__(self, other: "When") -> "When":
-        return When(f"{self.words}, or {other.words}", lambda settings: self.holds(settings) or other.holds(settings))
-
 
 ALWAYS = When("", lambda settings: True)
 

@@ -13,7 +13,6 @@ from fedlingua.settings.codes import parse_code
 from fedlingua.settings.methods import (
     AGGREGATIONS,
     METHODS,
-    OWN_MODELS,
     SELECTIONS,
     SERVER_OPTIMIZERS,
     check_method,
@@ -224,17 +223,9 @@ class AddedLayers:
 class Own:
     """Which parts of a model belong to one site."""
 
-    private_layers: str = option("", off=("",))
-    """Layers that train but stay at their site, as in FedPer (Arivazhagan et al. 2019), separated by commas:
-    part.layer, with -1 for the last (decoder.-1), or part.third (decoder.output-end: a fifth of all adapters)."""
-    own_model: str = option("none", choices=OWN_MODELS, off=("none",))
-    """A model of the site's own, measured in place of the shared one; not with full or controllers. ditto:
-    trained beside the federation's and pulled towards it (Li et al. 2021); mr-mtl: instead of it, pulled
-    towards the mean (Liu et al. 2022); shared-private: instead of it, with a gate in every layer that mixes in
-    what the others sent (FedALT, Bian et al. 2026; adapters and lora only)."""
     pull: float = option(0.0, least=0, off=(0.0,))
-    """The papers' lambda or mu: training adds pull / 2 x |w - mean|^2 to its loss. w is the site's own model (ditto,
-    mr-mtl) or, without one, the federation's model as the site trains it (FedProx, Li et al. 2020)."""
+    """The paper's mu: training adds pull / 2 x |w - mean|^2 to its loss, where w is the federation's model as the site
+    trains it (FedProx, Li et al. 2020)."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from random import SystemRandom
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +76,7 @@ def train_locally(
     before_step: Callable[[Step], None] | None = None,
     this_round: tuple[int, int] = (1, 1),
     proximal_mu: float = 0.0,
-    towards: NamedTensors | None = None,
+    towards: NamedTensors = MappingProxyType({}),
     private: PrivateSteps | None = None,
 ) -> LocalResult:
     """Train the named parameters in place.
@@ -91,7 +92,7 @@ def train_locally(
         before_step: Called with the batches of every step before it is taken; must leave the model unchanged.
         this_round: The round's number, from 1, and the number of rounds. A schedule spans all rounds, as if each had as many steps.
         proximal_mu: The weight of the proximal term (see `_pull_back`); 0: none.
-        towards: The tensors that it pulls to, some or all; None: those that training begins with.
+        towards: The tensors that it pulls to, some or all of those that train.
         private: Makes an epoch one step on units drawn at random, with clipped gradients and noise. Draws and dropout then come from the
             system's random numbers instead of the seed, which the server knows.
 
@@ -111,7 +112,7 @@ def train_locally(
     )
     if state:
         restore_optimizer(optimizer, trained, state)
-    center = _center(trained, towards) if proximal_mu else {}
+    center = {name: torch.tensor(array).to(trained[name]) for name, array in towards.items()} if proximal_mu else {}
     units = len(texts) if private and private.documents else sum(map(len, texts))
     clipping = Clipping(model, trained, private, private.share * units) if private else None
     add_gradient = StepGradient(model, codec, settings, clipping)
@@ -153,17 +154,8 @@ def train_locally(
     return LocalResult(float(nll_sum), num_tokens, num_examples, num_steps, time.monotonic() - started)
 
 
-def _center(trained: Mapping[str, nn.Parameter], towards: NamedTensors | None) -> dict[str, Tensor]:
-    if towards is None:
-        return {name: parameter.detach().clone() for name, parameter in trained.items()}
-    return {name: torch.tensor(array).to(trained[name]) for name, array in towards.items()}
-
-
 def _pull_back(trained: Mapping[str, nn.Parameter], center: Mapping[str, Tensor], mu: float) -> None:
-    """Add the gradient of mu / 2 x |w - w_global|^2, the proximal term of FedProx: Li et al. 2020, eq. 2.
-
-    For a site's own model w it is the term of Ditto (Li et al. 2021, algorithm 1) and of MR-MTL (Z. Liu et al. 2022).
-    """
+    """Add the gradient of mu / 2 x |w - w_global|^2, the proximal term of FedProx: Li et al. 2020, eq. 2."""
     for name, middle in center.items():
         parameter = trained[name]
         away = mu * (parameter.detach() - middle)

@@ -129,7 +129,7 @@ def _check(settings: Settings, run_dir: Path) -> None:
         f"method = {settings.method!r} sends no tensors that were trained": not (settings.how.travels and settings.how.trains),
         f"client = {settings.client!r} trains in a way of its own": bool(settings.client),
         f"task = {settings.task!r} trains on no sentence pairs": settings.task != "translation",
-        f"{settings.differs_by} leaves a part of the model at the site": bool(settings.differs_by),
+        f"tensor-set = {settings.trained_set!r} leaves a part of the model at the site": settings.splits_model,
         f"send.rule = {settings.rule!r} sends a part of each update": settings.rule != "all",
         "dp.unit = 'document' hides more than the single sentences that are looked for": settings.dp_unit == "document",
     }

@@ -16,12 +16,10 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
 
 SETS: list[dict[str, Any]] = [
-    {"tensor_set": "adapters", "private_layers": "decoder.-1"},
-    {"tensor_set": "adapters", "own_model": "shared-private"},
+    {"tensor_set": "adapters"},
     {"tensor_set": "full"},
     {"tensor_set": "controllers", "controllers": 3},
     {"tensor_set": "lora", "lora_targets": "fc1,encoder_attn.q_proj"},
-    {"tensor_set": "lora", "own_model": "shared-private"},
 ]
 
 

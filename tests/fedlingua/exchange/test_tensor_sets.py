@@ -8,9 +8,7 @@ import torch
 
 from fedlingua.backbones.bottleneck import AdapterConfig, BottleneckAdapter, attach_adapters
 from fedlingua.backbones.load import Backbone
-from fedlingua.backbones.pruning import private_layers
-from fedlingua.common.errors import BackboneError
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, travelling, write_tensors
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors
 from fedlingua.settings.checks import settings_from
 from tests.mbart import mbart_50
 
@@ -78,21 +76,4 @@ def test_what_is_written_is_read_again_and_the_rest_stays(backbone: Backbone) ->
 @pytest.mark.parametrize("name", TENSOR_SETS)
 def test_what_stays_private_is_said_of_the_sets_as_they_are(run_config: dict[str, Any], name: str) -> None:
     kind, settings = TENSOR_SETS[name], settings_from({**run_config, "tensor-set": name})
-    assert (kind.travels is kind.trains) == (settings.differs_by == "")
-
-
-def test_a_third_of_the_decoder_is_a_fifth_of_mbart_50s_adapters() -> None:
-    model = mbart_50()
-    attach_adapters(model, AdapterConfig(dim=64), seed=1)
-    trained = tensor_set(model, "adapters")
-    travels = travelling(trained, private_layers({"encoder": 12, "decoder": 12}, "decoder.output-end"))
-    assert {spec.layer for spec in trained.without(travels).specs} == {8, 9, 10, 11}
-    assert {spec.part for spec in trained.without(travels).specs} == {"decoder"}
-    assert travels.num_parameters / trained.num_parameters == pytest.approx(0.8, abs=1e-3)
-    assert private_layers({"encoder": 12, "decoder": 12}, "decoder.-1, encoder.0,decoder.3") == {
-        "encoder": {0},
-        "decoder": {3, 11},
-    }
-    for wrong in ("decoder.12", "decoder.-13"):
-        with pytest.raises(BackboneError, match=f"'{wrong}' names no layer; the backbone's stacks have encoder 12, decoder 12"):
-            private_layers({"encoder": 12, "decoder": 12}, wrong)
+    assert (kind.travels is not kind.trains) == settings.splits_model

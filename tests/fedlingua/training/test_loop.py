@@ -221,8 +221,8 @@ def test_the_proximal_term_pulls_back_to_what_the_round_began_with(site: Site) -
     """Li et al. 2020, eq. 2: nothing in the first step, rate x mu x (w1 - w0) in the second."""
     site.without_dropout()
     first, second = (site.trained(dataclasses.replace(SGD, local_epochs=epochs)) for epochs in (1, 2))
-    pulled = site.trained(dataclasses.replace(SGD, local_epochs=2), proximal_mu=0.8)
-    at_once = site.trained(SGD, proximal_mu=0.8)
+    pulled = site.trained(dataclasses.replace(SGD, local_epochs=2), proximal_mu=0.8, towards=site.initial)
+    at_once = site.trained(SGD, proximal_mu=0.8, towards=site.initial)
     for name, begun in site.initial.items():
         np.testing.assert_allclose(at_once[name], first[name], rtol=0, atol=1e-6)
         np.testing.assert_allclose(pulled[name], second[name] - 0.5 * 0.8 * (first[name] - begun), rtol=0, atol=1e-6)
@@ -236,8 +236,8 @@ def test_a_tensor_without_a_gradient_is_pulled_back_too() -> None:
     assert parameter.grad.tolist() == [1.0]
 
 
-def test_the_pull_of_an_own_model_is_to_the_mean_of_the_tensors_that_have_one(site: Site) -> None:
-    """Ditto's and MR-MTL's step from v: v - rate x (slope + lambda x (v - w)), of what has no mean without a pull."""
+def test_the_pull_is_to_the_mean_of_the_tensors_that_have_one(site: Site) -> None:
+    """The step from v is to v - rate x (slope + mu x (v - w)); what has no mean is not pulled."""
     site.without_dropout()
     slopes, rng = gradient(site, site.examples), np.random.default_rng(1)
     mean = {name: rng.standard_normal(array.shape, np.float32) for name, array in list(site.initial.items())[::2]}

@@ -151,7 +151,7 @@ def test_a_step_may_draw_nobody_and_is_noise_then(site: Site) -> None:
 def test_adams_state_and_the_pull_to_the_start_work_on_noised_gradients(site: Site) -> None:
     state: dict[str, Any] = {}
     how = replace(HOW, optimizer="adam", learning_rate=1e-3, local_epochs=3, clip_norm=1.0)
-    got, _ = site.trained(PrivateSteps(1.0, 0.1, 1.0), how, state=state, proximal_mu=0.1)
+    got, _ = site.trained(PrivateSteps(1.0, 0.1, 1.0), how, state=state, proximal_mu=0.1, towards=site.initial)
     assert {float(state[f"{name}/step"][0]) for name in got} == {3.0}
     assert all(np.isfinite(array).all() for array in got.values())
     assert not any(parameter.requires_grad for parameter in site.model.parameters())

@@ -111,8 +111,6 @@ def test_an_exact_code_carries_the_numbers_themselves():
     ("keys", "bits"),
     [
         ({}, 4),
-        ({"own-model": "ditto"}, 4),
-        ({"own-model": "mr-mtl"}, 0),
         ({"method": "metasend-l"}, 0),
         ({"method": "adapter-local"}, 0),
         ({"send.code": "none"}, 0),
@@ -183,7 +181,6 @@ def test_an_update_that_is_no_change_is_refused(arrays, words):
     [
         ({"send.code": "5 bits"}, "is not a code"),
         ({"send.code-down": "half"}, "is not a code"),
-        ({**FOUR, "own-model": "mr-mtl"}, "sends no change of the mean"),
         ({"send.code": "sign", "method": "adapter-fed", "send.rule": "top-k"}, "selection top-k leaves nothing behind"),
         ({"send.code": "4bit top 0.1", "method": "adapter-fed", "send.rule": "apf"}, "selection apf leaves nothing behind"),
         ({"send.code": "4bit nearest", "method": "adapter-fed", "send.rule": "dp-g"}, "selection dp-g leaves nothing behind"),

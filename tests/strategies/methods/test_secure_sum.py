@@ -356,7 +356,6 @@ VALUES: dict[str, dict[str, Any]] = {
     "send.rule": {"send.rule": "metasend-g"},
     "send.missing": {"send.rule": "fixed-g", "send.missing": "renormalise"},
     "send.code": {"send.code": "4bit"},
-    "own-model": {"own-model": "mr-mtl"},
     "strategy": {"strategy": "my_file:MyStrategy"},
     "optimizer": {"optimizer": "sgd"},
     "sites-per-round": {"sites-per-round": 3},
@@ -378,9 +377,8 @@ def test_what_is_unsound_with_secure_sums_is_refused_by_name(key: str, secure: d
     [
         {"server.optimizer": "adam"},
         {"server.optimizer": "sgd"},
-        {"private-layers": "decoder.-1"},
+        {"tensor-set": "controllers", "learning-rate": 0.001},
         {"pull": 0.1},
-        {"own-model": "ditto"},
         {"optimizer-state": "kept"},
         {"send.code-down": "4bit"},
         {"tensor-set": "lora"},

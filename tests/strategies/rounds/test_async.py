@@ -188,8 +188,6 @@ REFUSED = {
     "privacy.sum": {"privacy.sum": "secure"},
     "sites-per-round": {"sites-per-round": 2},
     "send.rule": {"send.rule": "top-k", "send.code": "none"},
-    "own-model": {"own-model": "mr-mtl", "send.code": "none"},
-    "private-layers": {"private-layers": "decoder.-1"},
     "sample.replacement": {"sample.share": 0.5, "sample.replacement": False},
 }
 

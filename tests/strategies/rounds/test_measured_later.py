@@ -12,7 +12,6 @@ from fedlingua.exchange import protocol
 from strategies.methods.fed_mean import FedMean
 from strategies.methods.local_only import LocalOnly
 from strategies.methods.metasend import MetaSend
-from strategies.methods.own_models import OwnModels
 from strategies.strategy import SiteStrategy
 from tests.federations import TWO_SITES
 from tests.gate import cases
@@ -86,10 +85,9 @@ def kinds(live, site="court"):
 WORSE = {"learning-rate": 5.0, "patience": 2, "rounds": 9}
 SAME = {
     "clusters": ({}, 3, 1),
-    "private layers": ({"private-layers": "decoder.0"}, 3, 1),
-    "ditto": ({"own-model": "ditto", "pull": 0.1}, 3, 1),
+    "controllers": ({"tensor-set": "controllers", "learning-rate": 0.001}, 3, 1),
+    "pull": ({"pull": 0.1}, 3, 1),
     "local only": ({"method": "adapter-local"}, 3, 1),
-    "mr-mtl": ({"own-model": "mr-mtl", "pull": 0.1}, 3, 1),
     "coded": ({"send.code": "4bit"}, 3, 1),
     "every second": ({"evaluate-every": 2, "rounds": 5}, 5, 1),
     "patience": (WORSE, None, None),
@@ -97,7 +95,7 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("name", cases(SAME, {"clusters", "ditto", "local only", "coded", "every second"}))
+@pytest.mark.parametrize("name", cases(SAME, {"clusters", "controllers", "local only", "coded", "every second"}))
 def test_the_run_is_the_same_as_with_messages_of_their_own(config, tmp_path, as_before, name):
     changes, trained, measured = SAME[name]
     config = {**config, "rounds": 3, **changes}
@@ -227,7 +225,7 @@ def test_who_says_what_is_trained_from_or_how_it_is_measured_is_asked_for_both()
     assert not OtherStart.evaluates_with_training.fget(object.__new__(OtherStart))
     assert not OwnRequests.evaluates_with_training.fget(object.__new__(OwnRequests))
     assert not MetaSend.evaluates_with_training.fget(object.__new__(MetaSend))
-    for kind in (FedMean, LocalOnly, OwnModels, Listening):
+    for kind in (FedMean, LocalOnly, Listening):
         assert kind.evaluates_with_training.fget(object.__new__(kind))
 
 
@@ -246,7 +244,7 @@ class Mortal(InProcessGrid):
         return ids
 
 
-@pytest.mark.parametrize("changes", [{}, {"private-layers": "decoder.0"}], ids=["clusters", "private layers"])
+@pytest.mark.parametrize("changes", [{}, {"tensor-set": "controllers", "learning-rate": 0.001}], ids=["clusters", "controllers"])
 def test_a_run_that_is_killed_in_the_middle_of_a_round_comes_to_the_same(config, tmp_path, changes):
     config = {**config, **changes, "rounds": 3}
     whole, _ = run(config, tmp_path / "whole")

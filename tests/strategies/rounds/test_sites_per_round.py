@@ -93,15 +93,14 @@ WAYS = {
     "Adam kept": {"optimizer-state": "kept"},
     "last own tensors": {"send.rule": "fixed-g", "send.fixed-threshold": "median"},
     "freezing": {"send.rule": "apf", "server.optimizer": "adam"},
-    "private layers": {"private-layers": "decoder.0"},
-    "ditto": {"own-model": "ditto", "pull": 0.1},
-    "shared-private": {"own-model": "shared-private"},
+    "controllers": {"tensor-set": "controllers", "learning-rate": 0.001},
+    "pull": {"pull": 0.1},
     "gradients": {"method": "adapter-gradients", "signature.adapter": "encoder.0.self_attn"},
     "stock": {"method": "adapter-fed", "strategy": "flwr.serverapp.strategy:FedAdam"},
 }
 
 
-@pytest.mark.parametrize("way", cases(WAYS, {"residuals", "last own tensors", "shared-private", "gradients"}))
+@pytest.mark.parametrize("way", cases(WAYS, {"residuals", "last own tensors", "controllers", "gradients"}))
 def test_a_killed_run_ends_in_the_same_bytes_and_no_site_fails(config, tmp_path, way):
     config = {**config, **WAYS[way]}
     whole, live = run(config, tmp_path / "whole")

@@ -56,11 +56,6 @@ def chosen_form(form: str, settings: Settings) -> str:
         raise RunError(
             f"method {settings.method} trains nothing, so there is nothing to export but its backbone {settings.backbone!r} itself"
         )
-    if settings.own_model == "shared-private":
-        raise RunError(
-            "own-model = 'shared-private' mixes two adapters by a gate in every layer, which no form holds; `fedlingua translate` and "
-            "`serve` read the run itself"
-        )
     tensor_set = settings.trained_set
     form = form or DEFAULTS[tensor_set]
     wanted = FORMS[form]

@@ -62,8 +62,6 @@ def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
         raise RunError(
             f"{run}: method {settings.method} trains nothing; give its backbone itself with --encoder {settings.backbone}"
         )
-    if settings.own_model == "shared-private":
-        raise RunError(f"{run}: own-model = 'shared-private' mixes two adapters by a gate; give a run whose sites have one")
     name = site or _only_site(completed)
     left = folder.directory / "sites" / name
     if not is_delivered(left):
@@ -78,9 +76,8 @@ def _only_site(run: CompletedRun) -> str:
     """Return any site if all end with the same tensors."""
     folder, settings = run.folder, run.settings
     sites, clusters = list(folder.read("sites.json") or {}), folder.read("clusters.json") or {}
-    why = "of several clusters" if any(len(named) > 1 for named in clusters.values()) else settings.differs_by
-    if settings.chooses:
-        why = why or "keep.choose = true"
+    chosen = "keep.choose = true" if settings.chooses else ""
+    why = "of several clusters" if any(len(named) > 1 for named in clusters.values()) else chosen
     if why and len(sites) > 1:
         raise RunError(
             f"{folder.directory}: its sites have different encoders ({why}); say whose with --site, one of {', '.join(sites)}"

@@ -137,8 +137,8 @@ class RunModels:
             return ""
         if not self.settings.how.travels:
             return f"method {self.settings.method} leaves nothing at the server"
-        if self.settings.differs_by:
-            return f"{self.settings.differs_by}: only a part of what was trained is at the server, each site keeps the rest of it"
+        if self.settings.splits_model:
+            return f"tensor-set = {self.settings.trained_set!r}: only a part of what was trained is at the server, each site keeps the rest"
         return ""
 
     def of_site(self, site: str) -> TrainedModel:

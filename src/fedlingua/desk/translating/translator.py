@@ -77,7 +77,7 @@ class Translator:
         self.trainable.backbone.codec.check([model.direction])
         if model.load is not None and model.key != self._key:
             self._key = ()  # if loading fails, the half-written tensors belong to no model
-            write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.whole))
+            write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.trained))
             self._key = model.key
         if model.second:
             self._use_second(*model.second, load)
@@ -89,7 +89,7 @@ class Translator:
         from fedlingua.exchange.tensor_sets import write_tensors
 
         if second.key != self._second_key:
-            self._second_key, tensors = (), check_tensors(load(second), self.trainable.whole)
+            self._second_key, tensors = (), check_tensors(load(second), self.trainable.trained)
             if self._ensemble is None:
                 loaded = self.trainable.second(replace(self.settings, backbone=self._backbone), tensors)
                 codec = self.trainable.backbone.codec
