@@ -29,7 +29,7 @@ WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
 
 def conflicts(settings: Settings) -> Iterator[str]:
     """Yield a message for each conflict between keys."""
-    groups = (_of_methods, _of_the_run, _of_clusters, _of_codes, _of_modes, _of_training, _of_the_server, _of_sending)
+    groups = (_of_methods, _of_the_run, _of_clusters, _of_modes, _of_training, _of_the_server, _of_sending)
     for of_group in groups:
         yield from of_group(settings)
     if settings.task == "masked-language":
@@ -119,18 +119,6 @@ def _of_clusters(settings: Settings) -> Iterator[str]:
         yield (
             f"signature.adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2', of the encoder "
             "and of the decoder with a comma between them, or one for both"
-        )
-
-
-def _of_codes(settings: Settings) -> Iterator[str]:
-    """Yield conflicts with codes, which need changes that add up to the cluster's mean."""
-    if settings.code_up.method == settings.code_down.method == "none":
-        return
-    codes = f"send.code = {settings.send_code!r} and send.code-down = {settings.send_code_down!r}"
-    if settings.selected_by != "all" and (settings.code_up.nearest or settings.code_up.method in ("top", "rank")):
-        yield (
-            f"{codes}, and selection {settings.selected_by} leaves nothing behind that a later update could make up for; give send.code = "
-            "'lossless' or '2bit' to '8bit', or send.rule = 'all'"
         )
 
 
@@ -294,17 +282,21 @@ def _of_masked_language(settings: Settings) -> Iterator[str]:
 
 
 def _of_the_server(settings: Settings) -> Iterator[str]:
-    aggregation, optimizer, rule = settings.aggregation, settings.optimized_by, settings.selected_by
-    if optimizer != "none" and settings.learns_threshold:
+    if settings.optimized_by != "none" and settings.learns_threshold:
         yield (
-            f"server.optimizer = {optimizer!r}, and selection {rule} learns its threshold from what it does to the sites' mean; "
-            "give server.optimizer = 'none', or another send.rule"
+            f"server.optimizer = {settings.optimized_by!r}, and selection {settings.selected_by} learns its threshold from what it does to "
+            "the sites' mean; give server.optimizer = 'none', or another send.rule"
         )
 
 
 def _of_sending(settings: Settings) -> Iterator[str]:
     if settings.fixed_threshold != "median" and not _is_number(settings.fixed_threshold):
         yield (f"send.fixed-threshold = {settings.fixed_threshold!r}; wanted a number, 0 or above, as in '0.5', or 'median'")
+    if settings.selected_by != "all" and (settings.code_up.nearest or settings.code_up.method in ("top", "rank")):
+        yield (
+            f"send.code = {settings.send_code!r}, and selection {settings.selected_by} leaves nothing behind that a later update could "
+            "make up for; give send.code = 'lossless' or '2bit' to '8bit', or send.rule = 'all'"
+        )
     if settings.second_filter and not settings.learns_threshold:
         yield (
             f"meta.second-filter = true looks at what a learned threshold leaves, and selection {settings.selected_by} learns none; "
