@@ -10,6 +10,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.languages import nearest
 from fedlingua.corpora.sites import Federation
+from fedlingua.desk.plugged import plugged
 from fedlingua.desk.pretraining.recipe import check_trained_by, read_recipe
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.tasks import check_task
@@ -47,6 +48,10 @@ def check_trackers(names: Sequence[str]) -> None:
     Raises:
         ConfigError: a package is missing; says how to install it.
     """
+    if names and plugged("tracking") is None:
+        raise ConfigError(
+            "track needs fedlingua_lab, which is not installed here: `make .venv/ready` installs it; or leave track out"
+        )
     for name in names:
         if find_spec(name) is None:
             raise ConfigError(

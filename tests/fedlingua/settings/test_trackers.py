@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import ConfigError
+from fedlingua.desk import check_settings
 from fedlingua.desk.check_settings import check_trackers
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
@@ -26,6 +27,13 @@ def test_an_unknown_tracker_is_refused_with_the_settings(run_config: dict[str, S
 def test_a_missing_package_is_told_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ConfigError, match=r"track = 'mlflow' needs the package mlflow.*pip install .*\[mlflow\]"):
+        check_trackers(["mlflow"])
+
+
+def test_without_the_lab_a_run_that_is_tracked_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_settings, "plugged", lambda name: None)
+    check_trackers([])
+    with pytest.raises(ConfigError, match="track needs fedlingua_lab, which is not installed here"):
         check_trackers(["mlflow"])
 
 
