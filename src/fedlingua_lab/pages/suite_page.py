@@ -89,7 +89,7 @@ def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure 
         "uplink": pareto_plot(uplink, result.metric, False, sent, macro) if uplink and not total_points(result) else None,
         "bytes": total_plot(result),
         "bytes-federated": total_plot(result, FEDERATED),
-        "cost": cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW)
+        "cost": cost_plot(list(costs), list(costs.values()), LONGEST_ROW)
         if any(cost.transfer_s for cost in costs.values())
         else None,
     }

@@ -1,7 +1,7 @@
 """The cost of transfer: its seconds in a round and its share of the round's time (Liu et al. 2023, §2.4 and figure 1)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import fmean
@@ -19,7 +19,6 @@ BANDWIDTH_MBPS = 1000.0
 """Bandwidth of the paper's server in Mbit/s, shared by all sites."""
 BYTES_PER_PARAMETER = 4
 """Bytes of a number in fp32, the format in which a full model would travel."""
-COLOURS = (canvas.UP, canvas.DOWN, *canvas.PALETTE[1:4])
 
 
 @dataclass(frozen=True)
@@ -113,59 +112,28 @@ def mean_bytes(folder: RunContent, way: str) -> float | None:
     return fmean(moved) if of_scores is None and moved else of_scores
 
 
-def communication_plot(communication: RunCommunication) -> go.Figure:
-    """Plot transfer time and its share of the round at each bandwidth, for the run and the full model."""
-    rows = [units.bandwidth(each) for each in communication.bandwidths_mbps]
-    return cost_plot(rows, {name: communication.costs(name) for name in communication.traffic}, log=True)
-
-
-def cost_plot(
-    rows: Sequence[str], series: Mapping[str, Sequence[Cost | None]], log: bool = False, longest: int = 18
-) -> go.Figure:
-    """Plot a bar of transfer time for each row and series, and its share of the round in a panel beside it.
-
-    series: Name -> a cost per row, None if unknown. log: Whether the time axis is logarithmic, for rows that are powers of ten apart.
-    """
-    known = [cost for costs in series.values() for cost in costs if cost is not None]
+def cost_plot(rows: Sequence[str], costs: Sequence[Cost | None], longest: int = 18) -> go.Figure:
+    """Plot a bar of transfer time for each row, and its share of the round in a panel beside it. costs: None if unknown."""
+    known = [cost for cost in costs if cost is not None]
     panels = 1 + any(cost.share is not None for cost in known)
     titles = ["transfer time of a round", "its share of the round"]
     figure = canvas.beside(titles[:panels], [0.62, 0.38][:panels], 0.06)
-    places = list(range(len(rows)))
-    for index, (name, costs) in enumerate(series.items()):
-        color = COLOURS[index % len(COLOURS)]
-        pairs = zip(rows, costs, strict=True)
-        said = [f"{escape(row)}, {escape(name)}<br>{cost.in_words}" if cost else "" for row, cost in pairs]
-        style: canvas.Look = {"name": escape(name), "hover": "%{hovertext}", "hovertext": said, "legendgroup": name, "row": 1}
-        times = [cost.transfer_s if cost and (cost.transfer_s or not log) else None for cost in costs]
-        shown: canvas.Look = {
-            "text": ["" if value is None else units.transfer(value) for value in times],
-            "textposition": "outside",
-        }
-        shown |= {"textfont": {"color": canvas.INK, "size": 12}, "cliponaxis": False, "orientation": "h"}
-        canvas.bars(figure, times, places, marker_color=color, col=1, **shown, **style)
-        if panels > 1:
-            shares = [100 * cost.share if cost and cost.share is not None else None for cost in costs]
-            mark = {"size": 9, "symbol": canvas.MARKS[index % len(canvas.MARKS)], "color": color}
-            look: canvas.Look = {"mode": "lines+markers", "line": {"color": color, "width": 2}, "marker": mark}
-            canvas.marks(figure, shares, places, col=2, showlegend=False, **look, **style)
-    canvas.frame(figure, height=110 + (14 + 22 * len(series)) * len(rows))
-    figure.update_layout(barmode="group", bargap=0.3, showlegend=len(series) > 1, legend_traceorder="normal")
+    places, times = list(range(len(rows))), [cost.transfer_s if cost else None for cost in costs]
+    said = [f"{escape(row)}<br>{cost.in_words}" if cost else "" for row, cost in zip(rows, costs, strict=True)]
+    shown: canvas.Look = {"text": ["" if value is None else units.transfer(value) for value in times], "textposition": "outside"}
+    shown |= {"textfont": {"color": canvas.INK, "size": 12}, "cliponaxis": False, "orientation": "h", "hovertext": said}
+    canvas.bars(figure, times, places, "", "%{hovertext}", marker_color=canvas.UP, row=1, col=1, **shown)
+    if panels > 1:
+        shares = [100 * cost.share if cost and cost.share is not None else None for cost in costs]
+        look: canvas.Look = {"mode": "lines+markers", "line": {"color": canvas.UP, "width": 2}, "marker_size": 9}
+        canvas.marks(figure, shares, places, "", "%{hovertext}", 1, col=2, hovertext=said, **look)
+    canvas.frame(figure, height=110 + 36 * len(rows))
+    figure.update_layout(bargap=0.3, showlegend=False)
     canvas.row_axis(figure, rows, longest)
-    figure.update_xaxes(**_time_axis([cost.transfer_s for cost in known], log), row=1, col=1)
+    longest_s = max((cost.transfer_s for cost in known), default=0) or 1.0
+    figure.update_xaxes(title_text="seconds", range=[0, 1.4 * longest_s], nticks=6, row=1, col=1)  # room for the numbers
     if panels > 1:
         canvas.keep_wide(figure, canvas.TWO_PANELS)
         figure.update_xaxes(title_text="%", **canvas.SHARES, row=1, col=2)
         figure.update_yaxes(showticklabels=False, row=1, col=2)
     return figure
-
-
-def _time_axis(seconds: Sequence[float], log: bool) -> dict[str, object]:
-    """Return an axis of seconds with room for the number beside the longest bar."""
-    known = [value for value in seconds if value > 0]
-    if not (log and known):
-        return {"title_text": "seconds", "range": [0, 1.4 * max(known, default=1.0)], "nticks": 6}
-    low, high = math.floor(math.log10(min(known))) - 0.3, math.log10(max(known))
-    room = (high - low) * 0.3
-    powers = [10.0**each for each in range(math.ceil(low), math.floor(high + room) + 1)]
-    axis = {"type": "log", "range": [low, high + room], "tickvals": powers, "ticktext": [f"{each:,.10g}" for each in powers]}
-    return {"title_text": "seconds, each line ten times the one before", **axis}

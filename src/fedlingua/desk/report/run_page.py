@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from fedlingua.desk.json_values import mapping, number, sequence, text, whole
 from fedlingua.desk.report import run_plots
 from fedlingua.desk.report.canvas import colour
-from fedlingua.desk.report.communication import BANDWIDTH_MBPS, communication_plot, mean_bytes, run_communication
+from fedlingua.desk.report.communication import BANDWIDTH_MBPS, mean_bytes, run_communication
 from fedlingua.desk.report.passes import passes_plot
 from fedlingua.desk.report.publish import heading, put_page, render_page, sites_by_signature
 from fedlingua.desk.report.read import RunContent, Score, change, read_run
@@ -42,7 +42,6 @@ def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         "passes": passes_plot(folder) if better_off(folder) else None,
         "bytes": run_plots.bytes_plot(folder),
         "time": run_plots.time_plot(folder) if folder.round_sites else None,
-        "communication": communication_plot(communication) if communication and mean_bytes(folder, "uplink") else None,
         "shares": share_plot(folder.rounds, sent) if sent and (sent.tensors or sent.numbers) else None,
         "threshold": threshold_plot(folder.rounds, sent) if sent and (sent.thresholds or sent.own_thresholds) else None,
         "deviations": deviation_plot(sent) if sent and shown_rounds(sent.deviations) else None,

@@ -12,7 +12,6 @@ from fedlingua.desk.cli.app import app
 from fedlingua.desk.report.communication import (
     Cost,
     Traffic,
-    communication_plot,
     cost_plot,
     full_model,
     round_cost,
@@ -53,12 +52,12 @@ def test_a_round_goes_up_and_down() -> None:
 
 def test_the_plot_holds_time_and_share() -> None:
     rows = ["base", "adapters"]
-    figure = cost_plot(rows, {"round": [None, Cost(1.0, 1.0, 6.0)]})
+    figure = cost_plot(rows, [None, Cost(1.0, 1.0, 6.0)])
     bars, line = figure.data
     assert list(bars.x) == [None, 2.0]
     assert list(line.x) == [None, 25.0]
     assert "2.0 s" in bars.text[1]
-    assert len(cost_plot(rows, {"round": [None, Cost(1.0, 1.0)]}).data) == 1  # no training time, no share
+    assert len(cost_plot(rows, [None, Cost(1.0, 1.0)]).data) == 1  # no training time, no share
 
 
 def write_run(folder: Path, uplink: int = 4 * ADAPTERS, **run: object) -> Path:
@@ -89,15 +88,12 @@ def test_a_run_is_set_beside_its_full_model(tmp_path: Path) -> None:
     assert found.bandwidths_mbps == (100, 1000, 10000)
     assert [round(cost.up_s, 3) for cost in found.costs("this run")] == [5.156, 0.516, 0.052]
     assert [round(cost.transfer_s, 1) for cost in found.costs("full model")] == [782.0, 78.2, 7.8]
-    bars = [trace for trace in communication_plot(found).data if trace.type == "bar"]
-    assert [bar.name for bar in bars] == ["this run", "full model"]
 
 
-def test_a_run_that_sends_nothing_has_no_bar(tmp_path: Path) -> None:
+def test_a_run_that_sends_nothing_takes_no_time(tmp_path: Path) -> None:
     found = run_communication(read_run(write_run(tmp_path, uplink=0)))
     assert found is not None
     assert [cost.share for cost in found.costs("this run")] == [0.0, 0.0, 0.0]
-    assert list(communication_plot(found).data[0].x) == [None, None, None]
 
 
 def test_the_bandwidth_is_the_readers_choice(tmp_path: Path) -> None:
