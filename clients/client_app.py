@@ -367,10 +367,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
         threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
         least = node.guard.file.limits.min_dev if node.guard else 0
         drawn = dev_batches(client.measured_examples(), client.settings, node.seed(f"{task.site}/{task.round}/meta"), least)
-        slope, projected = threshold_slope(SiteSelection(client), task, threshold, _network(message), drawn)
-        reply[protocol.META] = MetricRecord(slope)
-        if projected is not None:
-            reply[protocol.PROJECTIONS] = to_record({protocol.PROJECTIONS: projected})
+        reply[protocol.META] = MetricRecord(threshold_slope(SiteSelection(client), task, threshold, _network(message), drawn))
     return reply
 
 
@@ -473,9 +470,8 @@ def _reply(
 
 def _with_sent(reply: RecordDict, sent: "Sent") -> RecordDict:
     reply[protocol.ARRAYS] = to_record(sent.arrays)
-    for name, array in {protocol.DEVIATIONS: sent.deviations, protocol.PROJECTIONS: sent.projections}.items():
-        if array is not None:
-            reply[name] = to_record({name: array})
+    if sent.deviations is not None:
+        reply[protocol.DEVIATIONS] = to_record({protocol.DEVIATIONS: sent.deviations})
     return reply
 
 

@@ -5,8 +5,7 @@ its last good round. The site's part in learning MetaSend's threshold is in clie
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import compress
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,14 +13,13 @@ from clients.site_client import SiteClient
 from fedlingua.common.timing import timed
 from fedlingua.exchange.coding.change import encode_change
 from fedlingua.exchange.coding.coder import generator_of
-from fedlingua.exchange.joined import Numbers, Some
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import SELECT_S, Stage, Task
 from fedlingua.exchange.tensors import NamedTensors, Tensors
 from fedlingua.selection import rules
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step, check_state
 from fedlingua.selection.masks import Selection, pack_selected, part_sizes
-from fedlingua.selection.meta_gradient import projections
 from fedlingua.selection.second_filter import KEPT_FROM, keep_probability
 
 DEVIATIONS, RECEIVED = "deviations", "received."
@@ -33,13 +31,12 @@ class Sent:
     """The part of an update that a site sends.
 
     arrays: Name -> array as it travels. deviations: Those of all tensors (Chu et al. 2024, eq. 2); theta: The threshold on them; both
-    only under a rule with a threshold. projections: Those of all tensors' changes, with the estimator `cross`.
+    only under a rule with a threshold.
     """
 
     arrays: Mapping[str, Numbers]
     deviations: Numbers | None = None
     theta: float | None = None
-    projections: Numbers | None = None
 
 
 class SiteSelection:
@@ -127,14 +124,8 @@ class SiteSelection:
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
             (measured, start), update = self.waiting(task), self.client.own_rounds.load(stage_of(task))
-            passing = self.passing(update, network)
-            selection = Selection(self.chosen, self.by_threshold(measured, theta).tensors & passing)
-            sent = Sent(self._packed(update, start, task, selection), measured, theta)
-            if self.settings.crosses:
-                counted = Some(update, compress(self.chosen.names, passing))
-                projected = projections(counted, self.chosen, self.settings.seed, task.round, start)
-                sent = replace(sent, projections=projected)
-        return sent, seconds
+            selection = Selection(self.chosen, self.by_threshold(measured, theta).tensors & self.passing(update, network))
+            return Sent(self._packed(update, start, task, selection), measured, theta), seconds
 
     def waiting(self, task: Task) -> tuple[Numbers, Tensors]:
         """Load what `probe` stored: the deviations and, if stored, the tensors from which training started."""

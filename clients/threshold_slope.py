@@ -14,7 +14,7 @@ from fedlingua.common.timing import timed
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import BATCHES_S, SLOPE_S, Task, Threshold
 from fedlingua.selection.deviation import magnitudes
-from fedlingua.selection.meta_gradient import own_slope, products, projections
+from fedlingua.selection.meta_gradient import own_slope, products
 from fedlingua.selection.second_filter import PRICE, SIZE, network_gradient
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, pad
@@ -23,8 +23,9 @@ from fedlingua.training.objective import corpus_gradient, corpus_nll
 
 def threshold_slope(
     selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None, drawn: Sequence[Sequence[Example]]
-) -> tuple[dict[str, Any], Numbers | None]:
-    """Measure the loss on random dev batches and its slope with respect to the threshold, for the tensors that `SiteClient.measure` loaded.
+) -> dict[str, Any]:
+    """Return the sums of the loss on random dev batches and its slope with respect to the threshold, for the tensors that
+    `SiteClient.measure` loaded.
 
     Args:
         selection: The site's selection, whose client holds the model.
@@ -32,25 +33,20 @@ def threshold_slope(
         threshold: The round's threshold, and the weights of the site's update in its clusters.
         network: The second filter's network, if the run has one.
         drawn: Random batches of dev examples.
-
-    Returns:
-        The site's sums; and, with the estimator `cross`, the projections of its gradient, else None.
     """
-    client, settings, chosen = selection.client, selection.settings, selection.chosen
+    client, settings = selection.client, selection.settings
     model, codec, seconds = client.trainable.model, client.trainable.backbone.codec, dict[str, float]()
     with timed(seconds, BATCHES_S), autocast(model, settings.precision):
         batches = [pad(batch, codec).to(model.device) for batch in drawn]
         if not settings.asks_own_terms:
             nll_sum, num_tokens = corpus_nll(model, batches)
         else:
-            nll_sum, num_tokens, gradients = corpus_gradient(model, chosen.names, batches)
+            nll_sum, num_tokens, gradients = corpus_gradient(model, selection.chosen.names, batches)
     answer: dict[str, Any] = {"nll_sum": nll_sum, "num_tokens": num_tokens}
-    if not settings.asks_own_terms:
-        return {**answer, **seconds}, None
-    with timed(seconds, SLOPE_S):
-        answer |= own_terms(selection, task, threshold, network, gradients)
-        projected = projections(gradients, chosen, settings.seed, task.round) if settings.crosses else None
-    return {**answer, **seconds}, projected
+    if settings.asks_own_terms:
+        with timed(seconds, SLOPE_S):
+            answer |= own_terms(selection, task, threshold, network, gradients)
+    return {**answer, **seconds}
 
 
 def dev_batches(examples: Sequence[Example], settings: Settings, seed: str, least: int) -> list[list[Example]]:

@@ -29,6 +29,7 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import config_of_run
 from fedlingua.settings.methods import METHODS, SELECTIONS
 from fedlingua.settings.metrics import BLEU, metrics_of
+from fedlingua.settings.removed import KEYS, VALUES, without_removed
 from fedlingua_lab.suites.read import read_suite, variants
 from fedlingua_lab.suites.result import rebuild
 
@@ -92,7 +93,7 @@ def problems_of_run(line: Mapping[str, Any]) -> Iterator[str]:
         if run["config"].get(key):
             yield f"{key} = {run['config'][key]!r} is a place of one machine"
     try:
-        settings_from(config_of_run(run["config"]))
+        settings_from(config_of_run(run["config"], completed=True))
     except FedlinguaError as error:
         yield f"its settings are refused: {error}"
     metric = metrics_of(scores)[0]
@@ -134,11 +135,17 @@ def problems_of_suite(result: Result, experiments: Path = EXPERIMENTS) -> Iterat
     if failed := [name for name, run in result.suite["runs"].items() if run["status"] != "completed"]:
         yield f"not completed: {', '.join(failed)}"
     suite = read_suite(suite_file(result.name, experiments), {})
-    if (without_places(result.suite["settings"]), result.suite["seeds"]) != (without_places(suite.settings), list(suite.seeds)):
+    settings = without_removed(without_places(result.suite["settings"]), completed=True)
+    if (settings, result.suite["seeds"]) != (without_places(suite.settings), list(suite.seeds)):
         yield "its file has other settings or seeds by now"
-    rows = [(row["name"], without_places(row["keys"])) for row in result.suite["rows"]]
+    rows = [(row["name"], without_places(row["keys"])) for row in result.suite["rows"] if not _has_removed(row["keys"])]
     if rows != [(row.name, without_places(row.keys)) for row in suite.rows]:
         yield "its file has other rows by now"
+
+
+def _has_removed(keys: Mapping[str, Any]) -> bool:
+    """Whether a row has something that was taken out: its runs stay, and a suite's file has it no more."""
+    return any(key in KEYS or (isinstance(value, str) and (key, value) in VALUES) for key, value in keys.items())
 
 
 def suite_file(name: str, experiments: Path = EXPERIMENTS) -> Path:

@@ -74,11 +74,6 @@ class SiteStrategy(Rounds):
                 yield from ((part, cluster, sites) for cluster, sites in self.clusters[part].items())
 
     @property
-    def projected(self) -> int:
-        """The number of tensors of which a reply may hold projections."""
-        return len(self.tensor_set.specs) if self.settings.crosses else 0
-
-    @property
     def train_config(self) -> ConfigRecord:
         """Settings of local training that a request carries."""
         return ConfigRecord({protocol.PROXIMAL_MU: self.settings.pull} if self.settings.pull else {})
@@ -97,7 +92,7 @@ class SiteStrategy(Rounds):
         """
         if number > 0:
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
-            most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers, self.projected)
+            most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers)
             replies = self.phases.exchange(grid, ask, self.update_phase, self.parse_update, most_bytes)
             if self.progress.pending is not None and not self.settings.sums_scores:  # else `check_updates` opens their sum
                 self.record_dev_losses(
@@ -220,8 +215,7 @@ class SiteStrategy(Rounds):
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
         """Measure the sites' dev losses under a state by separate messages; they count for the pending round, if there is one."""
         ask = partial(self.configure_evaluate, number, arrays_of(state), ConfigRecord(), grid)
-        most_bytes = size_limit(None, projected=self.projected)
-        replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, most_bytes)
+        replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, size_limit(None))
         of = number if self.progress.pending is None else self.progress.pending
         self.record_dev_losses(of, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
         return replies

@@ -18,7 +18,6 @@ from fedlingua.exchange.joined import Joined, Numbers, flat_parts, runs
 from fedlingua.exchange.records import opened, view
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, TensorSet
 from fedlingua.selection.masks import everything, unpack_selected
-from fedlingua.selection.meta_gradient import PROJECTED
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import most_samples, num_samples
@@ -61,8 +60,8 @@ class Training:
     """A site's update and the sums of its training.
 
     change: What the update changed. digest: The hash of its bytes, equal for two replies with the same update. Without tensors they are
-    NO_CHANGE and "". deviations: Those of all tensors, if the selection uses them. projections: Those of all tensors' changes, under
-    `cross`. dev: The sums of an earlier round's dev loss, if the request asked for it.
+    NO_CHANGE and "". deviations: Those of all tensors, if the selection uses them. dev: The sums of an earlier round's dev loss, if the
+    request asked for it.
     """
 
     update: Update
@@ -70,7 +69,6 @@ class Training:
     change: Change
     digest: str
     deviations: Numbers | None = None
-    projections: Numbers | None = None
     dev: Sums | None = None
 
 
@@ -89,11 +87,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
         received: The tensors that training started from; None if tensors stay at the site.
         probed: The sums of the site's probe, to which the reply adds only the seconds of the selection; None without a probe."""
     settings, tensor_set = expected.settings, expected.tensor_set
-    carried = {
-        protocol.DEVIATIONS: settings.by_deviation,
-        protocol.PROJECTIONS: settings.crosses,
-        protocol.MEASURED: expected.measures,
-    }
+    carried = {protocol.DEVIATIONS: settings.by_deviation, protocol.MEASURED: expected.measures}
     besides = {name for name, is_carried in carried.items() if is_carried}
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS, *besides})
     metrics, arrays = reply.content.metric_records[protocol.METRICS], reply.content.array_records[protocol.ARRAYS]
@@ -132,11 +126,8 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
     if change.norm and digest == expected.earlier:
         raise ExchangeError("sends the update of an earlier round again")
     deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
-    projections = _projections(reply.content.get(protocol.PROJECTIONS), tensor_set) if settings.crosses else None
-    if projections is not None:
-        change = checks.check_projections(projections, change, tensor_set)
     update = Update(expected.site, tensors, size, selection, sums["nll_sum"] / sums["num_tokens"] if "nll_sum" in sums else 0.0)
-    return Training(update, sums, change, digest, deviations, projections, dev)
+    return Training(update, sums, change, digest, deviations, dev)
 
 
 def parse_probe(reply: Message, expected: Expected) -> Sums:
@@ -219,13 +210,9 @@ def parse_dev_loss(record: MetricRecord, expected: Expected) -> Sums:
     return sums
 
 
-def _projections(record: Any, tensor_set: TensorSet) -> Numbers:
-    return checks.check_array(record, protocol.PROJECTIONS, (len(tensor_set.specs), PROJECTED))
-
-
-def parse_slope(record: Any, projections: Any, expected: Expected) -> dict[str, Any]:
-    """Return a site's part in the meta step: sums, the second filter's gradient if there is one, and under `cross` the projections of
-    its gradient. Losses and gradients that are not finite are accepted here; the meta step leaves them out and names the site.
+def parse_slope(record: Any, expected: Expected) -> dict[str, Any]:
+    """Return a site's part in the meta step: sums, and the second filter's gradient if there is one. Losses and gradients that are not
+    finite are accepted here; the meta step leaves them out and names the site.
 
     Raises:
         ExchangeError: The part is missing or incomplete, or something in it has another form.
@@ -233,8 +220,6 @@ def parse_slope(record: Any, projections: Any, expected: Expected) -> dict[str, 
     settings = expected.settings
     slope = {"slope", protocol.SLOPE_S} if settings.asks_own_terms else set()
     wanted = {"nll_sum", "num_tokens", protocol.BATCHES_S, *slope, *({"filter"} if settings.second_filter else ())}
-    if projections is not None and not settings.crosses:
-        raise ExchangeError("carries projections of its gradient, which were not asked for")
     if record is None or set(record) != wanted:
         raise ExchangeError(f"the reply's part in the meta step has {sorted(record or ())}; wanted {sorted(wanted)}")
     sums = {key: value for key, value in record.items() if key != "filter"}
@@ -250,7 +235,6 @@ def parse_slope(record: Any, projections: Any, expected: Expected) -> dict[str, 
     return {
         **{key: float(value) for key, value in sums.items()},
         **({"filter": record["filter"]} if settings.second_filter else {}),
-        **({"gradient": _projections(projections, expected.tensor_set)} if settings.crosses else {}),
     }
 
 

@@ -26,8 +26,7 @@ class Change:
     """What an update changed, tensor by tensor in the set's order, each array (tensors,) float64.
 
     squares: Sums of squares of the changes. largest: The largest magnitude of a change. sizes: The largest magnitude that the site
-    received. sent: How many of its numbers the site sent. All four are 0 for a tensor of which nothing was sent,
-    unless a projection gives such a tensor's `largest`.
+    received. sent: How many of its numbers the site sent. All four are 0 for a tensor of which nothing was sent.
     """
 
     squares: Numbers

@@ -17,8 +17,6 @@ from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import opened
 from fedlingua.exchange.tensors import TensorSet
 from fedlingua.personalization.choice import ALONE, BASE, CANDIDATES, FEDERATION
-from fedlingua.selection.meta_gradient import PROJECTED
-from strategies.checks.norms import Change
 
 LEAST_LOSS = 1e-9
 """Lowest credible mean loss in nats a token: below it, float32 would have rounded the probability of nearly all tokens to 1."""
@@ -34,22 +32,19 @@ DOCUMENT_KEYS = {"failures", "failed_documents"}
 
 WITHOUT_TENSORS = 64 * 1024
 """Most bytes of a reply without its tensors: sums, names, headers."""
-LONGEST_PROJECTION = 3.0
-"""Longest projection, in lengths of the change: many numbers exceed it once in 1e22 times, nine equal ones once in 1e12."""
 SHARE = 0.01
 """Share of the numbers' bytes that framing may add: Flower cuts long arrays into chunks."""
 
 
-def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False, projected: int = 0) -> int:
+def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False) -> int:
     """Return the most bytes of a reply that carries the tensors of the set; of one without tensors if the set is None.
 
-    selects_numbers: It carries a mask, too, one bit a number. projected: Number of tensors of which it carries projections.
+    selects_numbers: It carries a mask, too, one bit a number.
     """
-    besides = WITHOUT_TENSORS + 4 * PROJECTED * projected
     if tensor_set is None:
-        return besides
+        return WITHOUT_TENSORS
     bytes_a_number = 4 + (1 / 8 if selects_numbers else 0)
-    return besides + int((1 + SHARE) * bytes_a_number * tensor_set.num_parameters)
+    return WITHOUT_TENSORS + int((1 + SHARE) * bytes_a_number * tensor_set.num_parameters)
 
 
 def check_records(reply: Message, wanted: Collection[str]) -> None:
@@ -145,27 +140,6 @@ def check_array(record: Any, name: str, shape: tuple[int, ...]) -> Numbers:
     if arrays[name].shape != shape or arrays[name].dtype != np.float32:
         raise ExchangeError(f"the {name} are {arrays[name].dtype} {arrays[name].shape}; wanted float32 {shape}")
     return arrays[name]
-
-
-def check_projections(projections: Numbers, change: Change, tensor_set: TensorSet) -> Change:
-    """Return the change with `largest` of the unsent tensors filled in: a lower bound, computed from their projections.
-
-    Args:
-        projections: (tensors, PROJECTED) projections of each tensor's change, sent or not.
-
-    Raises:
-        ExchangeError: A projection is not finite, or longer than the change of its sent tensor allows.
-    """
-    lengths = np.linalg.norm(projections.astype(np.float64), axis=1)
-    most, was_sent = LONGEST_PROJECTION * np.sqrt(change.squares), change.sent > 0
-    if (wrong := ~np.isfinite(lengths) | (was_sent & (lengths > most))).any():
-        worst = int(wrong.argmax())
-        raise ExchangeError(
-            f"the projection of {tensor_set.names[worst]} has a length of {lengths[worst]:.4g}; wanted a finite one, and "
-            f"{most[worst]:.4g} at most, by what was sent of it"
-        )
-    sizes = np.array([max(1, spec.size) for spec in tensor_set.specs])
-    return replace(change, largest=np.where(was_sent, change.largest, lengths / LONGEST_PROJECTION / np.sqrt(sizes)))
 
 
 def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: float) -> dict[str, Any]:

@@ -20,14 +20,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from fedlingua.backbones.parts import PARTS
-from fedlingua.clustering.clusters import cluster_of
 from fedlingua.common.timing import timed
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Threshold
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.tensors import NamedTensors
-from fedlingua.selection.meta_gradient import bounded, bytes_slope, cross_slope, mean_over_sites
+from fedlingua.selection.meta_gradient import bounded, bytes_slope, mean_over_sites
 from strategies.aggregation.mean import State, shares_of, weights_of
 from strategies.aggregation.updates import Update
 from strategies.checks.contents import Evaluation, Training, parse_probe, parse_slope
@@ -51,7 +50,7 @@ class MetaRound:
     Args:
         model, filter: The networks, restored from the round's state.
         probes: Site -> sums of its training.
-        deviations, projections: Site -> those of all its tensors, sent or not.
+        deviations: Site -> those of all its tensors, sent or not.
         shares: Site whose update was aggregated -> part -> its weight in its cluster.
         answers: Site -> its part in the meta step, as `parse_slope` returns it.
     """
@@ -61,7 +60,6 @@ class MetaRound:
     theta: Theta
     probes: Mapping[str, Sums]
     deviations: Mapping[str, Numbers] = field(default_factory=dict)
-    projections: Mapping[str, Numbers] = field(default_factory=dict)
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -148,10 +146,8 @@ class MetaSend(FedMean):
         for part, _, weights in shares_of(updates, self.clusters, weights_of(self.settings)):
             for site, weight in weights.items():
                 shares[site][part] = weight
-        parsed = {reply.site: reply.parsed for reply in replies}
-        deviations = {site: training.deviations for site, training in parsed.items() if training.deviations is not None}
-        projections = {site: training.projections for site, training in parsed.items() if training.projections is not None}
-        self.meta = replace(meta, deviations=deviations, projections=projections, shares=shares)
+        deviations = {reply.site: reply.parsed.deviations for reply in replies if reply.parsed.deviations is not None}
+        self.meta = replace(meta, deviations=deviations, shares=shares)
         record, model = self.phases.record, meta.model
         theta, tau = meta.theta, model.tau
         record.about["threshold"] = {"theta": theta.value, "mu": theta.mu, "scale": model.scale, "tau": tau}
@@ -185,8 +181,7 @@ class MetaSend(FedMean):
         """Take one step of both networks, by the sites' answers."""
         answers, weights, model = meta.answers, self._site_weights(meta.answers), meta.model
         values = {
-            site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else self._slope(meta, site, sums)
-            for site, sums in answers.items()
+            site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else float(sums["slope"]) for site, sums in answers.items()
         }
         finite = {site: value for site, value in values.items() if math.isfinite(value)}
         for site in values.keys() - finite.keys():
@@ -212,17 +207,6 @@ class MetaSend(FedMean):
             for site in left_out:
                 why = "its gradient of the second filter is not finite; left out of the filter's step"
                 self.note(f"round {number}: site {site}: {why}")
-
-    def _slope(self, meta: MetaRound, site: str, sums: Mapping[str, Any]) -> float:
-        """Return the slope of a site's dev loss in theta, through its own update and, under `cross`, through the others', too."""
-        slope, specs = float(sums["slope"]), self.tensor_set.specs
-        for other, shares in meta.shares.items() if self.settings.crosses else ():
-            if other != site:
-                together = {part for part in PARTS if other in self.clusters[part][cluster_of(self.clusters, part, site)]}
-                weights = np.array([shares[spec.part] if spec.part in together else 0.0 for spec in specs])
-                moved = meta.projections[other], weights, meta.deviations[other]
-                slope += cross_slope(sums["gradient"], *moved, meta.theta.value, meta.model.tau, self.settings.side)
-        return slope
 
     def _add_filter(self, message: Message) -> None:
         if self.meta and self.meta.filter:
@@ -253,8 +237,8 @@ class MetaSend(FedMean):
     def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
         if self.meta is None or not self.learns:
             return super()._parse_evaluation(site, reply, size)
-        answer, gradient = (reply.content.pop(name, None) for name in (protocol.META, protocol.PROJECTIONS))
+        answer = reply.content.pop(protocol.META, None)
         evaluation = super()._parse_evaluation(site, reply, size)
-        slope, record = parse_slope(answer, gradient, self._expected(site)), self.phases.record.of(site)
+        slope, record = parse_slope(answer, self._expected(site)), self.phases.record.of(site)
         record["seconds"] |= {f"meta {what}": round(slope[key], 6) for what, key in META_PARTS.items() if key in slope}
         return replace(evaluation, meta=slope)

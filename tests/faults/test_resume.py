@@ -49,7 +49,6 @@ METASEND = {
     "method": "adapter-families",
     "send.rule": "metasend-g",
     "meta.batches": 2,
-    "meta.estimator": "cross",
     "meta.second-filter": True,
 }
 """A threshold and a filter that learn, and updates that wait at the sites."""

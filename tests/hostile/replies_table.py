@@ -571,7 +571,6 @@ PERPLEXITY: dict[str, tuple[Any, str]] = {
     "10^6 sentences": (metrics("sentences", 10**6, RECORD), "the site has"),
 }
 SENDS: Changes = (("method", "metasend-g"), ("rounds", 1))
-CROSSES: Changes = (*SENDS, ("meta.estimator", "cross"))
 PROBE: dict[str, tuple[Any, str]] = {
     "a loss of 0": (metrics("nll_sum", 0.0), "0 nats a token"),
     "a loss of 1e308": (metrics("nll_sum", 1e308), "nats a token"),
@@ -589,36 +588,8 @@ SEND: dict[str, tuple[Any, str]] = {
     "a sum of its own": (metrics("loss", 0.0), "unknown sum 'loss'"),
     "a chunk 400 times": (("wire", bomb), "wanted at most"),
 }
-PROJECTED = {
-    "projections of NaN": (first_tensor(lambda array: array * np.float32(math.nan), protocol.PROJECTIONS), "wanted a finite one"),
-    "infinite projections": (
-        first_tensor(lambda array: array + np.float32(math.inf), protocol.PROJECTIONS),
-        "wanted a finite one",
-    ),
-    "projections of 1e30": (first_tensor(lambda array: array + np.float32(1e30), protocol.PROJECTIONS), "by what was sent of it"),
-    "projections a hundred times as long": (
-        first_tensor(lambda array: array * np.float32(100), protocol.PROJECTIONS),
-        "by what was sent of it",
-    ),
-}
-PROJECTIONS_FORM = {
-    "one projection too few": (first_tensor(lambda array: array[:-1], protocol.PROJECTIONS), "the projections are"),
-    "projections of 17 numbers": (
-        first_tensor(lambda array: np.pad(array, ((0, 0), (0, 1))), protocol.PROJECTIONS),
-        "are float32",
-    ),
-    "projections in float64": (first_tensor(lambda array: array.astype(np.float64), protocol.PROJECTIONS), "are float64"),
-    "no projections": (leaves_out(protocol.PROJECTIONS), "no 'projections'|projections none"),
-    "projections under another name": (
-        brings(protocol.PROJECTIONS, to_record({"moves": np.zeros((3, 16), np.float32)})),
-        "has the projections moves",
-    ),
-}
 UNASKED: dict[str, tuple[Any, str]] = {
-    "projections that nobody asked for": (
-        brings(protocol.PROJECTIONS, to_record({protocol.PROJECTIONS: np.zeros((3, 16), np.float32)})),
-        "unknown 'projections'|not asked for",
-    ),
+    "an array that nobody asked for": (brings("more", to_record({"more": np.zeros((3, 16), np.float32)})), "unknown 'more'"),
 }
 META: dict[str, tuple[Any, str]] = {
     "a loss of 1e300": (metrics("nll_sum", 1e300, protocol.META), "nats a token"),
@@ -679,10 +650,8 @@ def _table() -> dict[str, Row]:
     found |= rows(protocol.FINISH, scores_once, 1, (*alone, ("quorum", 1.0)), "finish, all are needed", times=1, as_honest=True)
     found |= rows(protocol.PROBE, PROBE, 1, SENDS)
     found |= rows(protocol.SEND, SEND, 1, SENDS)
-    found |= rows(protocol.SEND, PROJECTED | PROJECTIONS_FORM, 1, CROSSES)
     found |= rows(protocol.SEND, UNASKED, 1, SENDS)
     found |= rows(protocol.EVALUATE, META | UNASKED, 1, SENDS, prefix="evaluate, meta step")
-    found |= rows(protocol.EVALUATE, PROJECTIONS_FORM, 1, CROSSES, prefix="evaluate, projections")
     return found
 
 

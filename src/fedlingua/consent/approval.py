@@ -8,7 +8,6 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.exchange import protocol
 from fedlingua.exchange.outline import Outline
 from fedlingua.exchange.tensors import TensorSet
-from fedlingua.selection.meta_gradient import PROJECTED
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.codes import AUTO
 from fedlingua.settings.config import Settings
@@ -97,9 +96,6 @@ def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
             sent[protocol.EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
         if settings.second_filter:
             sent[protocol.EVALUATE] += f", {SIZE} of the second filter's"
-        if settings.crosses:
-            sent[protocol.SEND] += f"; {PROJECTED} sums over every tensor's change, sent or not, with random signs"
-            sent[protocol.EVALUATE] += f"; {PROJECTED} such sums over every tensor's gradient on these batches"
     else:
         del sent[protocol.PROBE], sent[protocol.SEND]
     if settings.sums_securely:

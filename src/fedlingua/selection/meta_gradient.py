@@ -1,4 +1,4 @@
-"""The slope of the validation loss with respect to MetaSend's threshold, dL_val / dtheta (eq. 5), estimated in three ways.
+"""The slope of the validation loss with respect to MetaSend's threshold, dL_val / dtheta (eq. 5), estimated in two ways.
 
 Site k sends the tensors whose deviation lies on the right side of theta; a tensor that is not sent counts as it was received:
 
@@ -10,8 +10,6 @@ With g as a soft gate (`gate_slope`) and L_val = sum_j v_j L_j over the sites' o
 
 - `own`: each site computes its own terms, k = j (`own_slope`), and sends their sum, one number. Biased: the effect of a site's
   tensors on the others' loss is left out.
-- `cross`: as `own`, and the server computes the terms of other sites from projections P (`cross_slope`): for every tensor,
-  sent or not, each site sends 16 numbers of its change and 16 of its gradient; E <P g, P u> = <g, u>. Nothing is sent down.
 - `loss`: only L_val travels, as in the journal. It is a step function of theta, so the slope is that of its mean over thetas drawn
   around mu (`score_slope`). Unbiased for that mean, and noisy: one draw a round.
 
@@ -26,15 +24,11 @@ from statistics import median
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.joined import Numbers, cuts, flat
-from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.rules import Keep
 
 BLOCK = 64 * 1024
 """Numbers in a block of an inner product's sum; another size would change the last bits of a slope."""
-PROJECTED = 16
-"""Numbers in a projection."""
 
 
 def mean_over_sites(answers: Mapping[str, float], weights: Mapping[str, float]) -> float:
@@ -72,7 +66,7 @@ def gate_slope(deviations: ArrayLike, theta: float, tau: float, keep: Keep) -> N
     return -steepness if keep == "g" else steepness
 
 
-# --- own and cross -------------------------------------------------------------------------------------------------------------
+# --- own -----------------------------------------------------------------------------------------------------------------------
 
 
 def products(
@@ -103,42 +97,6 @@ def own_slope(
     return weight * sum((slope * of_tensors[name] for name, slope in slopes.items() if slope), 0.0)
 
 
-def projections(
-    tensors: Mapping[str, Numbers], chosen: TensorSet, seed: int, number: int, received: Mapping[str, Numbers] | None = None
-) -> Numbers:
-    """Return the projection P of each tensor or of its change, (tensors, PROJECTED) float32 in the set's order; 0 if missing.
-
-    Every number is added, with a sign, to one of 16 sums; sign and sum are drawn by run, round and tensor, equal for all sites.
-    Feature hashing (Weinberger et al. 2009): as good as 16 rows of random signs, in a sixteenth of the time.
-
-    Args:
-        seed: The run's; number: the round; received: the tensors before training, to project their changes.
-    """
-    sums = np.zeros((len(chosen.specs), 2 * PROJECTED))
-    for row, name in zip(sums, chosen.names, strict=True):
-        if name in tensors:
-            draws, there = generator_of(seed, number, "every site", name).bit_generator, flat(tensors, name)
-            start = flat(received, name) if received else np.zeros(len(there), np.float32)
-            for cut in cuts(len(there), BLOCK):
-                change = there[cut].astype(np.float64) - start[cut]
-                places = draws.random_raw(-(-len(change) // 8)).view(np.uint8)[: len(change)] % (2 * PROJECTED)
-                row += np.bincount(places, change, 2 * PROJECTED)
-    return (sums[:, :PROJECTED] - sums[:, PROJECTED:]).astype(np.float32)
-
-
-def cross_slope(
-    gradient: Numbers, update: Numbers, weights: Numbers, deviations: Numbers, theta: float, tau: float, keep: Keep
-) -> float:
-    """Return sum_l w_k g_k'(l) <P grad L_j, P u_k>(l): an estimate of the slope of site j's loss due to site k's update.
-
-    Args:
-        gradient, update: (tensors, PROJECTED) projections, of j and of k.
-        weights: (tensors,), k's in the cluster of each tensor, 0 if j is in another cluster; deviations: (tensors,), k's.
-    """
-    slopes = weights * gate_slope(deviations, theta, tau, keep)
-    return float((slopes[:, None] * gradient * update).sum())
-
-
 # --- loss ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -158,7 +116,7 @@ def score_slope(loss: float, baseline: float, theta: float, mu: float, sigma: fl
 def bytes_slope(deviations: Mapping[str, Numbers], sizes: Numbers, theta: float, tau: float, keep: Keep) -> float:
     """Return d / d theta of the share of a site's numbers that soft gates let through, mean over sites.
 
-    Times lambda, the weight on bytes, it is added to the slope of `own` and `cross`: L_val does not include what sending costs,
+    Times lambda, the weight on bytes, it is added to the slope of `own`: L_val does not include what sending costs,
     so theta may drift until everything is sent. With `loss`, lambda x the share sent is added to the loss.
 
     Args:

@@ -153,12 +153,7 @@ class Settings(Sections):
     @property
     def asks_own_terms(self) -> bool:
         """Whether the server asks every site, in every round, for the effect of its own update on its dev loss."""
-        return self.learns_threshold and (self.meta_estimator != "loss" or self.second_filter)
-
-    @property
-    def crosses(self) -> bool:
-        """Whether sites send projections, from which the effect of an update on other sites' dev loss is estimated."""
-        return self.learns_threshold and self.meta_estimator == "cross"
+        return self.learns_threshold and (self.meta_estimator == "own" or self.second_filter)
 
     @property
     def chooses(self) -> bool:

@@ -341,10 +341,9 @@ class Sending:
     apf_threshold: float = option(0.3, least=0, below=1, when=sends("apf"))
     """Freeze a number while its net movement is below this share of the sum of its steps. With a window of 4, a
     number that oscillates has 0.14; a lower threshold freezes only numbers that do not move."""
-    meta_estimator: str = option("own", choices=("own", "cross", "loss"), when=METASENDS)
+    meta_estimator: str = option("own", choices=("own", "loss"), when=METASENDS)
     """How the derivative of the loss with respect to the threshold is estimated: from the effect of each site's
-    update on its own dev loss (own), also on other sites' dev loss, by projections (cross), or by trying
-    thresholds (loss)."""
+    update on its own dev loss (own), or by trying thresholds (loss)."""
     meta_scale: str = option("first", choices=("first", "round"), when=METASENDS)
     """The threshold is a multiple of the median deviation of the first round, or of each round."""
     meta_frozen: bool = option(False, when=METASENDS)

@@ -1,4 +1,4 @@
-"""The three estimators of MetaSend's gradient (eq. 5), against finite differences on two sites that want different things."""
+"""The estimators of MetaSend's gradient (eq. 5), against finite differences on two sites that want different things."""
 
 import math
 from functools import cache
@@ -7,19 +7,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from fedlingua.exchange.joined import Joined, Numbers, join
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
-from fedlingua.selection import meta_gradient
 from fedlingua.selection.meta_gradient import (
-    PROJECTED,
     bounded,
     bytes_slope,
-    cross_slope,
     gate_slope,
     mean_over_sites,
     own_slope,
     products,
-    projections,
     score_slope,
 )
 from fedlingua.selection.rules import Keep
@@ -91,7 +86,7 @@ def own(keep: Keep) -> float:
     return mean_over_sites({site: own_of(site, keep) for site in "ab"}, SHARES)
 
 
-# --- own and cross -------------------------------------------------------------------------------------------------------------
+# --- own -----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", KEEPS)
@@ -109,115 +104,17 @@ def test_own_misses_what_each_site_does_to_the_others_and_nothing_else(keep: Kee
 
 
 def test_one_tensor_by_hand() -> None:
-    """At theta itself a gate of g falls by 1 / (4 tau); a single number's projection is plus or minus that number."""
+    """At theta itself a gate of g falls by 1 / (4 tau)."""
     start, update, gradient = ({"w": np.array([number], np.float32)} for number in (1.0, 3.0, 4.0))
     of_tensors = products(gradient, start, update)
     assert of_tensors == {"w": 8.0}
     assert own_slope(of_tensors, 0.5, {"w": 0.5}, 0.5, 0.1, "g") == pytest.approx(-2.5 * 0.5 * 8)
-    one = TensorSet("one", (TensorSpec("w", (1,), "encoder", 0),))
-    moved, steep = projections(update, one, 1, 1, start), projections(gradient, one, 1, 1)
-    assert sorted(np.abs(moved[0])) == [0.0] * (PROJECTED - 1) + [2.0]
-    answer = cross_slope(steep, moved, np.array([0.5]), np.array([0.5]), 0.5, 0.1, "g")
-    assert answer == pytest.approx(-2.5 * 0.5 * 8)
 
 
-def test_what_lies_in_another_cluster_or_has_no_deviation_adds_nothing() -> None:
-    moved, steep = projections(UPDATES["a"], SET, 1, 1, START), projections(gradients("b", "g"), SET, 1, 1)
-    deviations = np.array(list(DEVIATIONS["a"].values()))
-    of_each = [cross_slope(steep, moved, weights, deviations, THETA, TAU, "g") for weights in np.eye(3)]
-    assert sum(of_each[:2]) == pytest.approx(cross_slope(steep, moved, np.array([1, 1, 0]), deviations, THETA, TAU, "g"))
-    endless = np.array([math.inf, deviations[1], math.inf])
-    assert cross_slope(steep, moved, np.ones(3), endless, THETA, TAU, "g") == pytest.approx(of_each[1])
+def test_what_has_no_deviation_adds_nothing() -> None:
     of_one = {name: DEVIATIONS["a"][name] if name == "y" else math.inf for name in START}
     of_tensors = products(gradients("a", "g"), START, UPDATES["a"])
     assert own_slope(of_tensors, 1.0, of_one, THETA, TAU, "g") == own_slope({"y": of_tensors["y"]}, 1.0, of_one, THETA, TAU, "g")
-
-
-# --- projections -------------------------------------------------------------------------------------------------------------------
-
-
-def test_the_mean_over_draws_of_projections_products_is_the_inner_product() -> None:
-    rng = np.random.default_rng(3)
-    one, there = TensorSet("one", (TensorSpec("w", (50,), "encoder", 0),)), rng.normal(0, 1, (2, 50)).astype(np.float32)
-    drawn = np.array([[projections({"w": each}, one, 1, number)[0] for each in there] for number in range(4000)])
-    found = (drawn[:, 0] * drawn[:, 1]).sum(1)
-    wanted = float(there[0] @ there[1])
-    assert abs(found.mean() - wanted) < 3 * found.std() / math.sqrt(len(found))
-    lengths = np.square(there).sum(1)
-    variance = (lengths.prod() + wanted**2 - 2 * np.square(there[0] * there[1]).sum()) / PROJECTED
-    assert found.var() == pytest.approx(variance, rel=0.1)
-
-
-def test_run_round_and_tensor_draw_and_neither_blocks_nor_where_numbers_lie_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = projections(UPDATES["a"], SET, 1, 1, START)
-    assert (whole.dtype, whole.shape) == (np.float32, (3, PROJECTED))
-    assert not np.array_equal(whole, projections(UPDATES["a"], SET, 2, 1, START))
-    assert not np.array_equal(whole, projections(UPDATES["a"], SET, 1, 2, START))
-    alike = {name: np.ones(7, np.float32) for name in ("x", "y")}
-    of_both = projections(alike, TensorSet("two", tuple(TensorSpec(n, (7,), "encoder", 0) for n in alike)), 1, 1)
-    assert not np.array_equal(of_both[0], of_both[1])
-    without = {name: tensor for name, tensor in UPDATES["a"].items() if name != "y"}
-    assert not projections(without, SET, 1, 1, START)[1].any()
-    monkeypatch.setattr(meta_gradient, "BLOCK", 8)
-    joined = Joined(join(UPDATES["a"], SET), SET)
-    assert projections(joined, SET, 1, 1, START).tobytes() == whole.tobytes()
-
-
-def random_quadratics(seed: int, keep: Keep) -> tuple[float, float, float]:
-    """(true slope by finite differences, `cross`, `own`) of 4 sites with L_j = sum a_j / 2 (W - c_j)^2 over 30 tensors.
-
-    Every site moves its own way; what the others' ways are worth to it is drawn, and as often bad as good.
-    """
-    rng, sites = np.random.default_rng(seed), range(4)
-    chosen = TensorSet("random", tuple(TensorSpec(f"{i:02}", (int(rng.integers(20, 300)),), "encoder", 0) for i in range(30)))
-    shapes = {spec.name: spec.shape for spec in chosen.specs}
-
-    def normal() -> dict[str, Numbers]:
-        return {name: rng.normal(0, 1, shape) for name, shape in shapes.items()}
-
-    start, ways, worth = {n: x.astype(np.float32) for n, x in normal().items()}, [normal() for _ in sites], rng.normal(0, 1)
-    wanted = [{n: start[n] + ways[j][n] + worth * sum(ways[k][n] for k in sites if k != j) for n in start} for j in sites]
-    curvatures = [{n: rng.uniform(0.2, 2, shape) for n, shape in shapes.items()} for _ in sites]
-    steps = [{n: rng.uniform(0.05, 0.6) for n in start} for _ in sites]
-    updates = [{n: (start[n] + steps[k][n] * ways[k][n]).astype(np.float32) for n in start} for k in sites]
-    moves = [{n: updates[k][n].astype(np.float64) - start[n] for n in start} for k in sites]
-    deviations = [np.array([np.abs(moves[k][n]).sum() / np.abs(start[n]).sum() for n in start]) for k in sites]
-    weights, shares = rng.dirichlet(np.full(4, 5.0)), rng.dirichlet(np.full(4, 5.0))
-    theta = float(np.median(deviations)) * rng.uniform(0.5, 1.5)
-    about = (theta, 0.1 * theta, keep)
-
-    def folded(at: float) -> dict[str, Numbers]:
-        opened = [gate(deviations[k], at, 0.1 * theta, keep) for k in sites]
-        return {n: start[n] + sum(weights[k] * opened[k][i] * moves[k][n] for k in sites) for i, n in enumerate(start)}
-
-    def loss(at: float) -> float:
-        there = folded(at)
-        each = [sum((curvatures[j][n] * np.square(there[n] - wanted[j][n])).sum() / 2 for n in start) for j in sites]
-        return float(shares @ each)
-
-    there = folded(theta)
-    steep = [{n: (curvatures[j][n] * (there[n] - wanted[j][n])).astype(np.float32) for n in start} for j in sites]
-    by_name = [dict(zip(start, map(float, each), strict=True)) for each in deviations]
-    own = [own_slope(products(steep[k], start, updates[k]), weights[k], by_name[k], *about) for k in sites]
-    sent = [projections(updates[k], chosen, seed, 1, start) for k in sites]
-    answered = [projections(steep[j], chosen, seed, 1) for j in sites]
-    crossed = [
-        sum(cross_slope(answered[j], sent[k], np.full(30, weights[k]), deviations[k], *about) for k in sites if k != j)
-        for j in sites
-    ]
-    width = 1e-5 * theta
-    slope = (loss(theta + width) - loss(theta - width)) / (2 * width)
-    return slope, float(shares @ (np.array(own) + crossed)), float(shares @ own)
-
-
-@pytest.mark.parametrize("keep", KEEPS)
-def test_on_random_quadratics_cross_goes_with_the_true_slope_and_own_does_not(keep: Keep) -> None:
-    true, cross, own = np.array([random_quadratics(seed, keep) for seed in range(16)]).T
-    assert (true > 0).sum() in range(4, 13)
-    assert np.corrcoef(true, cross)[0, 1] >= 0.98
-    assert np.corrcoef(true, own)[0, 1] < 0.5
-    error = cross - true
-    assert abs(error.mean()) < 3 * error.std() / math.sqrt(len(error))  # no bias
 
 
 def test_only_those_who_answered_count_and_one_that_is_no_number_spoils_the_slope() -> None:

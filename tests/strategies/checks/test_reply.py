@@ -1,6 +1,5 @@
 """Bounds that a reply has to keep, by hand."""
 
-import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -14,18 +13,13 @@ from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.personalization.choice import CANDIDATES
-from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import default_run_config
-from strategies.checks.norms import Change
-from strategies.checks.outliers import out_of_reach
-from strategies.checks.reply import check_about, check_array, check_choice, check_projections, size_limit
+from strategies.checks.reply import check_about, check_array, check_choice, size_limit
 
 
 def test_a_reply_may_have_four_bytes_a_number_a_hundredth_more_and_64_kib() -> None:
     specs = (TensorSpec("x", (1000, 50), "encoder", 0), TensorSpec("y", (50,), "shared", None))
     assert size_limit(TensorSet("adapters", specs)) == 65536 + int(1.01 * 4 * 50050)
     assert size_limit(None) == 65536
-    assert size_limit(None, projected=2) == 65536 + 2 * 16 * 4
 
 
 @pytest.mark.parametrize("share", [0.5, 0.99, 0.9999])
@@ -124,47 +118,15 @@ def test_a_part_of_a_choice_is_refused() -> None:
         check_choice(MetricRecord({key: CHOICE[key] for key in ("kept", "over-better")}), CHOSEN, 100.0)
 
 
-# --- Projections -------------------------------------------------------------------------------------------------------------------
-
-PROJECTED_SET = TensorSet("adapters", (TensorSpec("sent", (4,), "encoder", 0), TensorSpec("stayed", (100,), "encoder", 0)))
-MOVED = Change(np.array([4.0, 0.0]), np.array([1.5, 0.0]), np.array([1.0, 0.0]), np.array([4.0, 0.0]))
-"""Of a length of 2; of the second tensor nothing was sent."""
-
-
-def of_lengths(*lengths: float) -> np.ndarray[Any, Any]:
-    return np.outer(lengths, np.full(16, 0.25)).astype(np.float32)
-
-
-def test_a_projection_is_held_against_what_was_sent_and_else_against_what_steps_can_do() -> None:
-    change = check_projections(of_lengths(5.9, 0.06), MOVED, PROJECTED_SET)
-    np.testing.assert_allclose(change.largest, [1.5, 0.06 / 3 / 10])  # a number at least, of a hundred, by a third of the length
-    settings = settings_from({**default_run_config(), "method": "adapter-fed"})
-    reach = replace(change, largest=np.array([0.0, change.largest[1]]))
-    assert out_of_reach(reach, np.full(3, 1e-3), settings, PROJECTED_SET.names) is None
-    far = replace(check_projections(of_lengths(0, 6.0), MOVED, PROJECTED_SET), sizes=np.zeros(2))
-    far.largest[0] = 0.0
-    assert "it moves a number of stayed by 0.2" in str(out_of_reach(far, np.full(3, 1e-3), settings, PROJECTED_SET.names))
-
-
-@pytest.mark.parametrize(
-    ("lengths", "words"),
-    [
-        ((6.1, 0.0), "projection of sent has a length of 6.1; wanted a finite one, and 6 at most"),
-        ((math.nan, 0.0), "projection of sent has a length of nan"),
-        ((0.0, math.inf), "projection of stayed has a length of inf"),
-    ],
-)
-def test_a_projection_that_is_too_long_or_no_number_is_refused(lengths: tuple[float, float], words: str) -> None:
-    with pytest.raises(ExchangeError, match=re.escape(words)):
-        check_projections(of_lengths(*lengths), MOVED, PROJECTED_SET)
+# --- Arrays ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "array", [np.zeros((1, 16), np.float32), np.zeros((2, 15), np.float32), np.zeros((2, 16)), np.zeros(32, np.float32)]
 )
-def test_projections_of_another_form_are_refused(array: np.ndarray[Any, Any]) -> None:
+def test_an_array_of_another_form_is_refused(array: np.ndarray[Any, Any]) -> None:
     with pytest.raises(ExchangeError, match=re.escape("wanted float32 (2, 16)")):
-        check_array(to_record({"projections": array}), "projections", (2, 16))
-    for record in (None, to_record({"moves": array}), to_record({"projections": array, "more": array})):
-        with pytest.raises(ExchangeError, match=r"the reply has the projections .*; wanted projections"):
-            check_array(record, "projections", (2, 16))
+        check_array(to_record({"deviations": array}), "deviations", (2, 16))
+    for record in (None, to_record({"moves": array}), to_record({"deviations": array, "more": array})):
+        with pytest.raises(ExchangeError, match=r"the reply has the deviations .*; wanted deviations"):
+            check_array(record, "deviations", (2, 16))

@@ -10,7 +10,7 @@ import pytest
 
 from clients import threshold_slope
 from fedlingua.exchange import protocol
-from fedlingua.exchange.records import opened, to_record
+from fedlingua.exchange.records import opened
 from strategies.methods import metasend, threshold
 from tests.in_process import failing, rounds, run
 
@@ -80,7 +80,7 @@ def test_the_threshold_is_a_multiple_of_each_rounds_median_or_of_the_firsts(conf
     assert thresholds(first)[1]["theta"] != thresholds(follows)[1]["theta"]
 
 
-ESTIMATORS = ["own", "cross", "loss"]
+ESTIMATORS = ["own", "loss"]
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -90,55 +90,15 @@ def test_every_estimator_learns_with_and_without_clusters(config, tmp_path, esti
     told = thresholds(folder)
     assert told[-1]["stepped"]
     assert (told[0]["theta"] != told[0]["mu"]) == (estimator == "loss")  # the thresholds that are tried
-    of_phase = {
-        kind: [m for m in live.received if m.metadata.message_type == kind] for kind in (protocol.SEND, protocol.EVALUATE)
-    }
-    projected = {kind: sum(protocol.PROJECTIONS in m.content for m in each) for kind, each in of_phase.items()}
-    assert projected == dict.fromkeys(of_phase, 8 if estimator == "cross" else 0)
     answers = [reply.content[protocol.META] for reply in live.received if protocol.META in reply.content]
     assert len(answers) == 8
     slope = ["slope", "slope_seconds"] if estimator != "loss" else []
     assert all(set(one) == {"nll_sum", "num_tokens", "batches_seconds", *slope} for one in answers)
 
 
-def test_cross_costs_32_numbers_a_tensor_up_and_nothing_down(config, plain, tmp_path):
-    """Beside `own`; the first round, in which both send by the same threshold. Of 90 tensors that would be less than 16 KB."""
-    of_own, _ = plain
-    of_cross, live = run({**config, "meta.estimator": "cross", "rounds": 1}, tmp_path / "cross")
-    own, cross = (rounds(folder)[1]["sites"]["court"] for folder in (of_own, of_cross))
-    assert cross["tensors_sent"] == own["tensors_sent"]
-    tensors = len(json.loads((of_own.directory / "deviations.jsonl").read_text().splitlines()[0])["deviations"])
-    more = cross["uplink_bytes"] - own["uplink_bytes"]
-    assert 2 * 64 * tensors < more < 2 * (64 * tensors + 1000)
-    assert more + 2 * 64 * (90 - tensors) < 16 * 1024
-    assert cross["downlink_bytes"] - own["downlink_bytes"] in range(-8, 9)  # of two float's digits
-    requests = [set(message.content) for message in live.sent if message.metadata.message_type == protocol.EVALUATE]
-    assert set().union(*requests) == {protocol.TASK, protocol.RULES, protocol.ARRAYS, protocol.STATE, protocol.THRESHOLD}
-
-
-def test_cross_adds_what_the_others_do_to_a_sites_loss(config, tmp_path, monkeypatch):
-    """The same tensors, the same first threshold; where two clusters share no site, nothing is added between them."""
-    added = []
-
-    def watched(*arguments):
-        added.append((arguments[2], answer(*arguments)))
-        return added[-1][1]
-
-    answer = metasend.cross_slope
-    monkeypatch.setattr(metasend, "cross_slope", watched)
-    config = {**config, "method": "adapter-families", "rounds": 1}
-    of_cross, _ = run({**config, "meta.estimator": "cross"}, tmp_path / "cross")
-    of_own, _ = run({**config, "meta.estimator": "own"}, tmp_path / "own")
-    own, cross = (thresholds(folder)[0] for folder in (of_own, of_cross))
-    assert own["theta"] == cross["theta"]
-    assert len(added) == 4 * 3
-    assert all(bool(slope) == bool(weights.any()) for weights, slope in added)
-    assert cross["slope"] - own["slope"] == pytest.approx(sum(slope for _, slope in added) / 4)
-
-
 @pytest.mark.parametrize(
     ("estimator", "phase"),
-    [("cross", protocol.PROBE), ("loss", protocol.SEND), ("cross", protocol.EVALUATE), ("loss", protocol.EVALUATE)],
+    [("own", protocol.PROBE), ("loss", protocol.SEND), ("own", protocol.EVALUATE), ("loss", protocol.EVALUATE)],
 )
 def test_a_site_that_fails_in_one_phase_leaves_the_others_their_threshold(config, tmp_path, estimator, phase):
     config = {**config, "meta.estimator": estimator, "quorum": 0.5, "rounds": 2}
@@ -200,18 +160,13 @@ def test_seconds_that_are_none_are_refused(config, tmp_path, key, phase):
     assert "0 or more" in failure["reason"]
 
 
-@pytest.mark.parametrize("what", ["slope", "projections"])
-def test_a_slope_that_is_no_number_is_left_out_and_named(config, tmp_path, what):
+def test_a_slope_that_is_no_number_is_left_out_and_named(config, tmp_path):
     def tamper(request, reply):
         if protocol.META in reply.content and request.content["task"]["site"] == "court":
-            if what == "slope":
-                reply.content[protocol.META]["slope"] = math.nan
-            else:
-                array = opened(reply.content[protocol.PROJECTIONS])[protocol.PROJECTIONS]
-                reply.content[protocol.PROJECTIONS] = to_record({protocol.PROJECTIONS: array * np.float32(math.nan)})
+            reply.content[protocol.META]["slope"] = math.nan
         return reply
 
-    folder, _ = run({**config, "meta.estimator": "cross", "rounds": 1}, tmp_path / "run", tamper=tamper)
+    folder, _ = run({**config, "rounds": 1}, tmp_path / "run", tamper=tamper)
     assert "site court: its gradient is nan; left out of the meta step" in notes(folder)
     assert all(one["stepped"] and math.isfinite(one["slope"]) for one in thresholds(folder))
 
@@ -249,28 +204,6 @@ def test_where_nobody_sends_theta_finds_back(config, tmp_path, monkeypatch):
     assert len({one["theta"] for one in told}) == 3
 
 
-def test_cross_counts_another_sites_update_where_both_are_in_one_cluster(monkeypatch):
-    used = []
-
-    def cross_slope(gradient, update, weights, *about):
-        used.append(weights.tolist())
-        return 1.0
-
-    monkeypatch.setattr(metasend, "cross_slope", cross_slope)
-    together = {"all": ("a", "b")}
-    like = SimpleNamespace(
-        settings=SimpleNamespace(crosses=True, side="g"),
-        tensor_set=SimpleNamespace(specs=[SimpleNamespace(part="encoder"), SimpleNamespace(part="decoder")]),
-        clusters={"encoder": {"x": ("a",), "y": ("b",)}, "decoder": together, "shared": together},
-    )
-    shares = {"a": {"encoder": 1.0, "decoder": 0.75}, "b": {"encoder": 1.0, "decoder": 0.25}}
-    sent = dict.fromkeys(shares, np.ones(2))
-    theta, model = SimpleNamespace(value=0.5), SimpleNamespace(tau=0.1)
-    meta = SimpleNamespace(shares=shares, projections=sent, deviations=sent, theta=theta, model=model)
-    assert metasend.MetaSend._slope(like, meta, "a", {"slope": 2.0, "gradient": np.ones(2)}) == 3.0
-    assert used == [[0.0, 0.25]]
-
-
 def test_one_huge_slope_counts_as_ten_times_what_an_update_may_be():
     slopes, steps = {"a": 1.0, "b": 1.0, "c": -1e9}, []
     like = SimpleNamespace(
@@ -278,9 +211,9 @@ def test_one_huge_slope_counts_as_ten_times_what_an_update_may_be():
         settings=SimpleNamespace(max_update_ratio=2.5, meta_bytes_weight=0.0),
         phases=SimpleNamespace(record=SimpleNamespace(about={"threshold": {}})),
         _site_weights=lambda answers: dict.fromkeys(answers, 1.0),
-        _slope=lambda meta, site, sums: slopes[site],
     )
-    metasend.MetaSend._learn(like, 1, SimpleNamespace(answers=slopes, model=SimpleNamespace(step=steps.append), filter=None))
+    answers = {site: {"slope": slope} for site, slope in slopes.items()}
+    metasend.MetaSend._learn(like, 1, SimpleNamespace(answers=answers, model=SimpleNamespace(step=steps.append), filter=None))
     assert steps == [pytest.approx((1 + 1 - 25) / 3)]
 
 
@@ -314,7 +247,7 @@ def test_dev_losses_are_weighted_as_updates_are_by_size(aggregation, weights):
     assert metasend.MetaSend._site_weights(like, {"a": {}, "b": {}}) == weights
 
 
-@pytest.mark.parametrize("estimator", ["cross", "own"])
+@pytest.mark.parametrize("estimator", ["own", "loss"])
 def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, monkeypatch, estimator):
     config = {**config, "meta.second-filter": True, "meta.estimator": estimator, "meta.learning-rate": 1.0, "rounds": 2}
     monkeypatch.setattr(threshold_slope, "PRICE", 0.0)

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.meta_gradient import cross_slope, mean_over_sites, own_slope, products, projections
+from fedlingua.selection.meta_gradient import mean_over_sites, own_slope, products
 from fedlingua.selection.rules import Keep
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
@@ -307,7 +307,6 @@ class Federation:
             self.trained[moves][name], self.trained[rests][name] = np.array([deviation], np.float32), self.start[name]
             self.wanted[moves][name], self.wanted[rests][name] = deviation, deviation if good else -2 * deviation
         self.chosen = TensorSet("turns", tuple(TensorSpec(name, (1,), "encoder", 0) for name in self.start))
-        self.projected = {site: projections(each, self.chosen, 1, 1, self.start) for site, each in self.trained.items()}
 
     def send(self, theta: float) -> dict[str, dict[str, Any]]:
         return {
@@ -327,16 +326,6 @@ class Federation:
         gradients = self.gradients(self.send(theta))
         return mean_over_sites({s: self.own_of(s, gradients[s], theta, model.tau, self.keep) for s in "ab"}, HALF)
 
-    def cross(self, model: ThresholdModel, theta: float) -> float:
-        gradients, about = self.gradients(self.send(theta)), (theta, model.tau, self.keep)
-        answers = {}
-        for site, other in ("ab", "ba"):
-            deviations = np.array(list(self.deviations[other].values()))
-            steep = projections(gradients[site], self.chosen, 1, 1)
-            crossed = cross_slope(steep, self.projected[other], np.full(NUMBER, 0.5), deviations, *about)
-            answers[site] = crossed + self.own_of(site, gradients[site], *about)
-        return mean_over_sites(answers, HALF)
-
     def loss(self, theta: float) -> float:
         """L_val."""
         gradients = self.gradients(self.send(theta))
@@ -354,18 +343,8 @@ def learnt(federation: Federation, estimator: str, number: int, scale: float | N
         if estimator == "loss":
             model.step_by_loss(dict.fromkeys("ab", federation.loss(theta.value)), HALF)
         else:
-            model.step({"cross": federation.cross, "own": federation.own}[estimator](model, theta.value))
+            model.step(federation.own(model, theta.value))
     return found
-
-
-@pytest.mark.parametrize("best", [0.6, 1.6])
-@pytest.mark.parametrize("keep", ["g", "l"])
-def test_by_cross_theta_is_where_it_is_best_within_a_tau(keep: Keep, best: float) -> None:
-    """What is not sent counts, too; from the median, 1.08, it is near in 25 rounds."""
-    thetas = learnt(Federation(keep, best), "cross", 100)
-    assert thetas[0] == pytest.approx(1.076, abs=1e-3)
-    assert abs(thetas[25] - best) < 0.25
-    assert np.mean(thetas[-50:]) == pytest.approx(best, abs=0.108)
 
 
 @pytest.mark.parametrize("best", [0.6, 1.6])
@@ -380,7 +359,6 @@ def test_by_own_everything_is_sent_where_sites_are_at_odds(keep: Keep) -> None:
     assert sum(map(len, federation.send(end).values())) >= 0.9 * NUMBER
 
 
-@pytest.mark.parametrize("estimator", ["own", "cross"])
-def test_a_theta_past_all_deviations_finds_back(estimator: str) -> None:
+def test_a_theta_past_all_deviations_finds_back() -> None:
     """Nothing is sent, and what was trained is heard of all the same."""
-    assert learnt(Federation("g", 1.6), estimator, 40, scale=5.0)[-1] < 2
+    assert learnt(Federation("g", 1.6), "own", 40, scale=5.0)[-1] < 2

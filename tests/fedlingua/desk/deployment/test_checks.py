@@ -486,9 +486,6 @@ def test_a_selection_is_listed_with_what_else_it_sends(settings: Settings) -> No
     assert TRAIN not in learned
     assert "what metasend-l takes" in learned[SEND]
     assert learned[EVALUATE].endswith("one number of the threshold's slope, 25 of the second filter's")
-    crossed = listed(selection="metasend-l", meta_estimator="cross")
-    assert crossed[SEND].endswith("; 16 sums over every tensor's change, sent or not, with random signs")
-    assert crossed[EVALUATE].endswith("; 16 such sums over every tensor's gradient on these batches")
     assert "slope" not in listed(selection="top-k")[EVALUATE]
 
 
