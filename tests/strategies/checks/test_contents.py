@@ -167,9 +167,9 @@ def test_a_dev_text_has_as_many_tokens_in_every_round(settings: Any, num_tokens:
 def test_a_part_in_the_meta_step_is_of_a_token_or_more(settings: Any) -> None:
     told = settings(selection="metasend-g")
     part = {"nll_sum": 6.0, "num_tokens": 3, protocol.BATCHES_S: 0.1, protocol.SLOPE_S: 0.1, "slope": 0.5}
-    assert parse_slope(part, None, Expected("a", told, ABOUT, SET, None))["num_tokens"] == 3
+    assert parse_slope(part, Expected("a", told, ABOUT, SET, None))["num_tokens"] == 3
     with pytest.raises(ExchangeError, match="wanted numbers, and num_tokens of 1 or more"):
-        parse_slope({**part, "num_tokens": 0}, None, Expected("a", told, ABOUT, SET, None))
+        parse_slope({**part, "num_tokens": 0}, Expected("a", told, ABOUT, SET, None))
 
 
 @pytest.mark.parametrize(("task", "least"), [("translation", 96), ("masked-language", 16)])
