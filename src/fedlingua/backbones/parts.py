@@ -10,12 +10,8 @@ _HEADS = ("lm_head.", "cls.", "head.", "lm_predictions.")
 def is_adapter_set(name: str) -> bool:
     """Return whether a tensor of this name trains and travels in the paper: adapters and layer norms, except those of
     embeddings (`layernorm_embedding`) and of an output head."""
-    return is_adapter(name) or (is_norm(name) and "embedding" not in name)
-
-
-def is_norm(name: str) -> bool:
-    """Return whether a tensor of this name is a layer norm's, also of embeddings, but not of an output head."""
-    return "norm" in name.lower().rpartition(".")[0].rpartition(".")[2] and not name.startswith(_HEADS)
+    module = name.lower().rpartition(".")[0].rpartition(".")[2]
+    return is_adapter(name) or ("norm" in module and "embedding" not in name and not name.startswith(_HEADS))
 
 
 def is_adapter(name: str) -> bool:

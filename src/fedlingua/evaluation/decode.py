@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
 
 import torch
@@ -24,8 +23,8 @@ LEAST_SHARE = 0.5
 class Guide(Protocol):
     """Changes the scores of next tokens, as the second model of an ensemble or a glossary does."""
 
-    def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> AbstractContextManager[LogitsProcessor]:
-        """Return the processor for one batch, within whose context it is used. sentences: in row order, `beam` rows each."""
+    def over(self, sentences: Sequence[str], beam: int) -> LogitsProcessor:
+        """Return the processor for one batch. sentences: in row order, `beam` rows each."""
 
 
 @torch.no_grad()
@@ -64,9 +63,8 @@ def translate(
         # No sensible translation is four times as long as its source; the cap ends beams that never stop.
         caps = [min(max_new_tokens, 4 * len(encoded[number]) + 10) for number in chosen]
         sources = [encoded[number] for number in chosen]
-        with ExitStack() as stack:
-            guiding = [stack.enter_context(guide.over(model, [texts[number] for number in chosen], beam)) for guide in guides]
-            made = _generated(model, codec, sources, direction, beam, caps, guiding, no_repeat_ngram)
+        guiding = [guide.over([texts[number] for number in chosen], beam) for guide in guides]
+        made = _generated(model, codec, sources, direction, beam, caps, guiding, no_repeat_ngram)
         if made is None:
             if len(chosen) == 1:
                 raise MemoryRunsOutError(

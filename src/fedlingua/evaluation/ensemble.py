@@ -1,8 +1,7 @@
 """An ensemble of two models (as in Sutskever et al. 2014, §3.4): a next token's probability is the weighted mean of both models'."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -40,12 +39,11 @@ class Ensemble:
         model = trainable.second(settings, second.tensors)
         return cls(model, second.share, trainable.backbone.codec, direction, settings.max_tokens)
 
-    @contextmanager
-    def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> Iterator[LogitsProcessor]:
-        """Give the processor for one batch."""
+    def over(self, sentences: Sequence[str], beam: int) -> LogitsProcessor:
+        """Return the processor for one batch."""
         self.second.eval()
         sources = self.codec.encode_source(list(sentences), self.direction, self.max_tokens)
-        yield _Averaged(self.second, self.share, *padded_sources(sources, self.codec), self.codec.is_causal)
+        return _Averaged(self.second, self.share, *padded_sources(sources, self.codec), self.codec.is_causal)
 
 
 class _Averaged(LogitsProcessor):

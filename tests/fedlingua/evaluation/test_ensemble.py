@@ -109,8 +109,7 @@ def test_what_the_first_model_may_not_say_stays_forbidden_and_the_sum_stays_the_
     first, second = load("nllb", 1), load("nllb", 2)
     scores = torch.randn(2, first.model.config.vocab_size, generator=torch.Generator().manual_seed(4))
     scores[:, ::2] = -math.inf
-    with of(second, 0.9).over(first.model, ["Guten Tag.", "Danke."], 1) as processor:
-        mixed = processor(torch.full((2, 1), first.codec.start_id), scores)
+    mixed = of(second, 0.9).over(["Guten Tag.", "Danke."], 1)(torch.full((2, 1), first.codec.start_id), scores)
     assert bool((mixed[:, ::2] == -math.inf).all())
     assert mixed.logsumexp(dim=1).tolist() == pytest.approx(scores.logsumexp(dim=1).tolist())
     assert not torch.equal(mixed[:, 1::2], scores[:, 1::2])

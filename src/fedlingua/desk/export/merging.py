@@ -54,7 +54,7 @@ def lora_modules(tensors: Iterable[str]) -> set[str]:
 
 def peft_name(name: str) -> str:
     """Return the model's tensor name as in files of peft: without the adapter's name, with the prefix of peft's wrapper."""
-    return "base_model.model." + name.replace(".default.", ".").removesuffix(".default")
+    return "base_model.model." + name.replace(".default.", ".")
 
 
 def peft_targets(model: PreTrainedModel, chosen: Collection[str], ends: Collection[str]) -> list[str] | str:

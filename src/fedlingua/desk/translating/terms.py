@@ -6,8 +6,7 @@ loses the bonus, as does one that makes a longer word of it (shallow fusion with
 replaces a translation only if it has more of the terms. transformers has removed its constrained beam search.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Self
 import regex
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, PreTrainedModel
+from transformers import LogitsProcessor
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.common.errors import ConfigError, CorpusError
@@ -125,11 +124,10 @@ class Terms:
         self.count.right += sum(right)
         return translations
 
-    @contextmanager
-    def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> Iterator[LogitsProcessor]:
-        """Give the processor that adds the bonus: a guide of `decode.translate`."""
+    def over(self, sentences: Sequence[str], beam: int) -> LogitsProcessor:
+        """Return the processor that adds the bonus: a guide of `decode.translate`."""
         pieces = [[self.pieces[key] for key in self.of(sentence)] for sentence in sentences]
-        yield _Bonus(pieces, beam, self.bonus, self.continuing, self.before)
+        return _Bonus(pieces, beam, self.bonus, self.continuing, self.before)
 
 
 class _Bonus(LogitsProcessor):
