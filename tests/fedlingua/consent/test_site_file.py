@@ -10,7 +10,6 @@ from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.consent.site_file import SiteFile, read_site_file, site_table
 from fedlingua.corpora.read import TsvFile
-from fedlingua.settings import removed
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 
@@ -120,11 +119,12 @@ def test_a_run_loses_the_servers_paths_and_keeps_all_else(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_key_that_was_taken_out_is_told_with_since_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setitem(removed.KEYS, "processes", removed.Removed("leave it out"))
+def test_a_key_that_was_taken_out_is_told_with_since_when(tmp_path: Path, number: int) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, SITE + SERVER + f"[node]\nprocesses = {number}\n")
-    assert "site.toml [node]: processes was taken out; leave it out. The last version that has it is commit" in str(caught.value)
+    assert "site.toml [node]: processes was taken out; leave it out: a site trains in one process. The last version" in str(
+        caught.value
+    )
 
 
 def test_the_sites_own_backbone_and_device_go_before_the_runs(tmp_path: Path) -> None:
