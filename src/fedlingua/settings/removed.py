@@ -51,23 +51,36 @@ KEYS: dict[str, Removed] = {
     **{key: Removed(f"leave it out: runs have {value!r}", (value,)) for key, value in _LEFT_OUT.items()},
     "deadline.evaluate-s": Removed("give deadline.phase-s", (0.0,)),
     "deadline.finish-s": Removed("give deadline.phase-s and deadline.keep-s", (0.0,)),
+    "own-model": Removed("leave it out; the last phase gives each site a model of its own (keep.choose)", ("none",), spent=False),
+    "private-layers": Removed(
+        "leave it out, or give tensor-set = 'controllers', of which only the added layers travel", ("",), spent=False
+    ),
+    "scaffold": Removed("leave it out", (False,), spent=False),
+    "server.extrapolation": Removed("leave it out", (False,)),
     "keep-every": Removed("leave it out; the last phase begins from the best round (fedlingua personalize)", (0,)),
     "processes": Removed("leave it out: a site trains in one process", (1,)),
     "robust.byzantine-sites": Removed("give the number to the strategy, as in FedTrimmedAvg(beta=0.2)", (1,)),
 }
 """Key -> what became of it."""
-VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = {
-    ("aggregation", name): ("fed-mean", Removed(f"give strategy = 'flwr.serverapp.strategy:{of_flower}'"))
-    for name, of_flower in {
-        "median": "FedMedian",
-        "trimmed-mean": "FedTrimmedAvg(beta=0.2)",
-        "krum": "Krum(num_malicious_nodes=1)",
-        "multi-krum": "MultiKrum(num_malicious_nodes=1, num_nodes_to_select=4)",
-    }.items()
-} | {
-    ("tensor-set", name): ("lora", Removed("give tensor-set = 'lora' or 'adapters'", spent=False))
-    for name in ("lora-sb", "ia3", "norms")
-}
+VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = (
+    {
+        ("aggregation", name): ("fed-mean", Removed(f"give strategy = 'flwr.serverapp.strategy:{of_flower}'"))
+        for name, of_flower in {
+            "median": "FedMedian",
+            "trimmed-mean": "FedTrimmedAvg(beta=0.2)",
+            "krum": "Krum(num_malicious_nodes=1)",
+            "multi-krum": "MultiKrum(num_malicious_nodes=1, num_nodes_to_select=4)",
+        }.items()
+    }
+    | {
+        ("meta.estimator", "cross"): ("own", Removed("give meta.estimator = 'own' or 'loss'")),
+        ("optimizer-state", "averaged"): ("kept", Removed("give optimizer-state = 'kept'", spent=False)),
+    }
+    | {
+        ("tensor-set", name): ("lora", Removed("give tensor-set = 'lora' or 'adapters'", spent=False))
+        for name in ("lora-sb", "ia3", "norms")
+    }
+)
 """(Key, value) -> the value as which a completed run is read, and what became of it."""
 
 
