@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "audit": ("fedlingua_lab.cli.audit", "corpus", "What a server could read from the messages of a run."),
     "finetune": (
-        "fedlingua.desk.cli.finetune",
+        "fedlingua_lab.cli.finetune",
         "audit",
         "Fine-tune a pre-trained encoder for tagging or classification, and score it.",
     ),

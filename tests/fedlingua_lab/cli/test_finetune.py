@@ -3,6 +3,8 @@
 import json
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 from typer.testing import CliRunner
 
@@ -59,6 +61,20 @@ def test_predictions_are_the_test_split_word_for_word_and_the_model_loads(made, 
         tmp_path / "out" / "model", use_safetensors=True, trust_remote_code=False
     )
     assert model.config.label2id == {"O": 0, "B-Drug": 1, "I-Drug": 2}
+
+
+def test_the_best_epoch_on_dev_is_kept(made, tmp_path):
+    finetune(made, "ner", "xlmr", "drugs", tmp_path / "out", "--epochs", "3")
+    found = scores(tmp_path / "out")
+    f1s = [epoch["dev_micro_f1"] for epoch in found["epochs"]]
+    assert [epoch["epoch"] for epoch in found["epochs"]] == [1, 2, 3]
+    assert f1s[found["best_epoch"] - 1] == max(f1s) == found["dev"]["micro_f1"]
+
+
+def test_training_that_diverges_is_an_error_and_not_a_score(made, tmp_path):
+    result = finetune(made, "ner", "xlmr", "drugs", tmp_path / "out", "--learning-rate", "1e30")
+    assert "epoch 1 diverged at the learning rate 1e+30; give a smaller --learning-rate" in str(result.exception)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_the_same_seed_gives_the_same_scores_and_weights(made, tmp_path):
@@ -157,5 +173,16 @@ def test_the_result_holds_no_text(made, tmp_path):
 def test_bf16_on_a_cpu_without_it_is_fp32_and_said_so(made, tmp_path, monkeypatch):
     monkeypatch.setattr("fedlingua.common.devices.cpu_flags", frozenset)
     result = finetune(made, "ner", "bert", "drugs", tmp_path / "out", "--epochs", "1", "--precision", "bf16")
+    assert result.exit_code == 0, result.output
     assert "this CPU has no native bf16 and computes in fp32" in " ".join(result.output.split())
     assert scores(tmp_path / "out")["settings"]["precision"] == "fp32"
+
+
+@pytest.mark.usefixtures("native_bf16")
+def test_bf16_is_another_arithmetic_on_float32_weights(made, tmp_path):
+    for precision in ("fp32", "bf16"):
+        result = finetune(made, "ner", "bert", "drugs", tmp_path / precision, "--epochs", "1", "--precision", precision)
+        assert result.exit_code == 0, result.output
+    fp32, bf16 = (load_file(tmp_path / precision / "model" / "model.safetensors") for precision in ("fp32", "bf16"))
+    assert all(tensor.dtype == torch.float32 for tensor in bf16.values())
+    assert not all(torch.equal(fp32[name], bf16[name]) for name in fp32)

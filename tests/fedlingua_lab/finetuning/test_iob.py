@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import CorpusError
-from fedlingua.desk.finetuning.iob import Tagged, read_iob
+from fedlingua_lab.finetuning.annotated import Tagged, Texts, labels_of, read_annotated, sizes_of
 
 GOOD = "Aspirin\tB-Drug\nfor\tO\nmy\tO\nhead\tB-Body\nache\tI-Body\n\nNothing\tO\n"
 SHARED = Path(__file__).parents[5] / "shared" / "data" / "ner_biomed_en"
@@ -30,49 +30,47 @@ def folder(tmp_path: Path, train: str = GOOD, devel: str = GOOD, test: str = GOO
     return tmp_path
 
 
+def read_iob(data: Path) -> Texts:
+    return read_annotated(data, "iob")
+
+
 def test_a_blank_line_ends_a_sentence_and_the_last_one_needs_none(tmp_path: Path) -> None:
     corpus = read_iob(folder(tmp_path))
     first = Tagged(["Aspirin", "for", "my", "head", "ache"], ["B-Drug", "O", "O", "B-Body", "I-Body"])
-    assert corpus.splits["train"] == [first, Tagged(["Nothing"], ["O"])]
-    assert corpus.types == ["Body", "Drug"]
-    assert corpus.labels == ["O", "B-Body", "I-Body", "B-Drug", "I-Drug"]
-    assert corpus.sizes()["dev"] == {"sentences": 2, "tokens": 6, "entities": {"Body": 1, "Drug": 1}}
+    assert corpus["train"] == [first, Tagged(["Nothing"], ["O"])]
+    assert labels_of(corpus) == ["O", "B-Body", "I-Body", "B-Drug", "I-Drug"]
+    assert sizes_of(corpus)["dev"] == {"sentences": 2, "tokens": 6, "entities": {"Body": 1, "Drug": 1}}
 
 
 def test_first_column_is_the_token_and_last_the_tag_whatever_stands_between(tmp_path: Path) -> None:
     corpus = read_iob(folder(tmp_path, devel="Aspirin NN B-NP B-Drug\nhelps VB O O\n", test="a b\tX\tB-Drug\r\n"))
-    assert corpus.splits["dev"] == [Tagged(["Aspirin", "helps"], ["B-Drug", "O"])]
-    assert corpus.splits["test"] == [Tagged(["a b"], ["B-Drug"])]
+    assert corpus["dev"] == [Tagged(["Aspirin", "helps"], ["B-Drug", "O"])]
+    assert corpus["test"] == [Tagged(["a b"], ["B-Drug"])]
 
 
 def test_plain_b_and_i_are_the_one_type_of_a_corpus(tmp_path: Path) -> None:
     text = "A\tB\nb\tI\nc\tO\n"
     corpus = read_iob(folder(tmp_path, text, text, text))
-    assert corpus.splits["test"][0].tags == ["B-entity", "I-entity", "O"]
-    assert corpus.labels == ["O", "B-entity", "I-entity"]
+    assert corpus["test"][0].tags == ["B-entity", "I-entity", "O"]
+    assert labels_of(corpus) == ["O", "B-entity", "I-entity"]
 
 
 def test_splits_may_be_gzipped_and_dev_may_go_by_other_names(tmp_path: Path) -> None:
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.tsv.gz").write_bytes(gzip.compress(GOOD.encode()))
-    assert len(read_iob(tmp_path).splits["dev"]) == 2
+    assert len(read_iob(tmp_path)["dev"]) == 2
 
 
 @pytest.mark.parametrize(
     ("text", "line", "told"),
     [
-        ("Aspirin\tO\nache\tI-Body\n", 2, "got I-Body where no entity is open"),
-        ("Aspirin\tB-Drug\n\nache\tI-Drug\n", 3, "where no entity is open"),
-        ("Aspirin\tB-Drug\nache\tI-Body\n", 2, "got I-Body after B-Drug: the label changes inside an entity"),
-        ("Aspirin\tS-Drug\n", 1, "looks like one of another scheme"),
+        ("Aspirin\tO\nache\tI-Body\n", 2, "got an I where no entity of its type is open"),
+        ("Aspirin\tB-Drug\n\nache\tI-Drug\n", 3, "got an I where no entity of its type is open"),
+        ("Aspirin\tB-Drug\nache\tI-Body\n", 2, "got an I where no entity of its type is open"),
+        ("Aspirin\tS-Drug\n", 1, "convert tags of another scheme (BIOES) to IOB2"),
         ("Aspirin\tB-Drug\nhelps\n", 2, "got 1 column(s)"),
-        ("Aspirin\tB-Drug\n\tO\n", 2, "got 2 column(s), the first empty"),
-        ("A\tB-Drug\nb\tB\n", 2, "got a tag without a type in a file where others have one"),
-        (
-            "Zoster\tB-Virus\n",
-            1,
-            "a type of 5 characters (not shown, since it may be text), which train lacks; it has 'Body', 'Drug'",
-        ),
+        ("Aspirin\tB-Drug\n\tO\n", 2, "got 2 column(s), which are no token and IOB tag"),
+        ("Zoster\tB-Virus\n\n", 2, "has a type or label that train lacks"),
     ],
 )
 def test_a_wrong_line_is_told_with_file_and_line(tmp_path: Path, text: str, line: int, told: str) -> None:
@@ -83,7 +81,7 @@ def test_a_wrong_line_is_told_with_file_and_line(tmp_path: Path, text: str, line
 
 
 def test_what_is_no_tag_is_not_quoted_for_it_may_be_text(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"train.tsv, line 1: the last column is no IOB tag \(8 characters") as error:
+    with pytest.raises(CorpusError, match=r"train.tsv, line 1: got 2 column\(s\), which are no token and IOB tag") as error:
         read_iob(folder(tmp_path, train="B-Name\tJohannes\n"))
     assert "Johannes" not in str(error.value)
 
@@ -115,7 +113,7 @@ def test_a_split_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         read_iob(tmp_path)
 
 
-@pytest.mark.parametrize(("train", "told"), [("a\tO\n", "every tag is O"), ("\n\n", "only blank lines"), ("", "is empty")])
+@pytest.mark.parametrize(("train", "told"), [("a\tO\n", "has nothing to learn"), ("\n\n", "holds no text"), ("", "is empty")])
 def test_training_text_without_anything_to_learn_is_refused(tmp_path: Path, train: str, told: str) -> None:
     with pytest.raises(CorpusError, match=told):
         read_iob(folder(tmp_path, train=train))
@@ -130,5 +128,5 @@ def test_no_folder_is_told(tmp_path: Path) -> None:
 def test_real_corpora_have_their_sentences_tokens_and_entities(name: str) -> None:
     if not (SHARED / name).is_dir():
         pytest.skip(f"no {name} in shared/data beside this checkout")
-    sizes = read_iob(SHARED / name).sizes()
+    sizes = sizes_of(read_iob(SHARED / name))
     assert {split: (size["sentences"], size["tokens"], size["entities"]) for split, size in sizes.items()} == REAL[name]

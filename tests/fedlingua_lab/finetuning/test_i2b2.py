@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import CorpusError
-from fedlingua.desk.finetuning.i2b2 import read_i2b2
+from fedlingua_lab.finetuning.annotated import Texts, read_annotated, sizes_of
 
 NOTE = "Discharge note\n\nTake aspirin 81 mg daily for chest\npain or severe angina .\n"
 ENTRIES = (
@@ -23,41 +23,42 @@ def folder(tmp_path: Path, entries: str = ENTRIES, ending: str = ".entries") -> 
     return tmp_path
 
 
+def read_i2b2(data: Path) -> Texts:
+    return read_annotated(data, "i2b2")
+
+
 @pytest.mark.parametrize("ending", [".entries", ".i2b2.entries", "_gold.entries", ".i2b2"])
 def test_a_note_is_one_sequence_and_entities_run_over_ends_of_lines(tmp_path: Path, ending: str) -> None:
     corpus = read_i2b2(folder(tmp_path, ending=ending))
-    [note] = corpus.splits["train"]
+    [note] = corpus["train"]
     assert note.tokens == NOTE.split()
     assert {number: note.tags[number] for number in TAGS} == TAGS
-    assert corpus.types == ["do", "f", "m", "r"]
     # The second entry names the same aspirin again: one entity.
-    assert corpus.sizes()["train"]["entities"] == {"do": 1, "f": 1, "m": 1, "r": 1}
+    assert sizes_of(corpus)["train"]["entities"] == {"do": 1, "f": 1, "m": 1, "r": 1}
 
 
-def test_of_entities_that_overlap_the_first_stays_and_it_is_counted(tmp_path: Path) -> None:
+def test_of_entities_that_overlap_the_first_stays(tmp_path: Path) -> None:
     corpus = read_i2b2(folder(tmp_path, 'm="aspirin 81" 3:1 3:2||do="81 mg" 3:2 3:3||r="pain" 4:0 4:0\n'))
-    assert corpus.splits["test"][0].tags[3:6] == ["B-m", "I-m", "O"]
-    assert corpus.sizes()["test"]["overlapping"] == 1
+    assert corpus["test"][0].tags[3:6] == ["B-m", "I-m", "O"]
 
 
-def test_a_broken_entity_becomes_one_for_each_piece_and_is_counted(tmp_path: Path) -> None:
+def test_a_broken_entity_becomes_one_for_each_piece(tmp_path: Path) -> None:
     corpus = read_i2b2(folder(tmp_path, 'm="aspirin" 3:1 3:1||r="pain ... angina" 4:0 4:0,4:3 4:3\n'))
-    assert corpus.splits["test"][0].tags[9:13] == ["B-r", "O", "O", "B-r"]
-    assert corpus.sizes()["test"]["broken"] == 1
+    assert corpus["test"][0].tags[9:13] == ["B-r", "O", "O", "B-r"]
 
 
 def test_a_note_without_a_medication_is_all_outside(tmp_path: Path) -> None:
-    assert set(read_i2b2(folder(tmp_path, "")).splits["test"][0].tags) == {"O"}
+    assert set(read_i2b2(folder(tmp_path, ""))["test"][0].tags) == {"O"}
 
 
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ('m="aspirin" 9:1 9:1', "field m: got line 9, but 17.txt has 4 lines, counted from 1"),
-        ('m="aspirin" 0:1 0:1', "got line 0"),
-        ('m="aspirin" 3:7 3:7', "got token 7 of line 3, but that line of 17.txt has 7 tokens, counted from 0"),
-        ('m="aspirin" 3:2 3:1', "got 3:2 to 3:1, which ends before it begins"),
-        ('m="aspirin"', "field m has no offsets"),
+        ('m="aspirin" 9:1 9:1', "field m has offsets 9:1 9:1; wanted line:token line:token, inside the note"),
+        ('m="aspirin" 0:1 0:1', "field m has offsets 0:1 0:1"),
+        ('m="aspirin" 3:7 3:7', "lines from 1 to 4, tokens from 0"),
+        ('m="aspirin" 3:2 3:1', "the first not after the last"),
+        ('m="aspirin"', "field m has offsets (none)"),
         ("m=aspirin 3:1 3:1", 'a field is not name="text" line:token line:token'),
     ],
 )
@@ -75,7 +76,7 @@ def test_offsets_that_count_otherwise_are_noticed_by_the_quoted_text(tmp_path: P
 
 
 def test_a_type_that_train_lacks_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="test has entities of type mo, which train lacks"):
+    with pytest.raises(CorpusError, match=r"17.entries: has a type or label that train lacks"):
         read_i2b2(folder(tmp_path, 'mo="or" 4:1 4:1\n'))
 
 
@@ -85,5 +86,5 @@ def test_a_note_without_entries_and_a_split_without_notes_are_refused(tmp_path: 
     with pytest.raises(CorpusError, match=r"17.txt: no entries beside it; wanted one of 17.entries, 17.i2b2.entries"):
         read_i2b2(tmp_path)
     (tmp_path / "devel" / "17.txt").unlink()
-    with pytest.raises(CorpusError, match="devel has no notes"):
+    with pytest.raises(CorpusError, match="devel: holds no text"):
         read_i2b2(tmp_path)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fedlingua.desk.finetuning.scores import label_scores, tagging_scores
+from fedlingua_lab.finetuning.scores import label_scores, tagging_scores
 
 # Two drugs and two diseases in gold.
 GOLD = [["B-Drug", "O", "B-Dis", "I-Dis", "O"], ["B-Drug", "I-Drug", "O", "B-Dis", "O"]]
