@@ -28,7 +28,7 @@ class Removed:
     spent: bool = True
 
 
-_LEFT_OUT = {
+_LEFT_OUT: dict[str, Scalar] = {
     "adapter.init": "paper",
     "adapter.init-std": 0.02,
     "adapter.place": "after-dropout",
@@ -47,6 +47,13 @@ _LEFT_OUT = {
 }
 """Keys that no experiment set to anything but this value, with which all runs go now."""
 
+_SMALL = Removed("give tensor-set = 'lora' or 'adapters'", spent=False)
+
+
+def _by_flower(strategy: str) -> Removed:
+    return Removed(f"give strategy = 'flwr.serverapp.strategy:{strategy}'")
+
+
 KEYS: dict[str, Removed] = {
     **{key: Removed(f"leave it out: runs have {value!r}", (value,)) for key, value in _LEFT_OUT.items()},
     "deadline.evaluate-s": Removed("give deadline.phase-s", (0.0,)),
@@ -62,25 +69,17 @@ KEYS: dict[str, Removed] = {
     "robust.byzantine-sites": Removed("give the number to the strategy, as in FedTrimmedAvg(beta=0.2)", (1,)),
 }
 """Key -> what became of it."""
-VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = (
-    {
-        ("aggregation", name): ("fed-mean", Removed(f"give strategy = 'flwr.serverapp.strategy:{of_flower}'"))
-        for name, of_flower in {
-            "median": "FedMedian",
-            "trimmed-mean": "FedTrimmedAvg(beta=0.2)",
-            "krum": "Krum(num_malicious_nodes=1)",
-            "multi-krum": "MultiKrum(num_malicious_nodes=1, num_nodes_to_select=4)",
-        }.items()
-    }
-    | {
-        ("meta.estimator", "cross"): ("own", Removed("give meta.estimator = 'own' or 'loss'")),
-        ("optimizer-state", "averaged"): ("kept", Removed("give optimizer-state = 'kept'", spent=False)),
-    }
-    | {
-        ("tensor-set", name): ("lora", Removed("give tensor-set = 'lora' or 'adapters'", spent=False))
-        for name in ("lora-sb", "ia3", "norms")
-    }
-)
+VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = {
+    ("aggregation", "krum"): ("fed-mean", _by_flower("Krum(num_malicious_nodes=1)")),
+    ("aggregation", "median"): ("fed-mean", _by_flower("FedMedian")),
+    ("aggregation", "multi-krum"): ("fed-mean", _by_flower("MultiKrum(num_malicious_nodes=1, num_nodes_to_select=4)")),
+    ("aggregation", "trimmed-mean"): ("fed-mean", _by_flower("FedTrimmedAvg(beta=0.2)")),
+    ("meta.estimator", "cross"): ("own", Removed("give meta.estimator = 'own' or 'loss'")),
+    ("optimizer-state", "averaged"): ("kept", Removed("give optimizer-state = 'kept'", spent=False)),
+    ("tensor-set", "ia3"): ("lora", _SMALL),
+    ("tensor-set", "lora-sb"): ("lora", _SMALL),
+    ("tensor-set", "norms"): ("lora", _SMALL),
+}
 """(Key, value) -> the value as which a completed run is read, and what became of it."""
 
 
