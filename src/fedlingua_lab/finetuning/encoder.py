@@ -98,8 +98,9 @@ def encoder_of_folder(directory: Path, name: str) -> Encoder:
         directory = as_safetensors(directory)
         tokenizer = _tokenizer(directory)
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-        safe: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
-        model, info = AutoModel.from_pretrained(directory, dtype=torch.float32, **safe)
+        model, info = AutoModel.from_pretrained(
+            directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BackboneError(f"encoder {name} cannot be loaded: {error}") from error
     if len(tokenizer) > (rows := model.get_input_embeddings().num_embeddings):
