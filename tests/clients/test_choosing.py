@@ -89,7 +89,7 @@ def test_scores_have_all_four_models_and_the_site_keeps_the_chosen_one(choosing:
 
 def test_the_interval_is_the_paired_bootstrap_of_kept_and_base(choosing: Config, tmp_path: Path, monkeypatch) -> None:
     """Against the comparison's own, on translations that the site stored, where no model could be trained alone."""
-    monkeypatch.setattr(phase._Phase, "add_trained", lambda self, name, start, *more: None)
+    monkeypatch.setattr(phase.Phase, "add_trained", lambda self, name, start, *more: None)
     monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION))
     folder, _ = run(choosing, tmp_path / "run")
     bleu, texts = TEXT_METRICS["bleu"], read_site_translations(tmp_path / "run")
@@ -148,7 +148,7 @@ def test_a_site_that_dies_over_its_ensemble_ends_with_the_same_bytes(choosing: C
     monkeypatch.setattr(phase.choice, "is_shown", lambda gains: True)
     monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
     whole, _ = run(choosing, tmp_path / "whole")
-    second_beside, calls = phase._Phase.second_beside, list[str]()
+    second_beside, calls = phase.Phase.second_beside, list[str]()
 
     def dies(self: Any, chosen: choice.Choice) -> Any:
         calls.append("")
@@ -157,7 +157,7 @@ def test_a_site_that_dies_over_its_ensemble_ends_with_the_same_bytes(choosing: C
         return second_beside(self, chosen)
 
     with monkeypatch.context() as dying:
-        dying.setattr(phase._Phase, "second_beside", dies)
+        dying.setattr(phase.Phase, "second_beside", dies)
         with pytest.raises(KeyboardInterrupt):
             run(choosing, tmp_path / "broken")
     resumed, _ = run({**choosing, "resume": True}, tmp_path / "broken")
