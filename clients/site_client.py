@@ -111,7 +111,8 @@ class SiteClient(NumPyClient):
         optimizer = self.optimizers.load(task.own) if self.settings.optimizer_state == "kept" else None
         self.load(received, task.own)
         seed, this_round = f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
-        train = partial(self._train_model, self.settings, seed, this_round, optimizer, task.proximal_mu, received)
+        towards = received if task.proximal_mu else {}
+        train = partial(self._train_model, self.settings, seed, this_round, optimizer, task.proximal_mu, towards)
         noised = PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
         result, self.clipped = noised.train(train, received, task, optimizer) if private else (train(), {})
         travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
