@@ -21,7 +21,7 @@ from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, read_site
 from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
-from fedlingua.settings.removed import refuse_removed
+from fedlingua.settings.removed import LIMITS, refuse_removed
 
 _TABLES = {"site", "text", "server", "node", "limits", "backbones"}
 _PLACES = {"key": "keys/site.key", "state": "state", "home": "flower"}
@@ -129,16 +129,17 @@ def read_site_file(path: Path) -> SiteFile:
         raise ConfigError(
             f"{path.name}: wanted [[site]] with name, direction or language, and a corpus; `fedlingua site init` writes one"
         )
+    for name in ("node", "limits"):
+        _refuse_removed(table(raw, name, path.name), f"{path.name} [{name}]")
     checks: list[Callable[[], Any]] = [
         lambda: refuse_unknown(raw, _TABLES, path.name),
         lambda: refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]"),
-        lambda: _refuse_removed(node, f"{path.name} [node]"),
         lambda: refuse_unknown(node, _NODE, f"{path.name} [node]"),
         lambda: fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]"),
         lambda: fill(SiteLimits, table(raw, "limits", path.name), f"{path.name} [limits]"),
         *(partial(read_site, entry, number, path.name, folder) for number, entry in enumerate(entries, start=1)),
     ]
-    _, _, _, _, text, limits, *read = all_at_once(checks)
+    _, _, _, text, limits, *read = all_at_once(checks)
     sites: tuple[Site, ...] = tuple(read)
     names = [site.name for site in sites]
     for site in sites:
@@ -171,11 +172,13 @@ def read_site_file(path: Path) -> SiteFile:
     )
 
 
-def _refuse_removed(node: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError for a key that a site could set before it was taken out."""
+def _refuse_removed(keys: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a key, or a value in a list, that a site could set before it was taken out."""
     try:
-        for key, value in node.items():
-            refuse_removed(key, value)
+        for key, value in keys.items():
+            refuse_removed(LIMITS.get(key, key), value)
+            for each in value if key == "tensor-sets" and isinstance(value, list) else ():
+                refuse_removed("tensor-set", each)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
 

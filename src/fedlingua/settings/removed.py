@@ -82,6 +82,9 @@ VALUES: dict[tuple[str, Scalar], tuple[Scalar, Removed]] = {
 }
 """(Key, value) -> the value as which a completed run is read, and what became of it."""
 
+LIMITS = {"max-processes": "processes", "min-adapter-init-std": "adapter.init-std"}
+"""Limit of a site on a key that was taken out -> the key."""
+
 
 def refuse_removed(key: str, value: Scalar) -> None:
     """Raise ConfigError for a key or a value that was taken out, with what to use."""

@@ -118,13 +118,25 @@ def test_a_run_loses_the_servers_paths_and_keeps_all_else(tmp_path: Path) -> Non
     assert here == dataclasses.replace(SETTINGS, data_dir="", run_dir="", federation="", resume=False, **bounded)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_key_that_was_taken_out_is_told_with_since_when(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (
+            "[node]\nprocesses = 2\n",
+            "[node]: processes was taken out; leave it out: a site trains in one process. The last version",
+        ),
+        ("[limits]\nmax-processes = 4\n", "[limits]: processes was taken out; leave it out"),
+        ("[limits]\nmin-adapter-init-std = 0.01\n", "[limits]: adapter.init-std was taken out; leave it out"),
+        (
+            '[limits]\ntensor-sets = ["lora", "ia3"]\n',
+            "[limits]: tensor-set = 'ia3' was taken out; give tensor-set = 'lora' or 'adapters'",
+        ),
+    ],
+)
+def test_what_was_taken_out_is_told_with_since_when(tmp_path: Path, written: str, told: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read(tmp_path, SITE + SERVER + f"[node]\nprocesses = {number}\n")
-    assert "site.toml [node]: processes was taken out; leave it out: a site trains in one process. The last version" in str(
-        caught.value
-    )
+        read(tmp_path, SITE + SERVER + written)
+    assert f"site.toml {told}" in str(caught.value)
 
 
 def test_the_sites_own_backbone_and_device_go_before_the_runs(tmp_path: Path) -> None:
