@@ -73,7 +73,7 @@ def compare(
     sentences: Annotated[
         int, Option(min=0, help="Sentences to show for each site: those that the first two runs translate most differently.")
     ] = 0,
-    to: Annotated[Path | None, Option(metavar="FILE.html", help="Also write a page with plots.")] = None,
+    to: Annotated[Path | None, Option(metavar="FILE.html", help="Also write a page with a plot of the differences.")] = None,
 ) -> Answer:
     """Compare runs by site, with a paired bootstrap, and by cost; show which sites gain by joining."""
     from fedlingua_lab.comparison.compare import compare as compare_runs
@@ -94,8 +94,6 @@ def compare(
         say(f"{name}: {run.folder}")
     for table in (*_scores_tables(comparison), _costs_table(comparison)):
         console().print(table)
-    if comparison.over_seeds:
-        console().print(_seeds_table(comparison))
     for sentence in comparison.sentences:
         say(f"{sentence.site} ({sentence.direction}), chrF {units.gain(sentence.gain)}", style="bold")
         names = ("source", "reference", comparison.runs[0].name, comparison.runs[1].name)
@@ -126,7 +124,6 @@ def _answer(comparison: "Comparison") -> dict[str, Any]:
             for each in comparison.beside
         ],
         "fairness": [asdict(each) | {"gain": each.gain, "left_behind": each.left_behind} for each in comparison.fairness],
-        "over_seeds": [asdict(each) for each in comparison.over_seeds],
         "sentences": [asdict(each) for each in comparison.sentences],
     }
 
@@ -177,18 +174,6 @@ def _costs_table(comparison: "Comparison") -> Table:
     filled = [place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) != {units.NOTHING}]
     shown, *lines = [[row[place] for place in filled] for row in (headers, *rows)]
     return plain_table(*shown, rows=lines, title="cost and fairness", left=("worst site", "left behind"))
-
-
-def _seeds_table(comparison: "Comparison") -> Table:
-    def shown(pair: tuple[float, float] | None) -> str:
-        return units.NOTHING if pair is None else " ± ".join(_score(comparison, value) for value in pair)
-
-    headers = ("method", "seeds", "macro", "worst site", "spread", "gain of joining")
-    rows = [
-        (each.method, str(len(each.seeds)), *map(shown, (each.macro, each.worst, each.spread, each.gain)))
-        for each in comparison.over_seeds
-    ]
-    return plain_table(*headers, rows=rows, title="over seeds, mean ± sample standard deviation")
 
 
 def _score(comparison: "Comparison", value: float | None) -> str:

@@ -19,8 +19,8 @@ from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua.settings.metrics import Metric, metrics_of
 
 Json = dict[str, Any]
-NO_VARIANT = {"method", "seed", *MAY_CHANGE}
-"""Settings that do not distinguish variants of a method: its name, the seed, and what a resumed run may change."""
+NO_DIFFERENCE = {"method", "seed", *MAY_CHANGE}
+"""Settings that a page of a comparison does not list: those shown elsewhere, and what a resumed run may change."""
 
 
 @dataclass(frozen=True)
@@ -120,23 +120,10 @@ def common_sites(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
-    """Return setting -> its value in each run (None if it has none), for differing settings that are not in NO_VARIANT."""
-    keys = dict.fromkeys(key for run in runs for key in run.config if key not in NO_VARIANT)
+    """Return setting -> its value in each run (None if it has none), for differing settings that are not in NO_DIFFERENCE."""
+    keys = dict.fromkeys(key for run in runs for key in run.config if key not in NO_DIFFERENCE)
     values = {key: [run.config.get(key) for run in runs] for key in keys}
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
-
-
-def variants(runs: Sequence[ComparedRun]) -> list[str]:
-    """Name each run by its method and the settings in which runs of that method differ, as suites name rows: fixed-g+median.
-
-    Runs that differ only in their seed get the same name."""
-    names = []
-    for run in runs:
-        alike = [other for other in runs if other.method == run.method]
-        place = next(place for place, other in enumerate(alike) if other is run)
-        own = {key: values[place] for key, values in differing_settings(alike).items() if values[place] not in (None, "")}
-        names.append("+".join([run.method, *(v if isinstance(v, str) else f"{key} {v}" for key, v in own.items())]))
-    return names
 
 
 def check_same_test(first: ComparedRun, second: ComparedRun) -> None:

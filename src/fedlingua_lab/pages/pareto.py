@@ -21,13 +21,13 @@ Spot = tuple[float, float]
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the plot. x: In the axis's unit. sd: The score's standard deviation over seeds. hover: The text shown on hovering."""
+    """A point of the plot. sd: The score's standard deviation over seeds. hover: The text shown on hovering."""
 
     name: str
     x: float
     score: float
-    sd: float = 0.0
-    hover: str = ""
+    sd: float
+    hover: str
 
 
 def pareto_front(points: Sequence[Spot]) -> list[int]:
@@ -42,9 +42,7 @@ def pareto_front(points: Sequence[Spot]) -> list[int]:
     return sorted((place for place, point in enumerate(points) if not beaten(point)), key=lambda place: points[place])
 
 
-def pareto_plot(
-    points: Sequence[Point], metric: Metric, more_is_better: bool, x_title: str, base: float | None = None
-) -> go.Figure:
+def pareto_plot(points: Sequence[Point], metric: Metric, more_is_better: bool, x_title: str, base: float | None) -> go.Figure:
     """Plot macro scores against a cost or saving. base: A score drawn as a line if the points then still span half of the height."""
     across = 1 if more_is_better else -1
     places = pareto_front([(across * point.x, metric.gain(point.score, 0.0) or 0.0) for point in points])

@@ -1,27 +1,19 @@
-"""The page of a comparison: what its plots hold, which runs count as the same, and what it says of them."""
+"""The page of a comparison: what its plot holds, in which settings runs differ, and what it says of them."""
 
 import json
+import re
 from html import unescape
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli.app import app
 from fedlingua_lab.comparison.compare import Comparison, compare
-from fedlingua_lab.comparison.runs import differing_settings, read_runs, variants
-from fedlingua_lab.pages.comparison_page import (
-    bytes_of,
-    check_page,
-    difference_plot,
-    figures,
-    gain_plot,
-    labelled,
-    render_comparison,
-    score_plot,
-    write_comparison,
-)
+from fedlingua_lab.comparison.runs import differing_settings, read_runs
+from fedlingua_lab.pages.comparison_page import check_page, difference_plot, render_comparison, write_comparison
 from tests.translated_runs import make_run
 
 
@@ -59,12 +51,6 @@ def test_differences_stand_with_their_intervals_and_hollow_where_chance_explains
     assert all(abs(y - row) < 0.5 for trace in (first, second) for row, y in enumerate(trace.y))
 
 
-def test_every_run_has_its_score_at_every_site(found: Comparison) -> None:
-    assert [list(trace.x) for trace in score_plot(found).data] == [
-        list(column) for column in zip(*found.scores.values(), strict=True)
-    ]
-
-
 def test_without_translations_a_difference_has_no_interval(tmp_path: Path) -> None:
     pair = [make_run(tmp_path / name, "adapter-fed", {"a": words, "b": 1}, texts=False) for name, words in (("x", 0), ("y", 1))]
     found = compare(read_runs(pair), "", 40, 3)
@@ -76,29 +62,19 @@ def test_without_translations_a_difference_has_no_interval(tmp_path: Path) -> No
     assert "Sentences that differ most" not in page
 
 
-def test_bytes_are_those_of_all_rounds_and_the_front_is_of_the_cheapest(found: Comparison) -> None:
-    assert bytes_of(found.runs) == {"own": 0.0, "all": 18000.0, "some": 18000.0}
-    front = next(trace for trace in figures(found)["bytes"].data if trace.name == "Pareto front")
-    means = {run.name: sum(found.scores[site][place] for site in ("a", "b")) / 2 for place, run in enumerate(found.runs)}
-    best = [name for name in means if name == "own" or means[name] > max(means["own"], means["all"])]
-    assert list(front.y) == pytest.approx([means[name] for name in best])
-    assert figures(found)["bytes"].layout.xaxis.title.text == "up and down, a site, all rounds, kB"
-    assert sorted(x for trace in figures(found)["seconds"].data for x in trace.x if x) == [
-        10.0,
-        20.0,
-        30.0,
-    ]
+def test_bytes_are_those_of_all_rounds(found: Comparison) -> None:
+    assert [run.total_bytes for run in found.runs] == [0.0, 18000.0, 18000.0]
 
 
 def test_text_in_one_place_has_no_bytes(tmp_path: Path) -> None:
     pooled = make_run(tmp_path / "pooled", "centralized-model", {"a": 0, "b": 0})
-    assert bytes_of(read_runs([pooled])) == {}
+    assert [run.total_bytes for run in read_runs([pooled])] == [None]
 
 
-def test_gains_are_drawn_of_runs_that_stand_beside_own_models(found: Comparison) -> None:
-    traces = gain_plot(found).data
-    assert [trace.name for trace in traces] == ["all", "some"]
-    assert list(traces[0].x) == pytest.approx([found.fairness[1].gains[site] for site in ("a", "b")])
+def test_runs_that_stand_beside_own_models_have_each_sites_gain(found: Comparison) -> None:
+    assert [sorted(fair.gains) for fair in found.fairness] == [[], ["a", "b"], ["a", "b"]]
+    gains = " ".join(units.gain(found.fairness[1].gains[site]) for site in ("a", "b"))
+    assert f"all {gains}" in " ".join(re.sub("<[^>]*>", " ", render_comparison(found)).split())
 
 
 def test_a_metric_other_than_the_first_is_what_fairness_is_told_in(folders: list[Path]) -> None:
@@ -107,7 +83,7 @@ def test_a_metric_other_than_the_first_is_what_fairness_is_told_in(folders: list
     assert found.fairness[1].gains == {"a": 0.0, "b": 0.0}
 
 
-def test_runs_that_differ_in_a_setting_are_no_seeds_of_each_other(tmp_path: Path) -> None:
+def test_settings_in_which_runs_differ_are_told(tmp_path: Path) -> None:
     settings = [{"send.rule": "dp-l"}, {"send.rule": "dp-l", "run-dir": "/elsewhere"}, {"send.rule": "top-k", "beam": 9}]
     runs = read_runs(
         [
@@ -115,38 +91,21 @@ def test_runs_that_differ_in_a_setting_are_no_seeds_of_each_other(tmp_path: Path
             for seed, each in enumerate(settings, start=1)
         ]
     )
-    assert variants(runs) == ["adapter-fed+dp-l+beam 5"] * 2 + ["adapter-fed+top-k+beam 9"]
     assert differing_settings(runs) == {"send.rule": ["dp-l", "dp-l", "top-k"], "beam": [5, 5, 9]}
-    found = compare(runs, "", 40, 0)
-    assert [(one.method, one.seeds) for one in found.over_seeds] == [("adapter-fed+dp-l+beam 5", (1, 2))]
-    assert [run.name for run in labelled(found).runs] == [
-        f"{each}, seed {run.seed}" for each, run in zip(variants(runs), runs, strict=True)
-    ]
-    page = seen(render_comparison(found))
-    assert "Over seeds" in page
-    assert "/elsewhere" not in page
+    assert "/elsewhere" not in seen(render_comparison(compare(runs, "", 40, 0)))
 
 
-def test_seeds_that_were_waited_for_and_kept_otherwise_are_seeds_of_one_variant(tmp_path: Path) -> None:
+def test_what_a_resumed_run_may_change_is_no_difference(tmp_path: Path) -> None:
     settings = [
         {},
         {"track": "tensorboard", "keep-translations": 2},
         {"track": "", "deadline.phase-s": 5.0, "task": "translation"},
     ]
-    runs = read_runs(
-        [
-            make_run(tmp_path / f"{seed}", "adapter-fed", {"a": seed % 2}, seed, config=each)
-            for seed, each in enumerate(settings, start=1)
-        ]
-    )
-    assert variants(runs) == ["adapter-fed"] * 3
-    assert differing_settings(runs) == {}
-    assert [(one.method, one.seeds) for one in compare(runs, "", 40, 0).over_seeds] == [("adapter-fed", (1, 2, 3))]
-
-
-def test_a_run_and_its_repetition_are_no_two_seeds(tmp_path: Path) -> None:
-    runs = read_runs([make_run(tmp_path / name, "adapter-fed", {"a": 1}) for name in ("first", "again")])
-    assert compare(runs, "", 40, 0).over_seeds == []
+    runs = [
+        make_run(tmp_path / f"{seed}", "adapter-fed", {"a": seed % 2}, seed, config=each)
+        for seed, each in enumerate(settings, start=1)
+    ]
+    assert differing_settings(read_runs(runs)) == {}
 
 
 def test_the_page_tells_all_of_it(found: Comparison, tmp_path: Path) -> None:
@@ -154,7 +113,7 @@ def test_the_page_tells_all_of_it(found: Comparison, tmp_path: Path) -> None:
     macro = found.beside[0].macro
     for told in (
         "adapter-local, adapter-fed and adapter-families, compared",
-        f"{macro.value:+.2f} beside adapter-local, 95 % from {macro.low:+.2f} to {macro.high:+.2f}",
+        f"{macro.value:+.2f} beside own, 95 % from {macro.low:+.2f} to {macro.high:+.2f}",
         *(
             "BLEU by site",
             "What it cost",

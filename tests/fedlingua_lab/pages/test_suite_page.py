@@ -7,22 +7,13 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 
 from fedlingua.common.errors import RunError
 from fedlingua.desk.report.keep import write_kept_runs
 from fedlingua.settings.metrics import PERPLEXITY
-from fedlingua_lab.pages.suite_page import (
-    FEDERATED,
-    _figures,
-    convergence_plot,
-    gain_plot,
-    macro_plot,
-    row_traffic,
-    saving_points,
-    total_plot,
-    write_suite_report,
-)
+from fedlingua_lab.pages.suite_page import bytes_plot, convergence_plot, row_traffic, saving_plot, write_suite_report
 from fedlingua_lab.suites.table import SuiteTable
 
 EVIL = "<script>alert(1)</script>"
@@ -166,24 +157,14 @@ def test_the_base_is_never_best(tmp_path: Path) -> None:
     assert best.name == "adapter-fed"
 
 
-def test_every_seed_is_a_point_beside_mean_and_sd(tmp_path: Path) -> None:
-    figure = macro_plot(SuiteTable.of(write(tmp_path, paper=PAPER)))
-    traces = {trace.name: trace for trace in figure.data}
-    assert list(traces["a seed"].x) == [20.0, 21.5, 22.5, 23.0]
-    assert [round(place) for place in traces["a seed"].y] == [0, 1, 1, 2]
-    assert list(traces["mean ± sd"].x) == [20.0, 22.0, 23.0]
-    assert list(traces["mean ± sd"].error_x.array) == [None, math.sqrt(0.5), None]
-    assert list(traces["the paper's"].x) == [None, 26.28, None]
-
-
 WITHOUT_BASE = {name: runs for name, runs in TABLE.items() if name != "base"}
 
 
 @pytest.mark.parametrize("table", [TABLE, WITHOUT_BASE], ids=["base in the table", "base from the runs"])
 def test_gains_are_over_the_base_at_each_site(tmp_path: Path, table: Rows) -> None:
     result = SuiteTable.of(write(tmp_path, table))
-    (heat,) = gain_plot(result, result.base, "base").data
-    assert [list(line) for line in heat.z] == [[-2.0, 6.0], [-4.0, 10.0]]
+    seen = words(write_suite_report(tmp_path / "small", tmp_path))
+    assert f"by site method north {EVIL} adapter-local -2.00 +6.00 adapter-fed -4.00 +10.00" in seen
     assert result.base["macro"] == 20.0
 
 
@@ -220,28 +201,30 @@ def test_a_suite_of_which_every_run_failed_has_a_page(tmp_path: Path) -> None:
     assert "0 of 2 runs completed" in seen
 
 
+def drawn(figure: go.Figure | None, name: str = "") -> list[tuple[float, float]]:
+    """The points of the trace of that name, or of all."""
+    assert figure is not None
+    traces = [trace for trace in figure.data if name in ("", trace.name)]
+    return sorted((round(x, 6), round(y, 6)) for trace in traces for x, y in zip(trace.x, trace.y, strict=True))
+
+
 def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> None:
-    points = saving_points(SuiteTable.of(write(tmp_path, SELECTING)))
-    assert [(point.name, point.x, pytest.approx(point.score)) for point in points] == [
-        *(("pmfl", 0.0, 24.0), ("dp-g", 50.0, 21.0), (EVIL, 50.0, 23.0), ("metasend-g", 75.0, 22.0)),
-    ]
+    figure = saving_plot(SuiteTable.of(write(tmp_path, SELECTING)))
+    assert drawn(figure) == [(0.0, 24.0), (50.0, 21.0), (50.0, 23.0), (75.0, 22.0)]
 
 
 def test_a_row_that_sends_sums_alone_saves_nothing_of_an_update(tmp_path: Path) -> None:
     local = [{**scores, "uplink_bytes_per_round": 1200} for scores in SELECTING["adapter-local"]]
-    points = saving_points(SuiteTable.of(write(tmp_path, {**SELECTING, "adapter-local": local})))
-    assert "adapter-local" not in [point.name for point in points]
+    assert len(drawn(saving_plot(SuiteTable.of(write(tmp_path, {**SELECTING, "adapter-local": local}))))) == 4
 
 
 def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
-    figure = _figures(SuiteTable.of(write(tmp_path, SELECTING)), {})["saving"]
-    traces = {trace.name: trace for trace in figure.data}
-    assert (list(traces["Pareto front"].x), pytest.approx(list(traces["Pareto front"].y))) == (
-        [0.0, 50.0, 75.0],
-        [24.0, 23.0, 22.0],
-    )
-    assert (list(traces["beaten by another"].x), pytest.approx(list(traces["beaten by another"].y))) == ([50.0], [21.0])
-    assert list(traces["Pareto front"].error_y.array) == pytest.approx([0.5] * 3)
+    figure = saving_plot(SuiteTable.of(write(tmp_path, SELECTING)))
+    assert figure is not None
+    assert drawn(figure, "Pareto front") == [(0.0, 24.0), (50.0, 23.0), (75.0, 22.0)]
+    assert drawn(figure, "beaten by another") == [(50.0, 21.0)]
+    front = next(trace for trace in figure.data if trace.name == "Pareto front")
+    assert list(front.error_y.array) == pytest.approx([0.5] * 3)
     assert sorted(note.text for note in figure.layout.annotations) == [
         "&lt;script&gt;alert(1)&lt;/script&gt;",
         "dp-g",
@@ -252,47 +235,40 @@ def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
 
 def test_fewer_bytes_are_better(tmp_path: Path) -> None:
     # dp-g sends less than the row that beats it in the share of numbers, and more than metasend-g.
-    figure = _figures(SuiteTable.of(write(tmp_path, SELECTING)), {})["uplink"]
-    traces = {trace.name: trace for trace in figure.data}
-    assert (list(traces["Pareto front"].x), pytest.approx(list(traces["Pareto front"].y))) == (
-        [1.0, 3.0, 4.0],
-        [22.0, 23.0, 24.0],
+    figure = bytes_plot(SuiteTable.of(write(tmp_path, SELECTING)))
+    assert drawn(figure, "Pareto front") == [(6.0, 22.0), (round(math.log10(3e6), 6), 23.0), (round(math.log10(4e6), 6), 24.0)]
+    assert drawn(figure, "beaten by another") == [(round(math.log10(2e6), 6), 21.0)]
+    assert "Macro BLEU, mean ± standard deviation over seeds, against bytes, uplink of a site and round:" in words(
+        write_suite_report(tmp_path / "small", tmp_path)
     )
-    assert list(traces["beaten by another"].x) == [2.0]
-    assert figure.layout.xaxis.title.text == "uplink of a site and round, MB"
 
 
 def test_all_bytes_of_a_run_lie_on_a_logarithmic_axis(tmp_path: Path) -> None:
-    def counted(macro: float, up: int, down: int, federated: float) -> list[dict[str, Any]]:
-        total = {"up": up, "down": down, "fp32": 10 * (up + down)}
-        return [scored(macro, uplink=up, total_bytes=total, macro_federated_bleu=federated, macro_alone_bleu=20.0)]
+    def counted(macro: float, up: int, down: int) -> list[dict[str, Any]]:
+        return [scored(macro, uplink=up, total_bytes={"up": up, "down": down, "fp32": 10 * (up + down)})]
 
-    rows = {
-        "pmfl": counted(24.0, 6_000_000, 4_000_000, 23.0),
-        "dp-g": counted(25.0, 60_000, 40_000, 21.0),
-        "base": [scored(20.0)],
-    }
-    result = SuiteTable.of(write(tmp_path, rows))
-    kept, federated = ({trace.name: trace for trace in total_plot(result, of).data} for of in ("macro", FEDERATED))
-    assert (list(kept["Pareto front"].x), list(kept["Pareto front"].y)) == ([pytest.approx(5.0)], [25.0])
-    assert list(kept["beaten by another"].x) == [pytest.approx(7.0)]
-    assert (list(federated["Pareto front"].x), list(federated["Pareto front"].y)) == ([5.0, 7.0], [21.0, 23.0])
-    assert "up 60.00 kB, down 40.00 kB" in kept["Pareto front"].text[0]
-    page = write_suite_report(tmp_path / "small", tmp_path)
-    assert 'id="plot-bytes"' in markup(page)
-    assert 'id="plot-bytes-federated"' in markup(page)
-    assert 'id="plot-uplink"' not in markup(page)
+    rows = {"pmfl": counted(24.0, 6_000_000, 4_000_000), "dp-g": counted(25.0, 60_000, 40_000), "base": [scored(20.0)]}
+    figure = bytes_plot(SuiteTable.of(write(tmp_path, rows)))
+    assert drawn(figure, "Pareto front") == [(5.0, 25.0)]
+    assert drawn(figure, "beaten by another") == [(7.0, 24.0)]
+    assert figure is not None
+    assert any("up 60.00 kB, down 40.00 kB" in said for trace in figure.data for said in trace.text)
+    assert dict(zip(figure.layout.xaxis.tickvals, figure.layout.xaxis.ticktext, strict=True))[5.0] == "100 kB"
 
 
 def test_the_base_is_a_line_as_far_as_it_leaves_the_rows_their_room(tmp_path: Path) -> None:
     page = write_suite_report(write(tmp_path, SELECTING), tmp_path)
     assert "Quality and what was not sent" in words(page)
     assert "beats in both. The dotted line is the base." in words(page)
-    (dotted,) = _figures(SuiteTable.of(tmp_path / "small"), {})["saving"].layout.shapes
+    figure = saving_plot(SuiteTable.of(tmp_path / "small"))
+    assert figure is not None
+    (dotted,) = figure.layout.shapes
     assert dotted.y0 == 20.0
     far = write(tmp_path, SELECTING | {"base": selecting(2.0, 0)})
     assert "beats in both. The base is outside the plot, at 2.00." in words(write_suite_report(far, tmp_path))
-    assert not _figures(SuiteTable.of(far), {})["saving"].layout.shapes
+    figure = saving_plot(SuiteTable.of(far))
+    assert figure is not None
+    assert not figure.layout.shapes
 
 
 def test_a_suite_that_selects_nothing_has_no_such_part(tmp_path: Path) -> None:
@@ -305,7 +281,7 @@ def test_selecting_rows_without_scores_or_bytes(tmp_path: Path) -> None:
     alone = write(tmp_path, {"dp-g": selecting(21.0, 1_000_000, 0.5)})
     page = write_suite_report(alone, tmp_path)
     assert 'id="plot-saving"' in markup(page)
-    assert 'id="plot-uplink"' not in markup(page)
+    assert 'id="plot-bytes"' not in markup(page)
 
 
 # --- Of runs that pre-train --------------------------------------------------------------------------------------------------------
@@ -320,13 +296,13 @@ def perplexities(tmp_path: Path) -> Path:
     return result
 
 
-def test_of_perplexities_the_lowest_is_the_best_and_a_fall_is_a_gain(perplexities: Path) -> None:
+def test_of_perplexities_the_lowest_is_the_best_and_a_fall_is_a_gain(perplexities: Path, tmp_path: Path) -> None:
     result = SuiteTable.of(perplexities)
     assert (result.metric, result.sites) == (PERPLEXITY, ["north", EVIL])
     assert result.best_line is not None
     assert result.best_line.name == "adapter-local"
-    (heat,) = gain_plot(result, result.base, "base").data
-    assert [list(line) for line in heat.z] == [[2.0, -6.0], [4.0, -10.0]]
+    seen = words(write_suite_report(perplexities, tmp_path))
+    assert f"by site method north {EVIL} adapter-local +2.00 -6.00 adapter-fed +4.00 -10.00" in seen
 
 
 def test_the_page_of_perplexities_says_so(perplexities: Path, tmp_path: Path) -> None:
@@ -345,9 +321,9 @@ def test_rows_are_held_against_the_model_of_each_sites_own_text(tmp_path: Path) 
     folder = write(tmp_path, TABLE | {"silo-north": [scored(14.0, 27.0, 1.0)]})
     result = SuiteTable.of(folder)
     assert result.own_models == {"north": 27.0}
-    (heat,) = gain_plot(result, result.own_models, "silo-").data
-    assert [list(line) for line in heat.z] == [[3.0, None], [1.0, None], [-1.0, None]]
-    assert "gain over the site's own model" in words(write_suite_report(folder, tmp_path / "runs"))
+    seen = words(write_suite_report(folder, tmp_path / "runs"))
+    assert "gain over the site's own model" in seen
+    assert f"method north {EVIL} base +3.00 – adapter-local +1.00 – adapter-fed -1.00 –" in seen
     assert "the site's own model" not in words(write_suite_report(write(tmp_path), tmp_path / "runs"))
 
 

@@ -19,10 +19,6 @@ GRID = "rgba(128, 128, 128, 0.25)"
 DOTTED = {"color": INK, "width": 1.5, "dash": "dot"}
 """The look of a line through a whole plot, at a value to compare with."""
 LONGEST_LABEL = 18
-TWO_PANELS = 600
-"""The least width, in pixels, of two panels side by side."""
-SHARES = {"range": [-4, 104], "tickvals": [0, 25, 50, 75, 100]}
-"""Layout of an axis in per cent."""
 
 Values = Sequence[float | None]
 Look = dict[str, Any]
@@ -53,13 +49,6 @@ def stacked(titles: Sequence[str], spacing: float) -> go.Figure:
     return make_subplots(rows=len(titles), cols=1, shared_xaxes=True, vertical_spacing=spacing, subplot_titles=titles)
 
 
-def beside(titles: Sequence[str], widths: Sequence[float], spacing: float) -> go.Figure:
-    """Return a figure with panels side by side that share the y-axis. widths: Their shares of the whole width."""
-    panels = {"cols": len(titles), "column_widths": list(widths), "subplot_titles": titles}
-    figure = make_subplots(shared_yaxes=True, horizontal_spacing=spacing, **panels)
-    return figure.update_annotations(font={"size": 13, "color": INK})
-
-
 def frame_stacked(figure: go.Figure, height: int, x_title: str) -> None:
     """Frame vertically stacked panels: titles left-aligned in the text's colour, and the x title below the lowest panel."""
     frame(figure, height)
@@ -84,13 +73,6 @@ def bars(figure: go.Figure, x: Values, y: Values, name: str, hover: str, **style
     figure.add_bar(x=x, y=y, name=name, hovertemplate=f"{hover}<extra></extra>", **style)
 
 
-def heat_map(figure: go.Figure, cells: Sequence[Values], said: Sequence[Sequence[str]], hover: str, **style: Any) -> None:
-    """Add a heat map of `cells`. hover: plotly's template of their text. said: Its customdata. style: Arguments of the trace."""
-    look = {"x": list(range(len(cells[0]) if cells else 0)), "y": list(range(len(cells))), "xgap": 2, "ygap": 2}
-    hovertemplate = f"{hover}<extra></extra>"
-    figure.add_heatmap(z=cells, customdata=said, hovertemplate=hovertemplate, hoverongaps=False, **look, **style)
-
-
 def colour(index: int) -> str:
     """Return the index-th colour; after the last colour the first follows."""
     return PALETTE[index % len(PALETTE)]
@@ -105,11 +87,6 @@ def marks_of_line(index: int) -> Look:
     """Return the marks of the index-th line whose dash says something else: none until the colours repeat, then others each time."""
     again = index // len(PALETTE)
     return {"mode": "lines+markers", "marker": {"symbol": MARKS[again % len(MARKS)], "size": 7}} if again else {"mode": "lines"}
-
-
-def keep_wide(figure: go.Figure, pixels: int) -> None:
-    """Keep this width on a narrow screen, where numbers would otherwise overlap; the plot then scrolls in its own box."""
-    figure.update_layout(meta={"least_width": pixels})
 
 
 def short(label: str, longest: int = LONGEST_LABEL) -> str:

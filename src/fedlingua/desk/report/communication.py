@@ -1,17 +1,11 @@
 """The cost of transfer: its seconds in a round and its share of the round's time (Liu et al. 2023, §2.4 and figure 1)."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from statistics import fmean
 
-import plotly.graph_objects as go
-
-from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.json_values import mapping, number
-from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import RunContent
 from fedlingua.desk.report.round_seconds import training_seconds
 
@@ -47,12 +41,6 @@ class Cost:
         """Transfer time / (transfer time + training time), 0 to 1; None if training time is unknown or both times are 0."""
         whole = self.transfer_s + self.training_s if self.training_s is not None else 0.0
         return self.transfer_s / whole if whole else None
-
-    @property
-    def in_words(self) -> str:
-        """Both transfer times as text, with their share of the round if it is known."""
-        both = f"up {units.transfer(self.up_s)}, down {units.transfer(self.down_s)}"
-        return both if self.share is None else f"{both}<br>{units.share(self.share)} of the round"
 
 
 @dataclass(frozen=True)
@@ -110,30 +98,3 @@ def mean_bytes(folder: RunContent, way: str) -> float | None:
     trained = [each for each in folder.rounds if each.number > 0]
     moved = [getattr(site, f"{way}_bytes") for each in trained for site in each.sites.values()]
     return fmean(moved) if of_scores is None and moved else of_scores
-
-
-def cost_plot(rows: Sequence[str], costs: Sequence[Cost | None], longest: int = 18) -> go.Figure:
-    """Plot a bar of transfer time for each row, and its share of the round in a panel beside it. costs: None if unknown."""
-    known = [cost for cost in costs if cost is not None]
-    panels = 1 + any(cost.share is not None for cost in known)
-    titles = ["transfer time of a round", "its share of the round"]
-    figure = canvas.beside(titles[:panels], [0.62, 0.38][:panels], 0.06)
-    places, times = list(range(len(rows))), [cost.transfer_s if cost else None for cost in costs]
-    said = [f"{escape(row)}<br>{cost.in_words}" if cost else "" for row, cost in zip(rows, costs, strict=True)]
-    shown: canvas.Look = {"text": ["" if value is None else units.transfer(value) for value in times], "textposition": "outside"}
-    shown |= {"textfont": {"color": canvas.INK, "size": 12}, "cliponaxis": False, "orientation": "h", "hovertext": said}
-    canvas.bars(figure, times, places, "", "%{hovertext}", marker_color=canvas.UP, row=1, col=1, **shown)
-    if panels > 1:
-        shares = [100 * cost.share if cost and cost.share is not None else None for cost in costs]
-        look: canvas.Look = {"mode": "lines+markers", "line": {"color": canvas.UP, "width": 2}, "marker_size": 9}
-        canvas.marks(figure, shares, places, "", "%{hovertext}", 1, col=2, hovertext=said, **look)
-    canvas.frame(figure, height=110 + 36 * len(rows))
-    figure.update_layout(bargap=0.3, showlegend=False)
-    canvas.row_axis(figure, rows, longest)
-    longest_s = max((cost.transfer_s for cost in known), default=0) or 1.0
-    figure.update_xaxes(title_text="seconds", range=[0, 1.4 * longest_s], nticks=6, row=1, col=1)  # room for the numbers
-    if panels > 1:
-        canvas.keep_wide(figure, canvas.TWO_PANELS)
-        figure.update_xaxes(title_text="%", **canvas.SHARES, row=1, col=2)
-        figure.update_yaxes(showticklabels=False, row=1, col=2)
-    return figure

@@ -136,7 +136,7 @@ def share_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
         canvas.line(figure, points, name, f"round %{{x}}, {name}<br>%{{customdata}}", 2, **look)
     canvas.frame_stacked(figure, 480, "round")
     canvas.round_axis(figure, losses)
-    figure.update_yaxes(**canvas.SHARES, row=2, col=1)
+    figure.update_yaxes(range=[-4, 104], tickvals=[0, 25, 50, 75, 100], row=2, col=1)
     return figure
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 from pydantic import PlainValidator
 from pydantic.dataclasses import dataclass
 
@@ -104,7 +105,9 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     """Plot the distances on the left and the tree on the right, with common rows. colours: Cluster -> colour."""
     order, branches = _layout(signatures)
     names = [signatures.sites[leaf] for leaf in order]
-    figure = canvas.beside(["distance of each two sites", "joined at this mean distance"], [0.52, 0.48], 0.05)
+    panels = {"subplot_titles": ["distance of each two sites", "joined at this mean distance"], "column_widths": [0.52, 0.48]}
+    figure = make_subplots(cols=2, shared_yaxes=True, horizontal_spacing=0.05, **panels)
+    figure.update_annotations(font={"size": 13, "color": canvas.INK})
     _add_distances(figure, signatures, order)
     tree = canvas.joined(list(zip(*branch, strict=True)) for branch in branches)
     style = {"color": canvas.INK, "width": 2}
@@ -120,7 +123,7 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     height = 200 + legend + 26 * len(order)
     canvas.frame(figure, height)
     figure.update_traces(colorbar={"y": legend / height}, selector={"type": "heatmap"})
-    canvas.keep_wide(figure, canvas.TWO_PANELS)
+    figure.update_layout(meta={"least_width": 600})  # on a narrow screen the plot scrolls in its own box
     canvas.row_axis(figure, names)
     ticks = {"tickvals": list(range(len(names))), "ticktext": [canvas.short(name, 12) for name in names]}
     figure.update_xaxes(showgrid=False, tickangle=-60, row=1, col=1, **ticks)
@@ -150,5 +153,10 @@ def _add_distances(figure: go.Figure, signatures: SiteSignatures, order: Sequenc
     said = [[f"{a} – {b}" for b in names] for a in names]
     bar = {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
     bar |= {"lenmode": "fraction", "len": 0.45, "thickness": 10, "outlinewidth": 0, "nticks": 4, "tickfont": {"size": 12}}
-    hover = "%{customdata}<br>distance %{z:.3f}"
-    canvas.heat_map(figure, cells, said, hover, colorscale=ALIKE, colorbar=bar, row=1, col=1)
+    look: canvas.Look = {
+        "hovertemplate": "%{customdata}<br>distance %{z:.3f}<extra></extra>",
+        "colorscale": ALIKE,
+        "colorbar": bar,
+    }
+    places = list(range(len(order)))
+    figure.add_heatmap(z=cells, x=places, y=places, xgap=2, ygap=2, customdata=said, hoverongaps=False, row=1, col=1, **look)

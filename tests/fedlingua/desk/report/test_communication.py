@@ -12,7 +12,6 @@ from fedlingua.desk.cli.app import app
 from fedlingua.desk.report.communication import (
     Cost,
     Traffic,
-    cost_plot,
     full_model,
     round_cost,
     run_communication,
@@ -48,16 +47,6 @@ def test_a_round_goes_up_and_down() -> None:
     assert (cost.up_s, cost.down_s, cost.transfer_s) == (1, 3, 4)
     assert cost.share == pytest.approx(0.25)
     assert Cost(1, 3).share is None
-
-
-def test_the_plot_holds_time_and_share() -> None:
-    rows = ["base", "adapters"]
-    figure = cost_plot(rows, [None, Cost(1.0, 1.0, 6.0)])
-    bars, line = figure.data
-    assert list(bars.x) == [None, 2.0]
-    assert list(line.x) == [None, 25.0]
-    assert "2.0 s" in bars.text[1]
-    assert len(cost_plot(rows, [None, Cost(1.0, 1.0)]).data) == 1  # no training time, no share
 
 
 def write_run(folder: Path, uplink: int = 4 * ADAPTERS, **run: object) -> Path:

@@ -49,8 +49,7 @@ return [wanted, drawn, empty.map(place => place.id)];
 """
 
 NAMES = """
-const place = document.getElementById("plot-bytes") ?? document.getElementById("plot-saving") ??
-  document.getElementById("plot-uplink");
+const place = document.getElementById("plot-bytes") ?? document.getElementById("plot-saving");
 const boxes = [...place.querySelectorAll(".annotation-text-g")].map(each => each.getBoundingClientRect());
 const ground = place.querySelector(".bglayer rect, .nsewdrag").getBoundingClientRect();
 const crossing = boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
