@@ -83,6 +83,7 @@ def _finetune(layout: str, data: Path, how: FineTuneOptions, training: FineTunin
         texts = read_annotated(data, layout)
         make_built_in(named)
         from fedlingua_lab.finetuning.encoder import encoder_of_folder, encoder_of_run
+        from fedlingua_lab.finetuning.scores import FIGURES
         from fedlingua_lab.finetuning.training import FILE, finetune
 
         if trained:
@@ -100,12 +101,11 @@ def _finetune(layout: str, data: Path, how: FineTuneOptions, training: FineTunin
     console().print(f"epoch {result['best_epoch']} is the best on dev and is kept")
     names = [name for name in result["test"] if name.endswith("_f1") or name == "accuracy"]
     splits = [(split, *(f"{result[split][name]:.4f}" for name in names)) for split in ("dev", "test")]
-    headers, title = ("split", *(name.removesuffix("_f1") for name in names)), f"{result['data']}: F1, 0 to 1"
-    console().print(plain_table(*headers, rows=splits, title=title))
-    figures, rows = ("precision", "recall", "f1", "support"), list[list[str | Text]]()
-    for label, score in result["test"]["by_label"].items():
-        rows.append([Text(label), *(f"{score[figure]:.4g}" for figure in figures)])
-    console().print(plain_table("label", *figures, rows=rows, title="test"))
+    headers = [name.removesuffix("_f1") for name in names]
+    console().print(plain_table("split", *headers, rows=splits, title=f"{result['data']}: F1, 0 to 1"))
+    by_label = result["test"]["by_label"].items()
+    rows = [[Text(label), *(f"{figure:.4g}" for figure in score.values())] for label, score in by_label]
+    console().print(plain_table("label", *FIGURES, rows=rows, title="test"))
     say(f"scores: {folder.resolve() / FILE}")
     return {"folder": folder, **result}
 
@@ -113,10 +113,9 @@ def _finetune(layout: str, data: Path, how: FineTuneOptions, training: FineTunin
 def model_of_run(run: Path, site: str | None) -> TrainedModel:
     """Return the model of a run's site; RunError: it trained no encoder, or sites end with different ones and none is named."""
     models = RunModels(run)
-    settings = models.settings
-    if settings.task != "masked-language":
-        raise RunError(f"{run}: task = {settings.task!r} trains no encoder; wanted a run with task = 'masked-language'")
-    chosen = "keep.choose = true" if settings.chooses else ""
+    if models.settings.task != "masked-language":
+        raise RunError(f"{run}: task = {models.settings.task!r} trains no encoder; wanted a run with task = 'masked-language'")
+    chosen = "keep.choose = true" if models.settings.chooses else ""
     why = "of several clusters" if any(len(named) > 1 for named in models.clusters.values()) else chosen
     if site is None and why and len(models.sites) > 1:
         raise RunError(

@@ -6,26 +6,23 @@ No message quotes a tag or a label, since what stands in its place may be text.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.read import check_text, read_lines, read_objects
-from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.corpora.split import Split
 
 NAMES: dict[Split, tuple[str, ...]] = {"train": ("train",), "dev": ("devel", "dev", "valid", "validation"), "test": ("test",)}
 """Names that corpora give to their splits."""
 OUTSIDE = "O"
-ONLY_TYPE = "entity"
-"""Entity type of tags that are plain B and I."""
 ENTRIES = (".entries", ".i2b2.entries", "_gold.entries", ".i2b2")
 FIELDS = ("m", "do", "mo", "f", "du", "r")
 """Fields of i2b2's entries that are entities."""
 
 _TAG = re.compile(r"O|([BI])(?:-(\S+))?")
 _FIELD = re.compile(r'([a-z]+)="(.*)"((?: ?\d+:\d+ \d+:\d+,?)*)')
-_PIECE = re.compile(r"(\d+):(\d+) (\d+):(\d+)")
 
 
 class Tagged(NamedTuple):
@@ -66,11 +63,15 @@ def read_annotated(folder: Path, layout: str) -> Texts:
     endings, read = LAYOUTS[layout]
     if not folder.is_dir():
         raise CorpusError(f"{folder}: there is no such folder; give the one that holds train, devel and test")
-    texts: Texts = {}
-    known: set[str] = set()
-    for split in SPLITS:
-        path = _path(folder, split, endings)
-        texts[split] = []
+    texts, known = Texts(), set[str]()
+    for split, names in NAMES.items():
+        wanted = [f"{name}{ending}" for name in names for ending in endings]
+        there = [name for name in wanted if (folder / name).exists()]
+        if len(there) != 1:
+            raise CorpusError(
+                f"{folder}: got {', '.join(there) or 'none'} for the split {split}; wanted exactly one of {', '.join(wanted)}"
+            )
+        path, texts[split] = folder / there[0], []
         for where, text in read(path):
             if split != "train" and not known.issuperset(text.classes):
                 raise CorpusError(
@@ -82,20 +83,11 @@ def read_annotated(folder: Path, layout: str) -> Texts:
             raise CorpusError(f"{path}: holds no text; wanted what docs/files.md describes")
         if len(known) < (2 if layout == "pairs" else 1):
             raise CorpusError(f"{path}: has nothing to learn; wanted an entity at least, or two labels")
-    if layout == "pairs" and len({len(text.mentions) for split in SPLITS for text in texts[split]}) > 1:
+    if layout == "pairs" and len({len(text.mentions) for text in chain(*texts.values())}) > 1:
         raise CorpusError(
             f"{folder}: some lines have a tail and some have none; wanted one in all (relations) or none (assertions)"
         )
     return texts
-
-
-def _path(folder: Path, split: Split, endings: Sequence[str]) -> Path:
-    wanted = [f"{name}{ending}" for name in NAMES[split] for ending in endings]
-    there = [folder / name for name in wanted if (folder / name).exists()]
-    if len(there) != 1:
-        got = ", ".join(path.name for path in there) or "none"
-        raise CorpusError(f"{folder}: got {got} for the split {split}; wanted exactly one of {', '.join(wanted)}")
-    return there[0]
 
 
 def labels_of(texts: Texts) -> list[str]:
@@ -134,7 +126,7 @@ def _iob(path: Path) -> Iterator[tuple[str, Tagged]]:
                 f"{where}: got {len(columns)} column(s), which are no token and IOB tag; wanted a token first and O, B-x or I-x last, "
                 "separated by TAB or one space: mend the line, or convert tags of another scheme (BIOES) to IOB2"
             )
-        kind = match[1] and (match[2] or ONLY_TYPE)
+        kind = match[1] and (match[2] or "entity")
         if match[1] == "I" and (not tags or tags[-1][2:] != kind):
             raise CorpusError(
                 f"{where}: got an I where no entity of its type is open; wanted B-x for the first token of an entity and I-x only after "
@@ -150,36 +142,39 @@ def _i2b2(path: Path) -> Iterator[tuple[str, Tagged]]:
     IOB cannot express two cases: a discontinuous entity becomes one for each piece, and of overlapping ones the first is kept. An entity
     that several medications name counts once. Written by the layout's description, not tried on the challenge's own files.
     """
-    counts: Counter[str] = Counter()
+    in_place = list[bool]()
     for note in sorted(path.glob("*.txt")):
         wanted = [note.with_name(note.stem + ending) for ending in ENTRIES]
-        entries = next((file for file in wanted if file.is_file()), None)
+        entries = next(filter(Path.is_file, wanted), None)
         if entries is None:
             raise CorpusError(f"{note}: no entries beside it; wanted one of {', '.join(file.name for file in wanted)}")
         lines = [line.split() for line in read_lines(note)]
-        tokens, starts = [*chain.from_iterable(lines)], [0, *accumulate(map(len, lines))]
+        tokens = [*chain(*lines)]
+        places = [(line, token) for line, words in enumerate(lines, start=1) for token in range(len(words))]
+        numbers = {place: number for number, place in enumerate(places)}
         tags = [OUTSIDE] * len(tokens)
         # A note without a medication has an empty file.
         for number, entry in enumerate(read_lines(entries, may_be_empty=True), start=1):
-            for kind, quoted, pieces in _fields(entry, lines, f"{entries}, line {number}"):
-                spans = [(starts[line - 1] + token, starts[end - 1] + last + 1) for line, token, end, last in pieces]
-                if len(spans) == 1:
-                    pointed = " ".join(tokens[slice(*spans[0])]).lower()
-                    counts[str(pointed == " ".join(quoted.split()).lower())] += 1
+            for kind, quoted, spans in _fields(entry, numbers, f"{entries}, line {number}"):
                 for first, end in spans:
                     if set(tags[first:end]) == {OUTSIDE}:
                         tags[first:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - first - 1)]
+                if len(spans) == 1:
+                    in_place.append(quoted.lower().split() == " ".join(tokens[slice(*spans[0])]).lower().split())
         if tokens:
             yield str(entries), Tagged(tokens, tags)
-    if counts["False"] > counts["True"]:
+    if 2 * sum(in_place) < len(in_place):
         raise CorpusError(
-            f"{path}: of {counts.total()} quoted entities {counts['False']} are not where their offsets point; wanted line:token with "
+            f"{path}: of {len(in_place)} quoted entities {in_place.count(False)} are not where their offsets point; wanted line:token with "
             "lines from 1 and tokens, between white space, from 0: mend the offsets or the notes"
         )
 
 
-def _fields(entry: str, lines: Sequence[Sequence[str]], where: str) -> Iterator[tuple[str, str, list[tuple[int, ...]]]]:
-    """Yield the fields of a line of entries that are entities: kind, quoted text, and (line, token, last line, last token) of pieces."""
+def _fields(entry: str, numbers: Mapping[tuple[int, ...], int], where: str) -> Iterator[tuple[str, str, list[tuple[int, int]]]]:
+    """Yield the fields of a line of entries that are entities: kind, quoted text, and pieces as [first, end) of the note's tokens.
+
+    numbers: (line, place in it) of a token -> its number in the note.
+    """
     for part in entry.split("||") if entry.strip() else ():
         match = _FIELD.fullmatch(part.strip())
         if match is None:
@@ -189,18 +184,14 @@ def _fields(entry: str, lines: Sequence[Sequence[str]], where: str) -> Iterator[
         kind, quoted, offsets = match.groups()
         if kind not in FIELDS or (quoted == "nm" and not offsets):
             continue
-        pieces = [tuple(map(int, piece)) for piece in _PIECE.findall(offsets)]
-        there = (
-            (1 <= line <= len(lines) and token < len(lines[line - 1]))
-            for piece in pieces
-            for line, token in (piece[:2], piece[2:])
-        )
-        if not pieces or not all(there) or any(piece[:2] > piece[2:] for piece in pieces):
+        found = [numbers.get((int(line), int(token)), -1) for line, token in re.findall(r"(\d+):(\d+)", offsets)]
+        spans = [(first, last + 1) for first, last in zip(found[::2], found[1::2], strict=True)]
+        if not spans or not all(0 <= first < end for first, end in spans):
             raise CorpusError(
                 f"{where}: field {kind} has offsets {offsets.strip() or '(none)'}; wanted line:token line:token, inside the note and the "
-                f'first not after the last, lines from 1 to {len(lines)}, tokens from 0, or "nm"'
+                f'first not after the last, lines from 1 to {max(numbers, default=(0,))[0]}, tokens from 0, or "nm"'
             )
-        yield kind, quoted, pieces
+        yield kind, quoted, spans
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, Marked]]:
@@ -209,23 +200,20 @@ def _pairs(path: Path) -> Iterator[tuple[str, Marked]]:
         text, label = (check_text(entry.get(name), name, where) for name in ("text", "label"))
         if not text.strip() or not label.strip():
             raise CorpusError(f"{where}: text or label is empty; wanted the text that head and tail are in, and its label")
-        names = [name for name in ("head", "tail") if name == "head" or entry.get(name) is not None]
-        mentions = [_mention(entry, name, text, where) for name in names]
-        if len(mentions) == 2 and mentions[0][0] < mentions[1][1] and mentions[1][0] < mentions[0][1]:
+        names = ["head"] if entry.get("tail") is None else ["head", "tail"]
+        mentions = [_mention(entry.get(name), name, text, where) for name in names]
+        if any(after[0] < before[1] for before, after in pairwise(sorted(mentions))):
             raise CorpusError(f"{where}: head and tail overlap; wanted two mentions apart from each other")
         yield where, Marked(text, mentions, label)
 
 
-def _mention(entry: Mapping[str, Any], name: str, text: str, where: str) -> tuple[int, int]:
-    given, size = entry.get(name), len(text)
-    if isinstance(given, list) and [type(offset) for offset in given] == [int, int]:
-        start, end = given
-        if 0 <= start < end <= size and text[start:end].strip():
-            return start, end
-    else:
-        given = "missing or not two whole numbers"
+def _mention(given: Any, name: str, text: str, where: str) -> tuple[int, int]:
+    is_pair = isinstance(given, list) and [type(offset) for offset in given] == [int, int]
+    if is_pair and 0 <= given[0] < given[1] <= len(text) and text[slice(*given)].strip():
+        return given[0], given[1]
     raise CorpusError(
-        f"{where}: {name} is {given}; wanted [start, end) with 0 <= start < end <= {size}, not of white space alone"
+        f"{where}: {name} is {given if is_pair else 'missing or not two whole numbers'}; wanted [start, end) with "
+        f"0 <= start < end <= {len(text)}, not of white space alone"
     )
 
 

@@ -61,16 +61,15 @@ class Encoder:
             BackboneError: transformers has no such head for this kind of model, or tensors are missing.
         """
         torch.manual_seed(seed)
-        numbered = dict(enumerate(labels))
-        self.config.update({"id2label": numbered, "label2id": {label: number for number, label in numbered.items()}})
+        self.config.update({"id2label": dict(enumerate(labels)), "label2id": {label: n for n, label in enumerate(labels)}})
         try:
             model: PreTrainedModel = HEADS[task].from_config(self.config, dtype=torch.float32)
             self.attach(model)
-            lacking = model.base_model.load_state_dict(self.tensors, strict=False).missing_keys
+            missing = model.base_model.load_state_dict(self.tensors, strict=False).missing_keys
         except (ValueError, RuntimeError) as error:
             raise BackboneError(f"encoder {self.name} cannot be loaded for {task}: {error}") from error
         # A masked-language model has no pooler, so this is drawn with the head.
-        if lacking := [name for name in lacking if not name.startswith("pooler.")]:
+        if lacking := [name for name in missing if not name.startswith("pooler.")]:
             raise BackboneError(
                 f"encoder {self.name}: its weights lack {len(lacking)} of its parameters, the first {min(lacking)}; wanted a whole "
                 "encoder, as save_pretrained writes it"
@@ -116,10 +115,9 @@ def encoder_of_run(trained: TrainedModel, name: str) -> Encoder:
     trainable = trained.trainable(device="cpu", precision="fp32", frozen_bits=0)
     if trained.load:  # otherwise the run trained nothing
         write_tensors(trainable.model, check_tensors(trained.load(), trainable.trained))
-    settings, tokenizer = trained.settings, _tokenizer(trainable.backbone.directory)
-    attach = TENSOR_SETS[settings.trained_set].attach
-    tensors = trainable.model.base_model.state_dict()
-    return Encoder(name, trainable.model.config, tokenizer, tensors, lambda model: attach(model, settings))
+    attach = TENSOR_SETS[trained.settings.trained_set].attach
+    tensors, tokenizer = trainable.model.base_model.state_dict(), _tokenizer(trainable.backbone.directory)
+    return Encoder(name, trainable.model.config, tokenizer, tensors, lambda model: attach(model, trained.settings))
 
 
 def _tokenizer(directory: Path) -> PreTrainedTokenizerBase:

@@ -1,6 +1,6 @@
 """How an encoder is fine-tuned; imported without torch, so that mistakes are told at once."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from typer import Option
@@ -8,7 +8,7 @@ from typer import Option
 
 @dataclass(frozen=True)
 class FineTuning:
-    """How an encoder is fine-tuned, all of which trains. Options of the command, except for the last three."""
+    """How an encoder is fine-tuned, all of which trains: options of the command."""
 
     max_tokens: Annotated[
         int | None, Option(help="Longest sequence in subwords; default: the encoder's limit, up to 256.", show_default=False)
@@ -20,9 +20,3 @@ class FineTuning:
     batch_size: Annotated[int, Option(min=1, help="Sequences in a step, on each GPU.")] = 16
     seed: Annotated[int, Option(min=0, help="Random seed.")] = 2022
     precision: Annotated[Literal["fp32", "bf16"], Option(help="Precision of the arithmetic; weights stay fp32.")] = "fp32"
-    warm_up: float = field(default=0.1, init=False)
-    """share of all steps over which the rate rises, before it falls linearly to 0"""
-    weight_decay: float = field(default=0.01, init=False)
-    """of matrices only, not of biases and norms"""
-    max_norm: float = field(default=1.0, init=False)
-    """L2 norm that a step's gradient is clipped to"""

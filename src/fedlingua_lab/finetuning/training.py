@@ -20,7 +20,6 @@ from transformers import (
 
 from fedlingua.backbones.parts import is_adapter
 from fedlingua.common.errors import RunError
-from fedlingua.corpora.split import SPLITS
 from fedlingua.desk.pace import Pace
 from fedlingua.runs.folder import json_text, library_versions, replace_text
 from fedlingua.training.batches import IGNORED
@@ -33,6 +32,8 @@ from fedlingua_lab.finetuning.settings import FineTuning
 FILE = "finetuning.json"
 LIBRARIES = ("tokenizers", "accelerate", "nervaluate", "scikit-learn")
 """Packages whose versions are recorded besides those of every run."""
+FIXED = {"warmup_steps": 0.1, "weight_decay": 0.01}
+"""The rate rises over this share of all steps, then falls linearly to 0; weights decay, biases and norms do not."""
 Json = dict[str, Any]
 
 
@@ -45,17 +46,14 @@ class _Watch(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
         self.pace.at(state.global_step, state.max_steps)
 
-    def on_log(self, args: TrainingArguments, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        epoch = round(state.epoch)
-        if not all(math.isfinite(logs.get(name, 0.0)) for name in ("loss", "eval_loss")):
+    def on_evaluate(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
+        (trained, measured), epoch = state.log_history[-2:], round(state.epoch)
+        if not math.isfinite(trained["loss"] + measured["eval_loss"]):
             raise RunError(
                 f"epoch {epoch} diverged at the learning rate {self.how.learning_rate:g}; give a smaller --learning-rate"
             )
-        if "loss" in logs:
-            self.epochs.append({"epoch": epoch, "train_loss": logs["loss"]})
-        elif "eval_loss" in logs:
-            self.epochs[-1]["dev_micro_f1"] = logs["eval_micro_f1"]
-            self.report(self.epochs[-1])
+        self.epochs.append({"epoch": epoch, "train_loss": trained["loss"], "dev_micro_f1": measured["eval_micro_f1"]})
+        self.report(self.epochs[-1])
 
 
 def finetune(
@@ -65,8 +63,8 @@ def finetune(
     to: Path,
     how: FineTuning,
     data: str,
-    report: Callable[[Json], None] = lambda epoch: None,
-    note: Callable[[str], None] = lambda text: None,
+    report: Callable[[Json], None],
+    note: Callable[[str], None],
 ) -> Json:
     """Fine-tune an encoder on annotated text, and write the folder `to`: finetuning.json, predictions.tsv and model/.
 
@@ -82,18 +80,18 @@ def finetune(
     Raises:
         RunError: training diverged. ConfigError, BackboneError: before anything trains.
     """
-    started, is_pairs = time.monotonic(), layout == "pairs"
+    started, task = time.monotonic(), "pairs" if layout == "pairs" else "ner"
     torch.set_num_threads(how.threads)
     labels, sizes, tokenizer = labels_of(texts), sizes_of(texts), encoder.tokenizer
-    max_tokens, model = encoder.length(how.max_tokens), encoder.with_head("pairs" if is_pairs else "ner", labels, how.seed)
-    if is_pairs:
+    max_tokens, model = encoder.length(how.max_tokens), encoder.with_head(task, labels, how.seed)
+    if task == "pairs":
         tokenizer.add_tokens(list(MARKERS), special_tokens=True)
         rows_now: Any = model.get_input_embeddings().num_embeddings
         model.resize_token_embeddings(max(rows_now, len(tokenizer)), mean_resizing=False)
     examples: dict[str, Any] = {}
     places: dict[str, list[Place]] = {}
-    for split in SPLITS:
-        if is_pairs:
+    for split in texts:
+        if task == "pairs":
             examples[split], sizes[split]["shortened"] = pair_examples(texts[split], labels, tokenizer, max_tokens)
         else:
             examples[split], places[split] = tagging_examples(texts[split], labels, tokenizer, max_tokens)
@@ -101,15 +99,13 @@ def finetune(
     def judged(split: Any, output: Any) -> tuple[Json, list[tuple[str, ...]]]:
         """Return the scores, and token, gold and predicted tag of each token with an empty row after a sentence, or a text's two labels."""
         answers = [labels[number] for number in output.predictions[output.label_ids != IGNORED]]
-        if is_pairs:
+        if task == "pairs":
             gold = [text.label for text in texts[split]]
             return label_scores(gold, answers), [*zip(gold, answers, strict=True)]
         tags = [[OUTSIDE] * len(text.tokens) for text in texts[split]]
         for (sentence, word), tag in zip(places[split], answers, strict=True):
             tags[sentence][word] = tag
-        rows: list[tuple[str, ...]] = [
-            row for text, of_it in zip(texts[split], tags, strict=True) for row in (*zip(*text, of_it, strict=True), ())
-        ]
+        rows = [row for text, found in zip(texts[split], tags, strict=True) for row in (*zip(*text, found, strict=True), ())]
         return tagging_scores([text.tags for text in texts[split]], tags), rows
 
     to.mkdir(parents=True, exist_ok=True)
@@ -124,9 +120,6 @@ def finetune(
             seed=how.seed,
             use_cpu=how.device == "cpu",
             bf16=how.precision == "bf16",
-            warmup_steps=how.warm_up,
-            weight_decay=how.weight_decay,
-            max_grad_norm=how.max_norm,
             eval_strategy="epoch",
             save_strategy="epoch",
             logging_strategy="epoch",
@@ -137,11 +130,12 @@ def finetune(
             save_only_model=True,
             disable_tqdm=True,
             report_to="none",
+            **FIXED,
         )
         trainer = Trainer(
             model,
             settings,
-            (DataCollatorWithPadding if is_pairs else DataCollatorForTokenClassification)(tokenizer),
+            (DataCollatorWithPadding if task == "pairs" else DataCollatorForTokenClassification)(tokenizer),
             examples["train"],
             examples["dev"],
             compute_metrics=lambda output: {"micro_f1": judged("dev", output)[0]["micro_f1"]},
@@ -154,12 +148,12 @@ def finetune(
         (dev, _), (test, rows) = (judged(split, trainer.predict(examples[split])) for split in ("dev", "test"))
     stored = None if any(is_adapter(name) for name, _ in model.named_parameters()) else "model"
     about: Json = {
-        "task": "pairs" if is_pairs else "ner",
+        "task": task,
         "data": data,
         "encoder": {"name": encoder.name, "fingerprint": encoder.fingerprint},
         "model": stored,
         "seed": how.seed,
-        "settings": {**asdict(how), "max_tokens": max_tokens, "layout": layout},
+        "settings": {**asdict(how), **FIXED, "max_tokens": max_tokens, "layout": layout},
         "labels": labels,
         "sizes": sizes,
         "epochs": watch.epochs,

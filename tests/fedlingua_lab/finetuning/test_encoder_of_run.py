@@ -76,7 +76,7 @@ def test_the_encoder_is_what_the_site_ended_with_and_a_fine_tuned_one_loads_as_w
     with_head = Encoder.with_head
     monkeypatch.setattr(Encoder, "with_head", lambda *how: scored.append(with_head(*how)) or scored[-1])
     texts = read_annotated(data, "iob")
-    about = finetune("iob", encoder, texts, tmp_path / "out", FineTuning(epochs=1, learning_rate=1e-2), "drugs")
+    about = finetune("iob", encoder, texts, tmp_path / "out", FineTuning(epochs=1, learning_rate=1e-2), "drugs", print, print)
     if kind in ("adapters", "local"):  # transformers would load it without its adapters
         assert about["model"] is None
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["finetuning.json", "predictions.tsv"]
