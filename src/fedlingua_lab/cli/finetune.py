@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rich.text import Text
 from typer import Option
 
 from fedlingua.backbones.directories import backbone_directory, known_backbone
@@ -103,8 +102,7 @@ def _finetune(layout: str, data: Path, how: FineTuneOptions, training: FineTunin
     splits = [(split, *(f"{result[split][name]:.4f}" for name in names)) for split in ("dev", "test")]
     headers = [name.removesuffix("_f1") for name in names]
     console().print(plain_table("split", *headers, rows=splits, title=f"{result['data']}: F1, 0 to 1"))
-    by_label = result["test"]["by_label"].items()
-    rows = [[Text(label), *(f"{figure:.4g}" for figure in score.values())] for label, score in by_label]
+    rows = [(label, *(f"{each:.4g}" for each in score.values())) for label, score in result["test"]["by_label"].items()]
     console().print(plain_table("label", *FIGURES, rows=rows, title="test"))
     say(f"scores: {folder.resolve() / FILE}")
     return {"folder": folder, **result}

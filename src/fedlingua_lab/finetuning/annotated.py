@@ -170,7 +170,7 @@ def _i2b2(path: Path) -> Iterator[tuple[str, Tagged]]:
         )
 
 
-def _fields(entry: str, numbers: Mapping[tuple[int, ...], int], where: str) -> Iterator[tuple[str, str, list[tuple[int, int]]]]:
+def _fields(entry: str, numbers: Mapping[tuple[int, int], int], where: str) -> Iterator[tuple[str, str, list[tuple[int, int]]]]:
     """Yield the fields of a line of entries that are entities: kind, quoted text, and pieces as [first, end) of the note's tokens.
 
     numbers: (line, place in it) of a token -> its number in the note.

@@ -29,12 +29,12 @@ from fedlingua_lab.finetuning.examples import MARKERS, Place, pair_examples, tag
 from fedlingua_lab.finetuning.scores import label_scores, tagging_scores
 from fedlingua_lab.finetuning.settings import FineTuning
 
+Json = dict[str, Any]
 FILE = "finetuning.json"
 LIBRARIES = ("tokenizers", "accelerate", "nervaluate", "scikit-learn")
 """Packages whose versions are recorded besides those of every run."""
-FIXED = {"warmup_steps": 0.1, "weight_decay": 0.01}
+FIXED: Json = {"warmup_steps": 0.1, "weight_decay": 0.01}
 """The rate rises over this share of all steps, then falls linearly to 0; weights decay, biases and norms do not."""
-Json = dict[str, Any]
 
 
 class _Watch(TrainerCallback):
