@@ -184,8 +184,8 @@ def _fields(entry: str, numbers: Mapping[tuple[int, int], int], where: str) -> I
         kind, quoted, offsets = match.groups()
         if kind not in FIELDS or (quoted == "nm" and not offsets):
             continue
-        found = [numbers.get((int(line), int(token)), -1) for line, token in re.findall(r"(\d+):(\d+)", offsets)]
-        spans = [(first, last + 1) for first, last in zip(found[::2], found[1::2], strict=True)]
+        ends = [numbers.get((int(line), int(token)), -1) for line, token in re.findall(r"(\d+):(\d+)", offsets)]
+        spans = [(first, last + 1) for first, last in zip(ends[::2], ends[1::2], strict=True)]
         if not spans or not all(0 <= first < end for first, end in spans):
             raise CorpusError(
                 f"{where}: field {kind} has offsets {offsets.strip() or '(none)'}; wanted line:token line:token, inside the note and the "

@@ -105,7 +105,7 @@ def finetune(
         tags = [[OUTSIDE] * len(text.tokens) for text in texts[split]]
         for (sentence, word), tag in zip(places[split], answers, strict=True):
             tags[sentence][word] = tag
-        rows = [row for text, found in zip(texts[split], tags, strict=True) for row in (*zip(*text, found, strict=True), ())]
+        rows = [row for text, of_it in zip(texts[split], tags, strict=True) for row in (*zip(*text, of_it, strict=True), ())]
         return tagging_scores([text.tags for text in texts[split]], tags), rows
 
     to.mkdir(parents=True, exist_ok=True)
