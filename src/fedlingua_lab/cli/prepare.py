@@ -1,6 +1,5 @@
 """`fedlingua corpus prepare`: split published corpora as the papers do."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,20 +11,18 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import check_absent, check_folder_to_write
 from fedlingua.common.tables import check_choice
 from fedlingua.desk.cli.corpus import written
-from fedlingua.desk.cli.output import Answer, Commands, example, progress_bar
-from fedlingua.desk.corpora.prepared import Prepared
+from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua_lab.corpora.mtnt import prepare_mtnt
 from fedlingua_lab.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
-from fedlingua_lab.corpora.sizes_of_papers import Report
 from fedlingua_lab.corpora.uncorpus import prepare_uncorpus
 
 commands = Commands()
-CORPORA: dict[str, Callable[[Path, str, bool, Report], Prepared]] = {
+CORPORA = {
     **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
     "mtnt": prepare_mtnt,
-    "uncorpus": lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report),
+    "uncorpus": lambda folder, key, no_leaks, note: prepare_uncorpus(folder, key, note),
 }
-"""Name of a corpus -> (folder of the downloads, key, no_leaks, report) -> the splits and account to write."""
+"""Name of a corpus -> (folder of the downloads, key, no_leaks, note) -> the splits and account to write."""
 
 
 @commands.command(epilog=example("fedlingua corpus prepare ted2020 --from downloads --to data"))
@@ -53,9 +50,7 @@ def corpus_prepare(
     if uniform:
         corpus = PAPER_CORPORA[name]
         preparing = partial(prepare, replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
-    target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
+    target = to / f"{name}{'-uniform' if uniform else ''}{'-no-leaks' if no_leaks else ''}"
     check_absent(target)
     check_folder_to_write(target, "--to")
-    with progress_bar(name) as report:
-        prepared = preparing(source, key, no_leaks, lambda direction, done, of: report(f"{name} {direction}", done, of))
-    return written("prepared", prepared, target)
+    return written("prepared", preparing(source, key, no_leaks, say), target)

@@ -6,7 +6,6 @@ ASCII counts), and a row of en-ja's train also if it has fewer than three Englis
 ordered by that hash, so that the first rows of any number are a fair sample.
 """
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from string import punctuation
@@ -16,9 +15,9 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
 from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import Split, position, sides
-from fedlingua.desk.corpora.prepared import Prepared, gathered, leaks_of_pairs
-from fedlingua_lab.corpora.sizes_of_papers import IN_TRAIN_OF_THE_PAPER, Report, check_sizes, kept_apart
+from fedlingua.corpora.split import Split, position
+from fedlingua.desk.corpora.prepared import Prepared, gathered, leaks
+from fedlingua_lab.corpora.sizes_of_papers import IN_TRAIN, Note, Splits, check_sizes, kept_apart
 
 EN_FR, EN_JA = Direction("en", "fr"), Direction("en", "ja")
 FOLDERS: dict[Split, str] = {"train": "train", "dev": "valid", "test": "test"}
@@ -26,32 +25,27 @@ PAPER_TRAIN = 5605
 FEWEST_WORDS = 3
 """Fewest English words in a row of en-ja's train; shorter rows are numbers and emojis."""
 
-_Splits = dict[Direction, dict[Split, list[Pair]]]
 
-
-def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared:
+def prepare_mtnt(folder: Path, key: str, no_leaks: bool, note: Note) -> Prepared:
     """Read the six files (comment, source, target) in the folder of the unpacked release, or in MTNT/ inside it.
 
     Raises:
         CorpusError: files are missing or cannot be read, or have too few rows; names all of them.
     """
-    tables = _find(folder)
-    usable_rows: _Splits = {}
+    tables, rows = _find(folder), Splits()
     accounts = {direction: Account() for direction in tables}
-    for done, (direction, files) in enumerate(tables.items()):
-        report(direction, done, len(tables))
-        usable_rows[direction] = {
+    for direction, files in tables.items():
+        note(f"reads {direction}")
+        rows[direction] = {
             split: list(usable(file.read(), partial(fault, direction=direction, split=split), accounts[direction]))
             for split, file in files.items()
         }
-    report(EN_JA, len(tables), len(tables))
-    paper = _cut(usable_rows, key)
-    taken = _cut(kept_apart(usable_rows, sides), key) if no_leaks else paper
-    wanted = {EN_FR: Sizes(max(1, len(taken[EN_JA]["train"])), 1, 1), EN_JA: Sizes(1, 1, 1)}
-    check_sizes(taken, wanted, accounts)
-    note = f"{IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}"
+    paper = _cut(rows, key)
+    taken = _cut(kept_apart(rows), key) if no_leaks else paper
+    check_sizes(taken, {EN_FR: Sizes(max(1, len(taken[EN_JA]["train"])), 1, 1), EN_JA: Sizes(1, 1, 1)}, accounts)
     paths = {direction: [file.path for file in files.values()] for direction, files in tables.items()}
-    return gathered("MTNT", key, no_leaks, taken, paths, accounts, note, leaks_of_pairs(paper))
+    about = f"{IN_TRAIN}; the papers train on {PAPER_TRAIN}"
+    return gathered("MTNT", key, no_leaks, taken, paths, accounts, about, leaks(paper))
 
 
 def _find(folder: Path) -> dict[Direction, dict[Split, TsvFile]]:
@@ -80,8 +74,8 @@ def fault(pair: Pair, direction: Direction, split: Split) -> str | None:
     return None
 
 
-def _cut(rows: Mapping[Direction, Mapping[Split, Sequence[Pair]]], key: str) -> _Splits:
-    """Cut en-fr's train to the size of en-ja's, both ordered by hash; dev and test are unchanged."""
+def _cut(rows: Splits, key: str) -> Splits:
+    """Order train by hash, and cut en-fr's to the size of en-ja's."""
 
     def by_hash(pair: Pair) -> tuple[float, Pair]:
         return position(key, "mtnt", *pair), pair
@@ -90,4 +84,4 @@ def _cut(rows: Mapping[Direction, Mapping[Split, Sequence[Pair]]], key: str) -> 
     english = {pair.source for pair in train[EN_JA]}
     matched_first = sorted(train[EN_FR], key=lambda pair: pair.source not in english)[: len(train[EN_JA])]
     train[EN_FR] = sorted(matched_first, key=by_hash)
-    return {d: {"train": train[d], "dev": list(splits["dev"]), "test": list(splits["test"])} for d, splits in rows.items()}
+    return {direction: {**splits, "train": train[direction]} for direction, splits in rows.items()}

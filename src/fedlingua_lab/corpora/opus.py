@@ -5,70 +5,59 @@ OPUS names a pair by its own codes of the two languages in alphabetical order, w
 in one folder).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import LineFiles, zip_members
+from fedlingua.corpora.sizes import Sizes
 
 
 @dataclass(frozen=True)
 class OpusCorpus:
-    """A corpus of OPUS, or another one whose files are named in the same way.
+    """A corpus of OPUS, or another one whose unpacked files are named in the same way.
 
-    name: its name in file names. codes: language code here -> OPUS's code, if they differ. zipped: whether its downloads are OPUS's zips.
-    origin: where the downloads come from, for a message.
+    name: As in file names. sizes: Of each direction's splits; None: a hundredth of each split's lines. codes: Language -> OPUS's code, if
+    they differ. origin: Where the files come from if not from OPUS.
     """
 
     name: str
+    sizes: Mapping[Direction, Sizes | None]
     codes: Mapping[str, str] = field(default_factory=dict)
-    zipped: bool = True
-    origin: str = "OPUS in Moses format"
-
-    def names(self, direction: Direction) -> list[tuple[str, str, str]]:
-        """Return the names that OPUS may give the pair, the alphabetical one first, each with its source's and target's file."""
-        codes = [self.codes.get(language, language) for language in direction.sides]
-        pairs = ("-".join(sorted(codes)), "-".join(sorted(codes, reverse=True)))
-        return [(pair, f"{self.name}.{pair}.{codes[0]}", f"{self.name}.{pair}.{codes[1]}") for pair in pairs]
-
-    def zips(self, pair: str) -> tuple[str, ...]:
-        return (f"{self.name}_{pair}.txt.zip", f"{pair}.txt.zip") if self.zipped else ()
-
-    def wanted(self, direction: Direction) -> str:
-        """Return the names that would be accepted, for a message."""
-        pair, source, target = self.names(direction)[0]
-        zips = f"{' or '.join(self.zips(pair))}, or " if self.zipped else ""
-        return f"{zips}{source} and {target} unpacked (also .gz)"
+    origin: str = ""
 
 
-def find_all(corpus: OpusCorpus, directions: Iterable[Direction], folder: Path) -> dict[Direction, LineFiles]:
+def find_all(corpus: OpusCorpus, folder: Path) -> dict[Direction, LineFiles]:
     """Return every direction's files, in the folder or in one inside it named after the pair; CorpusError names all that are missing."""
-    files_of: dict[Direction, LineFiles] = {}
+    found: dict[Direction, LineFiles] = {}
     missing = []
-    for direction in directions:
-        files = next(_candidates(corpus, direction, folder), None)
-        if files is None:
-            missing.append(f"  {direction}: {corpus.wanted(direction)}")
+    for direction in corpus.sizes:
+        codes = [corpus.codes.get(language, language) for language in direction.sides]
+        pair = "-".join(sorted(codes))
+        names = [f"{corpus.name}.{pair}.{code}" for code in codes]
+        zips = [] if corpus.origin else [f"{corpus.name}_{pair}.txt.zip", f"{pair}.txt.zip"]
+        if files := next((files for place in (folder, folder / pair) for files in _candidates(place, names, zips)), None):
+            found[direction] = files
         else:
-            files_of[direction] = files
+            missing.append(
+                f"  {direction}: {' or '.join(zips)}{', or ' if zips else ''}{' and '.join(names)} unpacked (also .gz)"
+            )
     if missing:
         raise CorpusError(
-            f"{folder} lacks {len(missing)} of {len(files_of) + len(missing)} pairs of {corpus.name}; "
-            f"download them from {corpus.origin}, or check the folder:\n" + "\n".join(missing)
+            f"{folder} lacks {len(missing)} of {len(corpus.sizes)} pairs of {corpus.name}; download them from "
+            f"{corpus.origin or 'OPUS in Moses format'}, or check the folder:\n" + "\n".join(missing)
         )
-    return files_of
+    return found
 
 
-def _candidates(corpus: OpusCorpus, direction: Direction, folder: Path) -> Iterator[LineFiles]:
-    for pair, source, target in corpus.names(direction):
-        for place in (folder, folder / pair):
-            for suffix in ("", ".gz"):
-                files = LineFiles(place / f"{source}{suffix}", place / f"{target}{suffix}")
-                if files.source_path.is_file() and files.target_path.is_file():
-                    yield files
-            for name in corpus.zips(pair):
-                members = zip_members(place / name)
-                if {source, target} <= set(members):
-                    yield LineFiles(members[source], members[target])
+def _candidates(place: Path, names: Sequence[str], zips: Sequence[str]) -> Iterator[LineFiles]:
+    for suffix in ("", ".gz"):
+        source, target = (place / f"{name}{suffix}" for name in names)
+        if source.is_file() and target.is_file():
+            yield LineFiles(source, target)
+    for name in zips:
+        members = zip_members(place / name)
+        if members.keys() >= set(names):
+            yield LineFiles(members[names[0]], members[names[1]])

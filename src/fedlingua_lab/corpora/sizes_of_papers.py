@@ -1,54 +1,46 @@
 """Splits of the sizes that a paper gives, kept apart from each other."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import TypeVar
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
+from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.corpora.split import SPLITS, Side, Split, sides
 
-Item = TypeVar("Item")
-Report = Callable[[Direction, int, int], None]
-"""(direction, steps done, all steps)"""
-IN_TRAIN = "in train: pairs with a sentence that the same site trains on"
-IN_TRAIN_OF_THE_PAPER = "in train: by the paper's split, pairs with a sentence that the same site trains on"
+Splits = dict[Direction, dict[Split, list[Pair]]]
+Note = Callable[[str], None]
+"""Called with a line of progress."""
+IN_TRAIN = "in train: by the split without --no-leaks, pairs with a sentence that the same site trains on"
 
 
 def kept_apart(
-    orders: Mapping[Direction, Mapping[Split, Iterable[Item]]],
-    sides_of: Callable[[Item, Direction], Iterable[Hashable]],
-    sizes: Mapping[Direction, Sizes] | None = None,
-) -> dict[Direction, dict[Split, list[Item]]]:
-    """Return the first pairs of every split: test, then dev, then train; no side is in two splits, at any site.
+    orders: Mapping[Direction, Mapping[Split, Iterable[Pair]]], sizes: Mapping[Direction, Sizes] | None = None
+) -> Splits:
+    """Return the first pairs of every split, as many as `sizes` or all: test, then dev, then train, without a sentence in two, at any site.
 
-    Args:
-        orders: Items from which each split is taken; if splits share an iterator, each continues where the one before stopped.
-        sides_of: Returns values that identify the two sides of an item; none if splits need not be kept apart.
-        sizes: Number of items to take; None: all.
+    Splits that share an iterator of `orders` each continue where the one before stopped.
     """
-    taken: dict[Direction, dict[Split, list[Item]]] = {direction: {} for direction in orders}
-    elsewhere: set[Hashable] = set()
+    taken: Splits = {direction: {split: [] for split in SPLITS} for direction in orders}
+    elsewhere: set[Side] = set()
     for split in reversed(SPLITS):
         for direction, order in orders.items():
-            apart = (item for item in order[split] if elsewhere.isdisjoint(sides_of(item, direction)))
-            taken[direction][split] = list(islice(apart, sizes[direction].of(split)) if sizes else apart)
-        elsewhere.update(side for direction in orders for item in taken[direction][split] for side in sides_of(item, direction))
-    return {direction: {split: splits[split] for split in SPLITS} for direction, splits in taken.items()}
+            apart = (pair for pair in order[split] if elsewhere.isdisjoint(sides(pair, direction)))
+            taken[direction][split] += islice(apart, sizes[direction].of(split) if sizes else None)
+        elsewhere.update(side for direction in orders for pair in taken[direction][split] for side in sides(pair, direction))
+    return taken
 
 
-def check_sizes(
-    taken: Mapping[Direction, Mapping[Split, Sized]], wanted: Mapping[Direction, Sizes], accounts: Mapping[Direction, Account]
-) -> None:
+def check_sizes(taken: Splits, wanted: Mapping[Direction, Sizes], accounts: Mapping[Direction, Account]) -> None:
     """Raise CorpusError if a split of any corpus is empty or smaller than wanted; names all such splits."""
     short = []
     for direction, splits in taken.items():
-        for split in SPLITS:
-            got, size, account = len(splits[split]), wanted[direction].of(split), accounts[direction]
-            if got < max(1, size):
-                counts = f"{got} of {size}" if size else "a hundredth of its lines is none"
+        for split, pairs in splits.items():
+            size, account = wanted[direction].of(split), accounts[direction]
+            if len(pairs) < max(1, size):
+                counts = f"{len(pairs)} of {size}" if size else "a hundredth of its lines is none"
                 short.append(f"  {direction}, {split}: {counts}; read {account.read}, usable {account.kept}")
     if short:
         raise CorpusError(

@@ -16,32 +16,30 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
 from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SPLITS, Split, position, sides
+from fedlingua.corpora.split import SPLITS, Split, position
 from fedlingua.desk.corpora.prepared import Prepared, gathered
 from fedlingua_lab.corpora.opus import OpusCorpus, find_all
-from fedlingua_lab.corpora.sizes_of_papers import IN_TRAIN, Report, check_sizes, kept_apart
+from fedlingua_lab.corpora.sizes_of_papers import IN_TRAIN, Note, Splits, check_sizes, kept_apart
 
-FILES = OpusCorpus("UNv1.0", zipped=False, origin="the UN's site (UNv1.0.en-fr.tar.gz.00 and so on; join and unpack them)")
+ORIGIN = "the UN's site (UNv1.0.en-fr.tar.gz.00 and so on; join and unpack them)"
 DIRECTIONS = (Direction("en", "fr"), Direction("ar", "es"), Direction("ru", "zh"))
 SIZES = Sizes(train=80_000, dev=10_000, test=10_000)
 
 
-def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZES) -> Prepared:
+def prepare_uncorpus(folder: Path, key: str, note: Note, sizes: Sizes = SIZES) -> Prepared:
     """Read every pair once, holding in memory four times as many as needed, and more only if too many of them repeat others.
 
     Raises:
         CorpusError: files are missing or cannot be read, or a pair is too small for its sizes; names all such pairs.
     """
-    files = find_all(FILES, DIRECTIONS, folder)
-    splits: dict[Direction, dict[Split, list[Pair]]] = {}
-    accounts = {}
-    for done, direction in enumerate(files):
-        report(direction, done, len(files))
-        splits[direction], accounts[direction] = _sampled(files[direction], direction, key, sizes)
-    report(direction, len(files), len(files))
-    check_sizes(splits, dict.fromkeys(splits, sizes), accounts)
-    paths = {direction: pair_files.paths() for direction, pair_files in files.items()}
-    return gathered(FILES.name, key, True, splits, paths, accounts, IN_TRAIN)
+    corpus = OpusCorpus("UNv1.0", dict.fromkeys(DIRECTIONS, sizes), origin=ORIGIN)
+    files, splits, accounts = find_all(corpus, folder), Splits(), dict[Direction, Account]()
+    for direction, lines in files.items():
+        note(f"reads {direction}")
+        splits[direction], accounts[direction] = _sampled(lines, direction, key, sizes)
+    check_sizes(splits, dict.fromkeys(DIRECTIONS, sizes), accounts)
+    paths = {direction: lines.paths() for direction, lines in files.items()}
+    return gathered(corpus.name, key, True, splits, paths, accounts, IN_TRAIN)
 
 
 def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> tuple[dict[Split, list[Pair]], Account]:
@@ -54,7 +52,7 @@ def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> 
         pairs = usable(files.read(), lambda pair: None if pair.source and pair.target else "empty", account)
         front = first_by_hash(pairs, key, most)
         # Test, then dev, then train, each going on where the one before it stopped.
-        taken = kept_apart({direction: dict.fromkeys(SPLITS, iter(front))}, sides, {direction: sizes})[direction]
+        taken = kept_apart({direction: dict.fromkeys(SPLITS, iter(front))}, {direction: sizes})[direction]
         if sum(map(len, taken.values())) == wanted or account.kept <= most:
             return taken, account
         most *= 2

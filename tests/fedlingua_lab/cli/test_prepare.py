@@ -26,7 +26,7 @@ def write_europarl(folder: Path, lines: int) -> None:
     """Every pair in a zip; line i is the same sentence in every language, the first line too short."""
     folder.mkdir()
     for direction in EUROPARL.sizes:
-        pair, *_ = EUROPARL.opus.names(direction)[0]
+        pair = "-".join(sorted(direction.sides))
         with zipfile.ZipFile(folder / f"{pair}.txt.zip", "w") as archive:
             for code in (direction.source, direction.target):
                 text = "\n".join([code, *(f"{code} {number}" for number in range(1, lines))]) + "\n"
@@ -132,7 +132,7 @@ def test_the_un_corpus_is_written_as_its_federations_read_it(tmp_path: Path, mon
         raise command("uncorpus", "--from", tmp_path / "from", "--to", tmp_path / "to").exception or AssertionError
     assert not (tmp_path / "to").exists()
     small = Sizes(8, 3, 3)
-    monkeypatch.setitem(CORPORA, "uncorpus", lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report, small))
+    monkeypatch.setitem(CORPORA, "uncorpus", lambda folder, key, no_leaks, note: prepare_uncorpus(folder, key, note, small))
     result = command("uncorpus", "--from", tmp_path / "from", "--to", tmp_path / "to")
     assert result.exit_code == 0, result.output
     federation = read_federation(Path("experiments/federations/uncorpus_noniid.toml").resolve(), tmp_path / "to")

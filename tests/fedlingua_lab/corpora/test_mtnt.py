@@ -13,7 +13,7 @@ from tests.downloads import mtnt_rows, write_mtnt
 
 
 def prepared(folder: Path, no_leaks: bool = False, key: str = "k") -> Prepared:
-    return prepare_mtnt(folder, key, no_leaks, lambda direction, done, of: None)
+    return prepare_mtnt(folder, key, no_leaks, lambda line: None)
 
 
 @pytest.mark.parametrize("folder", ["", "MTNT"])

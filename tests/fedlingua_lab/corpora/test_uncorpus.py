@@ -20,7 +20,7 @@ SMALL = Sizes(8, 3, 3)
 
 
 def prepared(folder: Path, sizes: Sizes = SMALL, key: str = "k") -> Prepared:
-    return prepare_uncorpus(folder, key, lambda direction, done, of: None, sizes)
+    return prepare_uncorpus(folder, key, lambda line: None, sizes)
 
 
 def test_every_split_has_its_size_a_pair_once_and_no_sentence_in_two(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_first_by_hash_are_the_same_however_few_are_held() -> None:
 def test_test_takes_the_first_and_train_passes_over_what_stands_in_it() -> None:
     front = [Pair("a", "1"), Pair("b", "2"), Pair("a", "3"), Pair("c", "2"), Pair("d", "4"), Pair("d", "5"), Pair("e", "6")]
     sizes = {EN_FR: Sizes(train=2, dev=1, test=2)}
-    taken = kept_apart({EN_FR: dict.fromkeys(SPLITS, iter(front))}, sides, sizes)[EN_FR]
+    taken = kept_apart({EN_FR: dict.fromkeys(SPLITS, iter(front))}, sizes)[EN_FR]
     # ("a", "3") and ("c", "2") have a side in test, ("d", "5") one in dev.
     assert taken == {"train": [Pair("e", "6")], "dev": [Pair("d", "4")], "test": [Pair("a", "1"), Pair("b", "2")]}
 

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from fedlingua.common.folders import replace_folder
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import AnyPath, Pair
-from fedlingua.corpora.split import SPLITS, Split, sides
+from fedlingua.corpora.split import SPLITS, Side, Split, sides
 
 
 @dataclass(frozen=True)
@@ -23,28 +23,21 @@ class Prepared:
     note: str
 
 
-def leaks_of_pairs(splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]) -> dict[Direction, Any]:
-    """Return `leaks` for pairs in memory."""
-    return leaks({d: {split: [sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in splits.items()})
-
-
-def leaks(taken: Mapping[Direction, Mapping[Split, Collection[tuple[Hashable, Hashable]]]]) -> dict[Direction, Any]:
-    """Count pairs of dev and test with a side that is in the same site's train, and in any site's.
-
-    taken: each pair, as two values that identify its sides.
-    """
-    train = {direction: {side for pair in splits["train"] for side in pair} for direction, splits in taken.items()}
-    anywhere = set[Hashable]().union(*train.values())
+def leaks(splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]) -> dict[Direction, Any]:
+    """Count pairs of dev and test with a side that is in the same site's train, and in any site's."""
+    taken = {d: {split: [sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in splits.items()}
+    train = {direction: {side for pair in parts["train"] for side in pair} for direction, parts in taken.items()}
+    anywhere = set[Side]().union(*train.values())
     return {
         direction: {
             split: {
-                "same_site": sum(not train[direction].isdisjoint(pair) for pair in splits[split]),
-                "any_site": sum(not anywhere.isdisjoint(pair) for pair in splits[split]),
+                "same_site": sum(not train[direction].isdisjoint(pair) for pair in parts[split]),
+                "any_site": sum(not anywhere.isdisjoint(pair) for pair in parts[split]),
             }
             for split in SPLITS
             if split != "train"
         }
-        for direction, splits in taken.items()
+        for direction, parts in taken.items()
     }
 
 
@@ -63,7 +56,7 @@ def gathered(
     in_train: leaks; None: count those of these splits.
     """
     clean = {d: {split: list(map(without_tabs, pairs)) for split, pairs in parts.items()} for d, parts in splits.items()}
-    in_train = in_train or leaks_of_pairs(clean)
+    in_train = in_train or leaks(clean)
     directions = {}
     for direction, parts in splits.items():
         names = [str(path).rpartition("/")[2] for path in files[direction]]
