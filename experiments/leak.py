@@ -22,7 +22,7 @@ from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.experiment import read_experiment
 from fedlingua.desk.templates import markdown_table
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua_lab.audit.leak import WHAT, Effort, Figure, cell, leak_suite
+from fedlingua_lab.audit.leak import Effort, Figure, cell, leak_suite
 from fedlingua_lab.audit.retrained import Retrained
 from fedlingua_lab.audit.subject import Subject
 
@@ -36,6 +36,14 @@ EFFORTS = {
     ADAPTERS: Effort(trials=24, single=12, among=24, rounds=1),
     MODEL: Effort(trials=4, single=4, among=12, rounds=1, pool=30),
 }
+WHAT = {
+    "membership": "tell a sentence of the update from an unseen one",
+    "words": "name the words of the text",
+    "tokens by subspace": "name the source tokens of the batch",
+    "sentences by subspace": "tell a sentence of the batch from an unseen one, by subspace",
+    "canaries": "rank a planted sentence among others",
+}
+"""Attack -> what a server that succeeds can do, in words for people."""
 JOBS = ((ADAPTERS, 2022), (ADAPTERS, 2023), (ADAPTERS, 2024), (MODEL, 2022))
 """In this order; protections that leak.json has are not measured again."""
 

@@ -9,8 +9,6 @@ from scipy.stats import mannwhitneyu, norm
 from sklearn.metrics import roc_auc_score
 
 Numbers = np.ndarray[Any, Any]
-SAMPLES = 1000
-"""Bootstrap samples of an interval."""
 
 
 def step_of(gradient: Numbers, optimizer: str) -> Numbers:
@@ -27,19 +25,16 @@ def cosine(update: Numbers, direction: Numbers) -> float:
     return float(update @ direction) / length if length else 0.0
 
 
-def auc(trials: Sequence[tuple[Numbers, Numbers]], samples: int = SAMPLES, seed: int = 0) -> tuple[float, float, float]:
+def auc(trials: Sequence[tuple[Numbers, Numbers]], samples: int = 1000) -> tuple[float, float, float]:
     """Return the mean area under the ROC curve over trials, and the ends of its 95 % bootstrap interval (Efron 1979).
 
     Trials are drawn with replacement, and members and others inside each trial. 0.5 is chance.
 
     Args:
-        trials: (scores of members, scores of others) of each trial; a higher score says "member".
-
-    Raises:
-        ValueError: A trial lacks members or others.
+        trials: (scores of members, scores of others) of each trial, neither empty; a higher score says "member".
     """
     areas = [roc_auc_score(np.repeat([1, 0], [len(each) for each in trial]), np.concatenate(trial)) for trial in trials]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = []
     for trial in trials:  # Mann and Whitney's U is the same area, of all samples at once
         members, others = (rng.choice(side, (samples, len(side))) for side in trial)
@@ -73,21 +68,17 @@ def word_scores(change: Numbers) -> Numbers:
 def recall_at(scores: Numbers, present: Numbers) -> float:
     """Return the share of the present among the |present| highest scores, which is both recall and precision (R-precision).
 
-    Args:
-        scores: (n,), higher says "present". present: (n,) bool, at least one. Chance is the share of the present.
+    Chance is the share of the present. scores: (n,), higher says "present". present: (n,) bool, at least one.
     """
     number = int(present.sum())
-    top = np.argsort(-scores, kind="stable")[:number]
-    return float(present[top].sum() / number)
+    return float(present[np.argsort(-scores, kind="stable")[:number]].sum() / number)
 
 
 def span_distances(vectors: Numbers, gradient: Numbers, rank: int) -> Numbers:
     """Return the relative distance of each vector from the gradient's row space, (n,), 0 to 1: DAGER, Petrov et al. 2024, section 4.
 
-    A vector of zeros has the distance 1.
-
     The gradient of a linear layer's weight is the sum over tokens of slope x input, so its rows span the inputs if there are fewer tokens
-    than numbers in an input. At full rank every vector lies in the span, and the test says nothing.
+    than numbers in an input. At full rank every vector lies in the span, and the test says nothing. A vector of zeros has the distance 1.
 
     Args:
         vectors: (n, inputs), candidates for the layer's inputs.
@@ -105,9 +96,10 @@ def span_distances(vectors: Numbers, gradient: Numbers, rank: int) -> Numbers:
 def exposure(score: float, alternatives: Numbers) -> float:
     """Return a canary's exposure in bits: log2 of the number of sentences minus log2 of its rank; Carlini et al. 2019, definition 2.
 
+    Chance is about 1.44 bits, log2 e; the most is log2(n + 1).
+
     Args:
-        score: The canary's score; a higher one says "in the text". alternatives: (n,) scores of sentences that were not planted; a tie
-            counts against the canary. Chance is about 1.44 bits, log2 e; the most is log2(n + 1).
+        score: The canary's score; a higher one says "in the text".
+        alternatives: (n,) scores of sentences that were not planted; a tie counts against the canary.
     """
-    rank = 1 + int((alternatives >= score).sum())
-    return math.log2(len(alternatives) + 1) - math.log2(rank)
+    return math.log2(len(alternatives) + 1) - math.log2(1 + int((alternatives >= score).sum()))

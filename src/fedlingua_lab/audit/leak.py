@@ -1,4 +1,4 @@
-"""The leak suite and its table: what a curious server could read from a round of a site, under each protection (docs/guides/privacy.md)."""
+"""The leak suite: what a curious server could read from a round of a site, under each protection (docs/guides/privacy.md)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,14 +12,15 @@ from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.training.translation import PairExample
 from fedlingua_lab.audit import attacks
 from fedlingua_lab.audit.attacks import Numbers
-from fedlingua_lab.audit.retrained import Examples, Retrained, Seen
+from fedlingua_lab.audit.retrained import Examples, Retrained
 from fedlingua_lab.audit.subject import Protection
 
 LINEAR = ("self_attn.v_proj.weight", ".down.weight", "lora_A.default.weight")
 """Suffixes of the names of linear layers whose gradient a subspace test can use, for the whole model, adapters and LoRA."""
 LEAST_SENTENCES = 50
 """Number of sentences that sites require behind every reply by default: `min-train` of fedlingua.consent.limits."""
-Note = Callable[[str], None]
+Trial = tuple[Numbers, Examples, Examples]
+"""(update, examples that trained it, others)"""
 
 
 @dataclass(frozen=True)
@@ -57,107 +58,82 @@ class Figure:
     detail: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Trial:
-    seen: Seen
-    members: Examples
-    others: Examples
-
-
-def leak_suite(again: Retrained, protections: Sequence[Protection], effort: Effort, note: Note) -> list[Figure]:
+def leak_suite(again: Retrained, protections: Sequence[Protection], effort: Effort, note: Callable[[str], None]) -> list[Figure]:
     """Measure everything under each protection. note: called with a line of progress before each step."""
     figures = []
     for protection in protections:
-        for measured in (membership, words, spans, canaries):
-            figures += measured(again, protection, effort, note)
+        for attack in (membership, words, subspace, canaries):
+            note(f"{protection.name}: {attack.__name__}")
+            figures += attack(again, protection, effort)
     return figures
 
 
 def _draws(again: Retrained, effort: Effort, size: int, number: int) -> Iterator[tuple[Mapping[str, Examples], str]]:
     """Yield for each trial (site -> a batch of its training text, name of the draw), the same under every protection."""
     for trial in range(number):
-        rng = Random(f"{again.settings.seed}/leak/{size}/{trial}")
-        batches = {site: rng.sample(text[: max(size, effort.pool)], size) for site, text in again.training_texts.items()}
-        yield batches, f"/leak/{size}/{trial}"
+        draw = f"/leak/{size}/{trial}"
+        rng = Random(f"{again.settings.seed}{draw}")
+        yield {site: rng.sample(text[: max(size, effort.pool)], size) for site, text in again.training_texts.items()}, draw
 
 
-def membership(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
+def membership(again: Retrained, protection: Protection, effort: Effort) -> list[Figure]:
     """Distinguish sentences that the update was trained on from unseen sentences of the same site.
 
     A candidate's score is the cosine of the update with the optimizer's first step on its gradient at the received tensors. `detail` has
-    the AUCs of all scores, also of the cosine with the negative gradient itself and of the fall of the candidate's loss.
+    the AUC of the cosine with the negative gradient itself.
     """
     site, rng = again.subject.site, Random(f"{again.settings.seed}/leak")
     unseen, figures = again.unseen[: effort.pool], []
+    optimizer = "sgd" if protection.shares_noise else again.settings.optimizer
     least = min(LEAST_SENTENCES, *map(len, again.training_texts.values()))
     cases = [("one sentence", 1, effort.single), ("batch of 8", 8, effort.trials)]
     cases += [(f"{least} sentences", least, max(1, effort.trials // 4)), ("a round", 0, 1)]
     for update, size, number in cases:
-        note(f"{protection.name}: membership, {update}")
-        if size:
-            others = min(len(unseen), effort.among - 1 if size == 1 else size)
-            trials = [
-                _Trial(again.seen(protection, batches, draw), batches[site], rng.sample(unseen, others))
-                for batches, draw in _draws(again, effort, size, number)
-            ]
-        else:
+        trials: list[Trial] = []
+        for batches, draw in _draws(again, effort, size, number) if size else ():
+            others = rng.sample(unseen, min(len(unseen), effort.among - 1 if size == 1 else size))
+            trials.append((again.seen(protection, batches, draw).change, batches[site], others))
+        if not size:
             seen = again.seen(protection)
+            if not seen.used:  # few private steps, which drew nobody
+                continue
             distinct = list({id(example): example for example in seen.used}.values())
-            trials = [_Trial(seen, rng.sample(distinct, min(effort.pool, len(distinct))), unseen)] if distinct else []
-        if not trials:
-            continue
-        scored = _scored(again, trials, "sgd" if protection.shares_noise else again.settings.optimizer)
-        areas = {name: float(np.mean([attacks.auc([trial], 1)[0] for trial in each])) for name, each in scored.items()}
+            trials.append((seen.change, rng.sample(distinct, min(effort.pool, len(distinct))), unseen))
+        scored = _scored(again, trials, optimizer)
         value, low, high = attacks.auc(scored["step"])
-        detail = dict(areas)
+        detail = {"gradient": attacks.auc(scored["gradient"], 1)[0]}
         if size == 1:
-            detail["first"] = float(sum(members[0] > others.max() for members, others in scored["step"]))
-            detail["trials"] = float(len(trials))
-        steps = again.steps(protection, 1.0 if size else again.settings.private_share)
-        most = None
+            first = sum(members[0] > others.max() for members, others in scored["step"])
+            detail |= {"first": float(first), "trials": float(len(trials))}
+        steps, most = again.steps(protection, 1.0 if size else again.settings.private_share), None
         if steps and steps.share >= 1 and steps.noise:  # of noise in shares only moments are known
             most = attacks.auc_bound(steps.noise, 1 if size else again.settings.local_epochs)
         figures.append(Figure("membership", update, protection.name, "AUC", value, 0.5, low, high, most, detail))
     return figures
 
 
-def _scored(again: Retrained, trials: Sequence[_Trial], optimizer: str) -> dict[str, list[tuple[Numbers, Numbers]]]:
+def _scored(again: Retrained, trials: Sequence[Trial], optimizer: str) -> dict[str, list[tuple[Numbers, Numbers]]]:
     """Return score -> (scores of members, scores of others) of each trial. optimizer: What made the updates."""
-    before = again.received(again.subject.site)
-    candidates = {id(example): example for trial in trials for example in (*trial.members, *trial.others)}
-    scores: dict[str, list[dict[int, float]]] = {name: [{} for _ in trials] for name in ("gradient", "step")}
-    write_tensors(again.model, again.named(before))
-    for key, example in candidates.items():
+    write_tensors(again.model, again.named(again.received(again.subject.site)))
+
+    def score(change: Numbers, example: PairExample) -> tuple[float, float]:
         gradient = again.gradient(example)
-        for name, direction in (("gradient", -gradient), ("step", attacks.step_of(gradient, optimizer))):
-            for of, trial in zip(scores[name], trials, strict=True):
-                of[key] = attacks.cosine(trial.seen.change, direction)
-    pairs = {
-        name: [
-            (np.array([of[id(e)] for e in trial.members]), np.array([of[id(e)] for e in trial.others]))
-            for of, trial in zip(by_trial, trials, strict=True)
-        ]
-        for name, by_trial in scores.items()
-    }
-    pairs["loss"] = []
-    for trial in trials:
-        both = [*trial.members, *trial.others]
-        fall = again.losses(before, both) - again.losses(before + trial.seen.change, both)
-        pairs["loss"].append((fall[: len(trial.members)], fall[len(trial.members) :]))
-    return pairs
+        return attacks.cosine(change, -gradient), attacks.cosine(change, attacks.step_of(gradient, optimizer))
+
+    scores = [[np.array([score(change, each) for each in side]).T for side in sides] for change, *sides in trials]
+    return {name: [(members[n], others[n]) for members, others in scores] for n, name in enumerate(("gradient", "step"))}
 
 
-def words(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
+def words(again: Retrained, protection: Protection, effort: Effort) -> list[Figure]:
     """Identify the words in the text by the embedding rows that moved, if the whole model is sent."""
     weight = cast(Tensor, again.model.get_input_embeddings().weight)
     name = next((name for name, each in again.model.named_parameters() if each is weight), "")
     if name not in again.chosen.names:
         return []
-    figures, site = [], again.subject.site
-    batches, draw = next(_draws(again, effort, 8, 1))
-    for update, seen in (("batch of 8", again.seen(protection, batches, draw)), ("a round", again.seen(protection))):
-        note(f"{protection.name}: words, {update}")
-        text = seen.used or again.training_texts[site]
+    figures = []
+    for update, given in (("batch of 8", next(_draws(again, effort, 8, 1))), ("a round", ())):
+        seen = again.seen(protection, *given)
+        text = seen.used or again.training_texts[again.subject.site]
         present = np.zeros(weight.shape[0], bool)
         present[[number for example in text for number in (*example.source, *example.target)]] = True
         value = attacks.recall_at(attacks.word_scores(again.named(seen.change)[name]), present)
@@ -165,7 +141,7 @@ def words(again: Retrained, protection: Protection, effort: Effort, note: Note) 
     return figures
 
 
-def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
+def subspace(again: Retrained, protection: Protection, effort: Effort) -> list[Figure]:
     """Identify sentences, and with the whole model also tokens, by the span of the first encoder layer's gradient (DAGER; UTR of adapters).
 
     The update is one step of SGD, which is a multiple of the gradient and which sites refuse, and one step of the run's own optimizer.
@@ -176,11 +152,10 @@ def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) 
     layer: nn.Module = again.model.get_submodule(name.rpartition(".")[0])
     site, rng, figures = again.subject.site, Random(f"{again.settings.seed}/leak/spans"), []
     unseen, whole = again.unseen[: effort.pool], name.endswith("v_proj.weight")
-    texts = again.training_texts
     for optimizer in dict.fromkeys(("sgd", again.settings.optimizer)):
-        other = Retrained(replace(again.subject, settings=replace(again.settings, optimizer=optimizer)), again.trainable, texts)
+        subject = replace(again.subject, settings=replace(again.settings, optimizer=optimizer))
+        other = Retrained(subject, again.trainable, again.training_texts)
         for size, update in ((1, "one sentence"), (8, "batch of 8")):
-            note(f"{protection.name}: subspace test, {update}, {optimizer}")
             trials, recalls = [], []
             for batches, draw in _draws(other, effort, size, 3):
                 rows = other.named(other.seen(protection, batches, draw).change)[name]
@@ -191,7 +166,7 @@ def spans(again: Retrained, protection: Protection, effort: Effort, note: Note) 
                 distances = attacks.span_distances(np.concatenate(inputs), rows, rank)
                 ends = np.cumsum([len(each) for each in inputs])[:-1]
                 scores = -np.array([each.mean() for each in np.split(distances, ends)])
-                trials.append((scores[: len(batch)], scores[len(batch) :]))
+                trials.append((scores[:size], scores[size:]))
                 if whole:
                     recalls.append(_token_recall(other, layer, rows, batch, rank))
             about = f"{update}, {optimizer}"
@@ -213,27 +188,24 @@ def _token_recall(again: Retrained, layer: nn.Module, rows: Numbers, batch: Exam
     return attacks.recall_at(-distances, present), float(present.mean())
 
 
-def canaries(again: Retrained, protection: Protection, effort: Effort, note: Note) -> list[Figure]:
+def canaries(again: Retrained, protection: Protection, effort: Effort) -> list[Figure]:
     """Plant sentences of random words in the site's text, train rounds, and rank each by its loss among others made in the same way.
 
     The sites of a sum start each round from its mean; without a sum, the site continues from its own tensors, as if it were alone.
     """
-    note(f"{protection.name}: canaries, {effort.rounds} rounds")
     site, rng = again.subject.site, Random(f"{again.settings.seed}/leak/canaries")
-    text = again.training_texts[site]
-    made = [_canary(text, rng) for _ in range(effort.canaries + effort.alternatives)]
-    planted, alternatives = made[: effort.canaries], made[effort.canaries :]
-    texts = {**again.training_texts, site: [*text, *planted]}
+    text, planted, sentences = again.training_texts[site], effort.canaries, effort.alternatives + 1
+    made = [_canary(text, rng) for _ in range(planted + effort.alternatives)]
+    texts = {**again.training_texts, site: [*text, *made[:planted]]}
     begin = tensors = again.received(site)
     for number in range(1, effort.rounds + 1):
         later = Retrained(replace(again.subject, number=number), again.trainable, texts)
         tensors = tensors + later.seen(protection, draw="/leak", received=tensors).change
     falls = again.losses(begin, made) - again.losses(tensors, made)
-    bits = [attacks.exposure(fall, falls[effort.canaries :]) for fall in falls[: effort.canaries]]
-    chance = float(np.mean([np.log2((len(alternatives) + 1) / rank) for rank in range(1, len(alternatives) + 2)]))
+    bits = float(np.mean([attacks.exposure(fall, falls[planted:]) for fall in falls[:planted]]))
+    chance = float(np.mean([np.log2(sentences / rank) for rank in range(1, sentences + 1)]))
     update = f"{effort.rounds} round{'s' * (effort.rounds > 1)}"
-    detail = {"most": float(np.log2(len(alternatives) + 1))}
-    return [Figure("canaries", update, protection.name, "exposure, bits", float(np.mean(bits)), chance, detail=detail)]
+    return [Figure("canaries", update, protection.name, "exposure, bits", bits, chance)]
 
 
 def _canary(text: Examples, rng: Random) -> PairExample:
@@ -243,27 +215,7 @@ def _canary(text: Examples, rng: Random) -> PairExample:
     for side in (0, 1):
         pieces = [piece for example in text for piece in example[side][1:-1]]
         sides.append([like[side][0], *rng.choices(pieces, k=len(like[side]) - 2), like[side][-1]])
-    return type(like)(*sides)
-
-
-WHAT = {
-    "membership": "tell a sentence of the update from an unseen one",
-    "words": "name the words of the text",
-    "tokens by subspace": "name the source tokens of the batch",
-    "sentences by subspace": "tell a sentence of the batch from an unseen one, by subspace",
-    "canaries": "rank a planted sentence among others",
-}
-"""Attack -> what a server that succeeds can do, in words for people."""
-
-
-def lines_of(figures: Sequence[Figure]) -> dict[str, list[list[str]]]:
-    """Return a mapping of what a server can do, in words, to a line for each update and protection, as a terminal shows it."""
-    lines: dict[str, list[list[str]]] = {}
-    attacks, updates = list(WHAT), list(dict.fromkeys(each.update for each in figures))
-    for each in sorted(figures, key=lambda figure: (attacks.index(figure.attack), updates.index(figure.update))):
-        line = [each.update, each.protection, each.measure, cell(each), f"{each.chance:.2f}"]
-        lines.setdefault(WHAT[each.attack], []).append(line)
-    return lines
+    return PairExample(*sides)
 
 
 def cell(figure: Figure) -> str:

@@ -5,7 +5,6 @@ A site's update follows from the tensors that it received, its text and the seed
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -92,18 +91,16 @@ class Retrained:
 
     @cached_property
     def unseen(self) -> list[PairExample]:
-        """Return the audited site's dev and test as examples."""
+        """The audited site's dev and test as examples."""
         return self.examples(self.subject.site, "dev", "test")
 
     def steps(self, protection: Protection, share: float) -> PrivateSteps | None:
         """Return the private steps for a protection's epsilon, as in a run with this `dp.epsilon`; without noise if that is in shares."""
         how = self.settings
-        if not protection.epsilon:
-            return None
         if protection.shares_noise:
             return PrivateSteps(share, how.dp_clip, 0.0, {})
-        noise = noise_for(protection.epsilon, how.dp_delta, share, how.rounds * how.local_epochs)
-        return PrivateSteps(share, how.dp_clip, noise)
+        noise = noise_for(protection.epsilon, how.dp_delta, share, how.rounds * how.local_epochs) if protection.epsilon else 0.0
+        return PrivateSteps(share, how.dp_clip, noise) if noise else None
 
     def train(
         self, site: str, protection: Protection, batch: Examples | None = None, draw: str = "", received: Numbers | None = None
@@ -120,10 +117,9 @@ class Retrained:
         Raises:
             RunError: The round is not the one that the run trained.
         """
-        settings, number = self.settings, self.subject.number
-        before = self.received(site) if received is None else received
+        how, number, texts = self.settings, self.subject.number, self.training_texts[site]
+        before, share = self.received(site) if received is None else received, how.private_share
         write_tensors(self.model, self.named(before))
-        how, texts, share = settings, self.training_texts[site], settings.private_share
         if batch is not None:
             size = len(batch) if len(batch) <= 8 else how.batch_size
             how = replace(how, local_epochs=1, sample_least=0, sample_share=0.0, whole_steps=False)
@@ -134,27 +130,20 @@ class Retrained:
         def note(step: Step) -> None:
             used.extend(example for part in step for example in part if isinstance(example, PairExample))
 
-        names, seed = self.trainable.trained.names, f"{settings.seed}/{site}/{number}{draw}"
-        this_round = number, settings.rounds
+        names, seed, this_round = self.trainable.trained.names, f"{how.seed}/{site}/{number}{draw}", (number, how.rounds)
         result = train_locally(
             self.model, names, [texts], self.codec, how, seed, before_step=note, this_round=this_round, private=private
         )
         if private and private.sums is not None:
             return Seen(self.flat({name: each.cpu().numpy() for name, each in private.sums.items()}), used)
-        own = batch is None and not draw and received is None and site == self.subject.site
-        if own and not protection.epsilon:
-            self._compare(result.nll_sum / max(1, result.num_tokens))
-        after = self.flat(read_tensors(self.model, self.chosen))
-        return Seen(self._sent(site, before, after, protection), used)
-
-    def _compare(self, loss: float) -> None:
-        """Refuse a round whose training loss is not the run's."""
-        written = self.subject.record.get("train_loss")
-        if isinstance(written, float) and not np.isclose(written, loss, rtol=1e-4):
+        loss, written = result.nll_sum / max(1, result.num_tokens), self.subject.train_loss
+        repeats = site == self.subject.site and not draw and not private
+        if repeats and written is not None and not np.isclose(written, loss, rtol=1e-4):
             raise RunError(
-                f"round {self.subject.number} of site {self.subject.site}, trained again, has a loss of {loss:.6f}; the run had "
-                f"{written:.6f}: its text, the code or a library is another now. Run it again, then audit the new run"
+                f"round {number} of site {site}, trained again, has a loss of {loss:.6f}; the run had {written:.6f}: its text, the "
+                "code or a library is another now. Run it again, then audit the new run"
             )
+        return Seen(self._sent(site, before, self.flat(read_tensors(self.model, self.chosen)), protection), used)
 
     def _sent(self, site: str, before: Numbers, after: Numbers, protection: Protection) -> Numbers:
         """Return the change as the server receives it: coded as in the run, but exact in a secure sum, whose rounding is fine."""
@@ -183,9 +172,7 @@ class Retrained:
         by_site = {site: self.train(site, protection, batches[site] if batches else None, draw, received) for site in sites}
         changes = {part: [by_site[site].change[self.places[part]] for site in group] for part, group in groups.items()}
         if protection.shares_noise:
-            texts = batches or self.training_texts
-            sentences = {part: sum(len(texts[site]) for site in group) for part, group in groups.items()}
-            parts = self._with_noise(changes, groups, sentences, protection)
+            parts = self._with_noise(changes, groups, batches or self.training_texts, protection)
         else:
             parts = [np.mean(each, axis=0) for each in changes.values()]
         return Seen(np.concatenate(parts), by_site[self.subject.site].used)
@@ -194,7 +181,7 @@ class Retrained:
         self,
         sums: Mapping[Part, Sequence[Numbers]],
         groups: Mapping[Part, tuple[str, ...]],
-        sentences: Mapping[Part, int],
+        texts: Mapping[str, Examples],
         protection: Protection,
     ) -> list[Numbers]:
         """Return each part's change by the sites' sums of clipped gradients, to each of which its share of the noise is added."""
@@ -205,12 +192,13 @@ class Retrained:
         rate, changes = settings.step_learning_rate * share, list[Numbers]()
         for part, each in sums.items():
             total = np.sum([noise[part].levels(own, os.urandom(32)) for own in each], axis=0)
-            changes.append(noise[part].change(noise[part].group.reduced(total), rate, sentences[part]))
+            sentences = sum(len(texts[site]) for site in groups[part])
+            changes.append(noise[part].change(noise[part].group.reduced(total), rate, sentences))
         return changes
 
     def gradient(self, example: PairExample) -> Numbers:
         """Return the gradient of an example's mean loss at the tensors that the site received, which the model must hold."""
-        if (known := self._gradients.get(id(example))) is not None:
+        if known := self._gradients.get(id(example)):
             return known[1]
         batch = pad([example], self.codec).to(self.model.device)
         gradient = self.flat(corpus_gradient(self.model, self.chosen.names, [batch])[2])
@@ -226,21 +214,11 @@ class Retrained:
 
     @torch.no_grad()
     def inputs(self, layer: nn.Module, ids: Sequence[Sequence[int]]) -> list[Numbers]:
-        """Return the inputs of an encoder layer for each source, (len, d), without dropout; the forward pass stops there."""
+        """Return the inputs of an encoder layer for each source, (len, d), without dropout."""
         caught: list[Numbers] = []
-
-        def stop(module: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-            caught.extend(given[0].float().cpu().numpy())
-            raise _Reached
-
-        hook = layer.register_forward_pre_hook(stop)
+        hook = layer.register_forward_pre_hook(lambda _, given: caught.extend(given[0].float().cpu().numpy()))
         self.model.eval()
         for _, alike in groupby(ids, len):
-            with suppress(_Reached):
-                self.model.get_encoder()(input_ids=torch.tensor([list(row) for row in alike], device=self.model.device))
+            self.model.get_encoder()(input_ids=torch.tensor([list(row) for row in alike], device=self.model.device))
         hook.remove()
         return caught
-
-
-class _Reached(Exception):  # noqa: N818, no error
-    """The layer was reached."""

@@ -1,13 +1,14 @@
 """The round of a run that is audited, and the protections of updates. Everything is checked here before a model loads."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
+from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.completed import CompletedRun
 from fedlingua.desk.json_values import objects
@@ -15,8 +16,8 @@ from fedlingua.settings.config import Settings
 from fedlingua_lab.start import Start
 from fedlingua_lab.tracking.values import read_rounds
 
-LEAST = {"train": 16, "dev and test": 16}
-"""Fewest sentences of a site that an audit needs."""
+LEAST = 16
+"""Fewest sentences of a site, in train and in dev and test, that an audit needs."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class Protection:
 class Subject:
     """A site's round. texts: those of all sites. groups: part -> the sites averaged with this one, itself included.
 
-    start: The round before, from which sites get their tensors; None: the run's first tensors. record: What the run wrote of the site's
-    round, to compare with; empty if nothing can be compared.
+    start: The round before, from which sites get their tensors; None: the run's first tensors. train_loss: The run's own, if known.
     """
 
     settings: Settings
@@ -54,7 +54,7 @@ class Subject:
     texts: Mapping[str, Mapping[str, SiteText]]
     groups: Mapping[Part, tuple[str, ...]]
     start: Start | None = None
-    record: Mapping[str, Any] = field(default_factory=dict)
+    train_loss: float | None = None
 
     @classmethod
     def of(cls, run_dir: Path, site: str | None = None, number: int = 1, data_dir: str = "") -> Self:
@@ -86,21 +86,12 @@ class Subject:
         sites = objects(read_rounds(run_dir / "rounds.jsonl", 0).get(number, {}).get("sites"))
         if sites and chosen not in sites:
             raise RunError(f"{run_dir}: site {chosen} sent no update in round {number}; give one of {', '.join(sites)}")
-        record = sites.get(chosen, {})
-        subject = cls(start.settings, chosen, number, start.texts, clusters, start if number > 1 else None, record)
-        subject.check()
-        return subject
-
-    def check(self) -> None:
-        """Raise ConfigError if the site has too little text to compare."""
-        splits = [text.splits for text in self.texts[self.site].values()]
-        sizes = {"train": sum(len(each["train"]) for each in splits)}
-        sizes["dev and test"] = sum(len(each["dev"]) + len(each["test"]) for each in splits)
-        for what, least in LEAST.items():
-            if sizes[what] < least:
-                raise ConfigError(
-                    f"site {self.site} has {sizes[what]} sentences in {what}; wanted {least} at least: give another --site"
-                )
+        texts = [text.splits for text in start.texts[chosen].values()]
+        for what, splits in (("train", SPLITS[:1]), ("dev and test", SPLITS[1:])):
+            if (size := sum(len(each[split]) for each in texts for split in splits)) < LEAST:
+                raise ConfigError(f"site {chosen} has {size} sentences in {what}; wanted {LEAST} at least: give another --site")
+        loss = sites.get(chosen, {}).get("train_loss")
+        return cls(start.settings, chosen, number, start.texts, clusters, start if number > 1 else None, loss)
 
     def protections(self) -> list[Protection]:
         """Return what the audit compares: plain, a secure sum over the site's clusters, DP at epsilon 8, 2 and the run's own.

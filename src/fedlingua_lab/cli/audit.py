@@ -1,7 +1,7 @@
 """`fedlingua audit`: what a server could read from the messages of a run."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
@@ -13,7 +13,6 @@ from fedlingua.runs.folder import RunFolder
 from fedlingua_lab.audit.subject import Subject
 
 commands = Commands(help="What a server could read from the messages of a run.")
-FILE = "leak.json"
 
 
 @commands.command("leak", epilog=example("fedlingua audit leak runs/demo-adapter-families-2022 --site hospital-de"))
@@ -28,20 +27,17 @@ def leak(
     It repeats the training of a round of a simulation from the same tensors and text, which gives the same bytes.
     """
     subject = Subject.of(run, site, round_, str(data.expanduser().resolve()) if data else "")
-    say(
-        f"site {subject.site}, round {subject.number}: loads the model, trains the round again, and attacks it; this takes minutes"
-    )
+    say(f"site {subject.site}, round {round_}: loads the model, trains the round again, and attacks it; this takes minutes")
     # These import torch, so they come after all that can be refused without it.
-    from fedlingua_lab.audit.leak import Effort, leak_suite, lines_of
+    from fedlingua_lab.audit.leak import Effort, cell, leak_suite
     from fedlingua_lab.audit.retrained import Retrained
 
-    trainable = CompletedRun.of(run).trainable()
-    figures = leak_suite(Retrained(subject, trainable), subject.protections(), Effort(), say)
-    headers = "update", "protection", "figure", "value", "chance"
-    for attack, rows in lines_of(figures).items():
-        console().print(plain_table(*headers, rows=rows, left=headers[:3], title=attack))
-    about: dict[str, Any] = {"site": subject.site, "round": subject.number, "config_hash": subject.settings.hash()}
+    figures = leak_suite(Retrained(subject, CompletedRun.of(run).trainable()), subject.protections(), Effort(), say)
+    rows = [(each.attack, each.update, each.protection, each.measure, cell(each), f"{each.chance:.2f}") for each in figures]
+    headers = "attack", "update", "protection", "figure", "value", "chance"
+    console().print(plain_table(*headers, rows=sorted(rows, key=lambda row: row[:2]), left=headers[:4]))
+    about: Answer = {"site": subject.site, "round": round_, "config_hash": subject.settings.hash()}
     about["figures"] = [asdict(figure) for figure in figures]
-    RunFolder(run).write(FILE, about)
-    say(f"figures: {run / FILE}")
+    RunFolder(run).write("leak.json", about)
+    say(f"figures: {run / 'leak.json'}")
     return about

@@ -1,5 +1,6 @@
 """`fedlingua corpus prepare`: split published corpora as the papers do."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,14 @@ from fedlingua.common.files import check_absent, check_folder_to_write
 from fedlingua.common.tables import check_choice
 from fedlingua.desk.cli.corpus import written
 from fedlingua.desk.cli.output import Answer, Commands, example, say
+from fedlingua.desk.corpora.prepared import Prepared
 from fedlingua_lab.corpora.mtnt import prepare_mtnt
 from fedlingua_lab.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
+from fedlingua_lab.corpora.sizes_of_papers import Note
 from fedlingua_lab.corpora.uncorpus import prepare_uncorpus
 
 commands = Commands()
-CORPORA = {
+CORPORA: dict[str, Callable[[Path, str, bool, Note], Prepared]] = {
     **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
     "mtnt": prepare_mtnt,
     "uncorpus": lambda folder, key, no_leaks, note: prepare_uncorpus(folder, key, note),

@@ -19,8 +19,8 @@ def test_a_finished_run_is_audited(audited, tmp_path: Path, monkeypatch) -> None
     )
     shown = CliRunner().invoke(app, ["audit", "leak", str(run), "--site", "court"], env={"COLUMNS": "160"})
     assert shown.exit_code == 0, shown.output
-    assert "plain: membership, one sentence" in shown.output
-    assert "tell a sentence of the update from an unseen one" in shown.output
+    assert "plain: membership" in shown.output
+    assert "sentences by subspace" in shown.output
     about = json.loads((run / "leak.json").read_text())
     assert (about["site"], about["round"]) == ("court", 1)
     assert {each["protection"] for each in about["figures"]} == {

@@ -13,14 +13,12 @@ from fedlingua_lab.audit.leak import (
     Effort,
     Figure,
     _scored,
-    _Trial,
     canaries,
-    lines_of,
     membership,
-    spans,
+    subspace,
     words,
 )
-from fedlingua_lab.audit.retrained import Retrained, Seen
+from fedlingua_lab.audit.retrained import Retrained
 from fedlingua_lab.audit.subject import Protection
 
 SMALL = Effort(trials=3, single=3, among=12, canaries=2, alternatives=7, rounds=1)
@@ -28,17 +26,13 @@ SMALL = Effort(trials=3, single=3, among=12, canaries=2, alternatives=7, rounds=
 
 def changed(again: Retrained, **settings: object) -> Retrained:
     """The same round under other settings, which no run has had."""
-    subject = replace(again.subject, settings=replace(again.settings, **settings), record={})
+    subject = replace(again.subject, settings=replace(again.settings, **settings), train_loss=None)
     return Retrained(subject, build_trainable(subject.settings))
-
-
-def ignore(line: str) -> None:
-    """Take no note of progress."""
 
 
 def test_one_sentence_is_told_from_unseen_ones_and_protections_hide_it(again):
     plain, private = (
-        {each.update: each for each in membership(again, protection, SMALL, ignore)}
+        {each.update: each for each in membership(again, protection, SMALL)}
         for protection in (Protection(), Protection(epsilon=0.5))
     )
     assert plain["one sentence"].value > 0.95
@@ -51,46 +45,46 @@ def test_one_sentence_is_told_from_unseen_ones_and_protections_hide_it(again):
 def test_an_update_of_random_numbers_tells_nothing_of_its_members(again):
     rng = np.random.default_rng(0)
     text, unseen, size = again.training_texts["hospital"], again.unseen, len(again.received("hospital"))
-    trials = [_Trial(Seen(rng.normal(0, 1e-3, size).astype(np.float32), text), text, unseen) for _ in range(6)]
+    trials = [(rng.normal(0, 1e-3, size).astype(np.float32), text, unseen) for _ in range(6)]
     for name, scores in _scored(again, trials, "adam").items():
         assert auc(scores, 2)[0] == pytest.approx(0.5, abs=0.15), name
 
 
 def test_noise_in_shares_hides_one_sentence_at_each_site(again):
     shared = changed(again, optimizer="sgd", dp_epsilon=0.5, dp_noise="shares", local_epochs=1)
-    figures = {each.update: each for each in membership(shared, Protection(4, 0.5), replace(SMALL, single=6), ignore)}
+    figures = {each.update: each for each in membership(shared, Protection(4, 0.5), replace(SMALL, single=6))}
     assert 0.1 < figures["one sentence"].value < 0.9
     assert figures["one sentence"].most is None
-    assert figures["one sentence"].detail["step"] == figures["one sentence"].detail["gradient"]
+    assert figures["one sentence"].value == figures["one sentence"].detail["gradient"]
 
 
 def test_sgds_step_on_one_sentence_spans_what_its_layer_got(again):
-    figures = {each.update: each for each in spans(changed(again, max_tokens=8), Protection(), SMALL, ignore)}
+    figures = {each.update: each for each in subspace(changed(again, max_tokens=8), Protection(), SMALL)}
     assert figures["one sentence, sgd"].value > 0.8
 
 
 def test_a_planted_sentence_has_at_most_the_bits_of_its_alternatives(again):
-    (figure,) = canaries(again, Protection(), SMALL, ignore)
+    (figure,) = canaries(again, Protection(), SMALL)
     assert 0 <= figure.value <= 3
     assert figure.chance == pytest.approx(np.mean([3 - np.log2(rank) for rank in range(1, 9)]))
 
 
 def test_of_the_whole_model_words_and_tokens_are_named(again):
     whole = changed(again, method="model-fed", learning_rate=0.001, max_tokens=8)
-    for figure in words(whole, Protection(), SMALL, ignore):
+    for figure in words(whole, Protection(), SMALL):
         assert figure.value > figure.chance + 0.1
     # A random model's gradient is so small that a usual step of it is lost in the rounding of float32.
     steep = changed(whole, optimizer="sgd", learning_rate=100.0)
     for module in steep.model.modules():  # nor can inputs be told exactly that dropout has changed
         if isinstance(getattr(module, "dropout", None), float):
             module.dropout = 0.0
-    of_tokens = [each for each in spans(steep, Protection(), SMALL, ignore) if each.attack == "tokens by subspace"]
+    of_tokens = [each for each in subspace(steep, Protection(), SMALL) if each.attack == "tokens by subspace"]
     assert of_tokens[0].update == "one sentence, sgd"
     assert of_tokens[0].value > 0.5 > of_tokens[0].chance
 
 
 def test_adapters_hold_no_embeddings_so_no_words_are_named(again):
-    assert words(again, Protection(), SMALL, ignore) == []
+    assert words(again, Protection(), SMALL) == []
 
 
 def test_the_table_has_a_row_for_each_attack_and_a_column_for_each_protection():
@@ -104,4 +98,3 @@ def test_the_table_has_a_row_for_each_attack_and_a_column_for_each_protection():
         ["0.80", "–", "0.10"],
     ]
     assert len(markdown_table([headers, *rows]).splitlines()) == 4
-    assert sum(map(len, lines_of([plain, private, words_alone]).values())) == 3

@@ -21,12 +21,12 @@ def test_the_mean_of_all_sites_changes_is_what_the_server_had_after_the_round(au
     }
     seen = again.seen(Protection(sites=4))
     np.testing.assert_allclose(again.received("hospital") + seen.change, again.flat(tensors), atol=1e-6)
-    assert subject.record["train_loss"] > 0
+    assert subject.train_loss > 0
     assert len(seen.used) == 16  # of 24: whole steps alone
 
 
 def test_a_round_whose_loss_is_another_than_the_runs_is_refused(again):
-    other = replace(again.subject, record={"train_loss": again.subject.record["train_loss"] * 1.01})
+    other = replace(again.subject, train_loss=again.subject.train_loss * 1.01)
     with pytest.raises(RunError, match=r"trained again, has a loss of .*; the run had .*Run it again"):
         Retrained(other, again.trainable).seen(Protection())
 
@@ -50,7 +50,7 @@ def test_noise_in_shares_adds_up_to_that_of_the_sum(again):
     clip, protection = 0.1, Protection(4, 8.0)
     how = {"dp_epsilon": 8.0, "dp_noise": "shares", "dp_clip": clip, "learning_rate": 1.0, "local_epochs": 1}
     settings = replace(again.settings, optimizer="sgd", **how)
-    shared = Retrained(replace(again.subject, settings=settings, record={}), again.trainable)
+    shared = Retrained(replace(again.subject, settings=settings, train_loss=None), again.trainable)
     sites = list(shared.training_texts)
     assert [each.name for each in shared.subject.protections()][1:3] == [
         "secure sum, 4 sites",

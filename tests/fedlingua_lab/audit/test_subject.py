@@ -76,5 +76,5 @@ def test_a_secure_sum_is_over_the_cluster_and_at_least_three_sites(audited):
 
 
 def test_a_site_with_little_text_is_refused(audited, monkeypatch):
-    monkeypatch.setattr("fedlingua_lab.audit.subject.LEAST", {"train": 25, "dev and test": 16})
-    assert "site hospital has 23 sentences in train; wanted 25 at least" in refused(audited)
+    monkeypatch.setattr("fedlingua_lab.audit.subject.LEAST", 24)
+    assert "site hospital has 23 sentences in train; wanted 24 at least" in refused(audited)
