@@ -33,9 +33,10 @@ def leak(
     from fedlingua_lab.audit.retrained import Retrained
 
     figures = leak_suite(Retrained(subject, CompletedRun.of(run).trainable()), subject.protections(), Effort(), say)
-    rows = [(each.attack, each.update, each.protection, each.measure, cell(each), f"{each.chance:.2f}") for each in figures]
+    ordered = sorted(figures, key=lambda each: (each.attack, each.update))
+    rows = [(each.attack, each.update, each.protection, each.measure, cell(each), f"{each.chance:.2f}") for each in ordered]
     headers = "attack", "update", "protection", "figure", "value", "chance"
-    console().print(plain_table(*headers, rows=sorted(rows, key=lambda row: row[:2]), left=headers[:4]))
+    console().print(plain_table(*headers, rows=rows, left=headers[:4]))
     about: Answer = {"site": subject.site, "round": round_, "config_hash": subject.settings.hash()}
     about["figures"] = [asdict(figure) for figure in figures]
     RunFolder(run).write("leak.json", about)

@@ -31,7 +31,7 @@ class OpusCorpus:
 
 def find_all(corpus: OpusCorpus, folder: Path) -> dict[Direction, LineFiles]:
     """Return every direction's files, in the folder or in one inside it named after the pair; CorpusError names all that are missing."""
-    found: dict[Direction, LineFiles] = {}
+    files_of: dict[Direction, LineFiles] = {}
     missing = []
     for direction in corpus.sizes:
         codes = [corpus.codes.get(language, language) for language in direction.sides]
@@ -39,7 +39,7 @@ def find_all(corpus: OpusCorpus, folder: Path) -> dict[Direction, LineFiles]:
         names = [f"{corpus.name}.{pair}.{code}" for code in codes]
         zips = [] if corpus.origin else [f"{corpus.name}_{pair}.txt.zip", f"{pair}.txt.zip"]
         if files := next((files for place in (folder, folder / pair) for files in _candidates(place, names, zips)), None):
-            found[direction] = files
+            files_of[direction] = files
         else:
             missing.append(
                 f"  {direction}: {' or '.join(zips)}{', or ' if zips else ''}{' and '.join(names)} unpacked (also .gz)"
@@ -49,7 +49,7 @@ def find_all(corpus: OpusCorpus, folder: Path) -> dict[Direction, LineFiles]:
             f"{folder} lacks {len(missing)} of {len(corpus.sizes)} pairs of {corpus.name}; download them from "
             f"{corpus.origin or 'OPUS in Moses format'}, or check the folder:\n" + "\n".join(missing)
         )
-    return found
+    return files_of
 
 
 def _candidates(place: Path, names: Sequence[str], zips: Sequence[str]) -> Iterator[LineFiles]:
