@@ -136,45 +136,32 @@ def _numbered(comparison: "Comparison") -> dict[str, "ComparedRun"]:
 def _scores_tables(comparison: "Comparison") -> Iterator[Table]:
     """Yield a table for every run but the first, a line a site: both scores, the difference, its 95 % interval and p, with a star if the
     interval leaves out 0."""
-    first, *others = _numbered(comparison)
-    for name, each in zip(others, comparison.beside, strict=True):
-        sampled = each.macro.p is not None
+    scale, (first, *others) = comparison.metric.scale, _numbered(comparison)
+    for name, run in zip(others, comparison.beside, strict=True):
+        sampled = run.macro.p is not None
         figures = ("95 % from", "to", "p") if sampled else ()
         table = plain_table("site", first, name, "difference", *figures, title=f"{comparison.metric.name}, {name} beside {first}")
-        for site, of_site in each.sites.items():
-            table.add_row(site, _score(comparison, of_site.first), *_cells(comparison, of_site, sampled))
-        table.add_section()
-        for mean, of_all in (("macro", each.macro), ("pooled", each.pooled)):
-            if of_all:
-                table.add_row(mean, _score(comparison, of_all.first), *_cells(comparison, of_all, sampled), style="bold")
+        means = {"macro": run.macro, "pooled": run.pooled}
+        for place, (row, each) in enumerate([*run.sites.items(), *means.items()]):
+            if each:
+                cells = [*(units.score(scale * value) for value in (each.first, each.second)), units.gain(scale * each.value)]
+                if sampled:
+                    cells += [units.gain(None if end is None else scale * end) for end in (each.low, each.high)]
+                    cells += [units.NOTHING if each.p is None else f"{each.p:.3f}{'*' if each.is_clear else ''}"]
+                table.add_row(row, *cells, style="" if place < len(run.sites) else "bold")
         yield table
-
-
-def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[str]:
-    scale = comparison.metric.scale
-    cells = [_score(comparison, each.second), units.gain(scale * each.value)]
-    if not sampled:
-        return cells
-    if each.p is None or each.low is None or each.high is None:
-        return [*cells, units.NOTHING, units.NOTHING, units.NOTHING]
-    return [*cells, units.gain(scale * each.low), units.gain(scale * each.high), f"{each.p:.3f}{'*' if each.is_clear else ''}"]
 
 
 def _costs_table(comparison: "Comparison") -> Table:
     """Return a line a run: its cost (a site's bytes up and down in the whole run) and how its sites fare; no empty columns."""
     headers = ("run", "bytes", "rounds", "time", "worst site", "its score", "spread", "gain of joining", "left behind")
-    rows = []
+    scale, rows = comparison.metric.scale, []
     for (name, run), fair in zip(_numbered(comparison).items(), comparison.fairness, strict=True):
-        costs = run.costs
-        gain = units.gain(None if fair.gain is None else comparison.metric.scale * fair.gain)
+        worst, spread, gain = (None if value is None else scale * value for value in (fair.worst, fair.spread, fair.gain))
         behind = ", ".join(fair.left_behind) if fair.left_behind else ("none" if fair.gains else units.NOTHING)
-        cells = (units.data(run.total_bytes), units.count(costs["rounds"]), units.duration(costs["seconds"]))
-        worst = (fair.worst_site or units.NOTHING, _score(comparison, fair.worst), _score(comparison, fair.spread))
-        rows.append((name, *cells, *worst, gain, behind))
+        cells = (units.data(run.total_bytes), units.count(run.costs["rounds"]), units.duration(run.costs["seconds"]))
+        fares = (fair.worst_site or units.NOTHING, units.score(worst), units.score(spread), units.gain(gain))
+        rows.append((name, *cells, *fares, behind))
     filled = [place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) != {units.NOTHING}]
     shown, *lines = [[row[place] for place in filled] for row in (headers, *rows)]
     return plain_table(*shown, rows=lines, title="cost and fairness", left=("worst site", "left behind"))
-
-
-def _score(comparison: "Comparison", value: float | None) -> str:
-    return units.score(None if value is None else comparison.metric.scale * value)

@@ -33,8 +33,7 @@ def check_page(target: Path) -> None:
 
 
 def write_comparison(comparison: Comparison, target: Path) -> Path:
-    """Write the page, creating its parent folders, and return its path; raises the errors of `check_page` and `put_page`."""
-    check_page(target)
+    """Write the page, creating its parent folders, and return its path; raises the errors of `put_page`."""
     return put_page(render_comparison(comparison), target)
 
 

@@ -37,7 +37,6 @@ def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     accounts = [account for site in folder.sites for account in site.accounts]
     still = " The run is still going." if folder.status == "running" else ""
     figures: dict[str, go.Figure | None] = {  # None where there is nothing to draw
-        "scores": run_plots.score_plot(folder) if folder.scores else None,
         "loss": run_plots.loss_plot(folder) if folder.round_sites else None,
         "passes": passes_plot(folder) if better_off(folder) else None,
         "bytes": run_plots.bytes_plot(folder),

@@ -30,41 +30,10 @@ def at_the_ends(items: Sequence[T], key: Callable[[T], float | None], what: str)
     return shown, f"; of {len(items)} the {half} with the lowest and highest {what}"
 
 
-def score_plot(folder: RunContent) -> go.Figure:
-    """Plot each site's first metric before and after training, joined by a line that shows the gain."""
-    lines = [score for score in folder.scores if score.first.after is not None or score.first.before is not None]
-    lines, which = at_the_ends(lines, lambda score: score.first.gain, "gain")
-    labels, rows = score_labels(lines), list(range(len(lines)))
-    figure = go.Figure()
-    for worse in (False, True):
-        _add_joints(figure, lines, worse)
-    said = [f"{escape(label)}<br>gain {units.gain(score.first.gain)}" for label, score in zip(labels, lines, strict=True)]
-    hover = "%{hovertext}<br>%{fullData.name}: %{x:.2f}"
-    circle = {"size": 11, "color": "rgba(0,0,0,0)", "symbol": "circle", "line": {"width": 2.5, "color": canvas.BEFORE}}
-    canvas.marks(figure, [score.first.before for score in lines], rows, "before", hover, marker=circle, hovertext=said)
-    dot = {"size": 12, "color": canvas.UP}
-    canvas.marks(figure, [score.first.after for score in lines], rows, "after", hover, marker=dot, hovertext=said)
-    canvas.frame(figure, height=130 + 34 * len(lines), x_title=folder.metrics[0].name + which)
-    canvas.row_axis(figure, labels)
-    return figure
-
-
 def score_labels(scores: list[Score]) -> list[str]:
     """Return the label of each line: the site, with its direction if the site has several."""
     names = [score.site for score in scores]
     return [f"{score.site} {score.direction}" if names.count(score.site) > 1 else score.site for score in scores]
-
-
-def _add_joints(figure: go.Figure, scores: list[Score], worse: bool) -> None:
-    """Add the lines from before to after for the sites that became worse, which have their own colour, or for the others."""
-    changes = [(row, score.first) for row, score in enumerate(scores)]
-    points = canvas.joined(
-        [(each.before, row), (each.after, row)] for row, each in changes if each.gain is not None and (each.gain < 0) == worse
-    )
-    if points["x"]:
-        style = {"width": 4, "color": canvas.WORSE if worse else "#56B4E9"}
-        name = "lower after" if worse == scores[0].first.metric.more_is_better else "higher after"
-        figure.add_scatter(name=name, mode="lines", line=style, hoverinfo="skip", legendrank=2000, **points)
 
 
 def loss_plot(folder: RunContent) -> go.Figure:

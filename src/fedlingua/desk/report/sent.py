@@ -19,7 +19,7 @@ from fedlingua.desk.report.read import Round, RunContent, read_lines
 FILE = "deviations.jsonl"
 BINS = 40
 DECADES_APART = 20.0
-"""Values get a logarithmic axis if the greatest is more than this many times the least."""
+"""Thresholds get a logarithmic axis if the greatest is more than this many times the least."""
 FAR = 100.0
 """A threshold this many times beyond all deviations is named but not drawn, because it would leave no room for them."""
 
@@ -168,7 +168,9 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
     figure.update_layout(showlegend=True)
     canvas.round_axis(figure, (each.number for each in rounds))
     shown = [value for values, _ in lines.values() for value in values.values()]
-    figure.update_yaxes(**_axis([*shown, *_known([sent.scale])]))
+    shown += _known([sent.scale])
+    spread = min(shown, default=0.0) > 0 and max(shown) > DECADES_APART * min(shown)
+    figure.update_yaxes(exponentformat="power", type="log" if spread else None)
     return figure
 
 
@@ -190,7 +192,7 @@ def deviation_plot(sent: Sent) -> go.Figure:
     canvas.frame_stacked(figure, 90 + 150 * len(rounds), "deviation")
     figure.update_layout(barmode="stack", bargap=0, showlegend=True)
     figure.update_yaxes(range=[0, top], nticks=4, title_text="tensors")
-    figure.update_xaxes(**_axis(edges))
+    figure.update_xaxes(type="log", exponentformat="power")
     return figure
 
 
@@ -211,20 +213,7 @@ def bin_edges(values: Sequence[float]) -> Sequence[float]:
     low, high = min(values), max(values)
     if low == high:
         return [low / 1.1, low * 1.1]
-    space = np.geomspace if _spans_decades(values) else np.linspace
-    return [float(edge) for edge in space(low, high, BINS + 1)]
-
-
-def _spans_decades(values: Sequence[float]) -> bool:
-    """Return whether values need a logarithmic axis, on which 0 has no place."""
-    return len(values) > 0 and min(values) > 0 and max(values) > DECADES_APART * min(values)
-
-
-def _axis(values: Sequence[float]) -> dict[str, object]:
-    """Return an axis for the values; a logarithmic axis labels only powers of ten, if there are enough of them."""
-    if not _spans_decades(values):
-        return {"exponentformat": "power"}
-    return {"type": "log", "exponentformat": "power"} | ({"dtick": 1} if max(values) > DECADES_APART**2 * min(values) else {})
+    return [float(edge) for edge in np.geomspace(low, high, BINS + 1)]
 
 
 def _counts(of_round: Mapping[str, Sequence[float | None]], sites: Sequence[str], edges: Sequence[float]) -> dict[str, list[int]]:

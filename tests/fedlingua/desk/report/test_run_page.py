@@ -301,25 +301,15 @@ def test_how_long_a_round_trains_may_be_unknown_and_a_site_alone(make: Maker) ->
     assert "mean over the rounds: – (none known yet)." in seen
 
 
-def test_score_plot_holds_before_and_after(make: Maker) -> None:
-    traces = {trace.name: trace for trace in run_plots.score_plot(read_run(make())).data}
-    assert list(traces["before"].x) == [30.1, 20.0, 10.0]
-    assert list(traces["after"].x) == [41.25, 18.5, 13.0]
-    assert list(traces["higher after"].x) == [30.1, 41.25, None, 10.0, 13.0, None]
-    assert list(traces["lower after"].x) == [20.0, 18.5, None]
-
-
 def test_of_many_sites_a_plot_shows_both_ends(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_plots.at_the_ends([3, 1, 2], float, "size") == ([3, 1, 2], "")
     monkeypatch.setattr(run_plots, "MOST_SITES", 2)
     assert run_plots.at_the_ends([3, 1, 5, 2], float, "size") == ([1, 5], "; of 4 the 1 with the lowest and highest size")
     assert run_plots.at_the_ends([3, 0, 5, 2], lambda size: size or None, "size")[0] == [2, 5]
     folder = read_run(make())
-    figure = run_plots.score_plot(folder)
-    traces = {trace.name: trace for trace in figure.data}
-    assert list(traces["before"].x) == [20.0, 30.1]
-    assert figure.layout.xaxis.title.text == "BLEU; of 3 the 1 with the lowest and highest gain"
-    named = {trace.name for trace in run_plots.loss_plot(folder).data}
+    figure = run_plots.loss_plot(folder)
+    assert figure.layout.xaxis2.title.text == "round; of 3 the 1 with the lowest and highest last dev loss"
+    named = {trace.name for trace in figure.data}
     assert len(named - {"dev mean", "best round"}) == 2
     assert all(len(trace.x) == 2 for trace in run_plots.time_plot(folder).data)
 
@@ -621,15 +611,6 @@ def test_losses_by_round_are_shown_as_perplexities(pretrained: Path) -> None:
     assert traces["dev mean", "y"] == pytest.approx([math.exp(3.1), math.exp(2.6), math.exp(2.1)])
     assert traces["best round", "y"] == pytest.approx([math.exp(2.1)])
     assert "Perplexity by round" in words(write_report(pretrained))
-
-
-def test_the_plot_of_perplexities_joins_what_is_better_and_what_is_worse(pretrained: Path) -> None:
-    figure = run_plots.score_plot(read_run(pretrained))
-    traces = {trace.name: trace for trace in figure.data}
-    assert (list(traces["before"].x), list(traces["after"].x)) == ([30.0, 20.0], [12.5, 21.5])
-    joints = [list(trace.x) for trace in figure.data if None in list(trace.x)]
-    assert joints == [[30.0, 12.5, None], [20.0, 21.5, None]]
-    assert figure.layout.xaxis.title.text == "perplexity"
 
 
 def test_before_its_scores_a_run_that_pre_trains_has_headers_of_its_task(make: Maker) -> None:
