@@ -9,11 +9,11 @@ import plotly.graph_objects as go
 from fedlingua.common import units
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Traffic, full_model, round_cost
-from fedlingua.desk.report.convergence import ALL
 from fedlingua.desk.report.publish import heading, put_page, render_page
 from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua.settings.table import OPTIONS
 from fedlingua_lab.pages.pareto import Point, pareto_plot
+from fedlingua_lab.suites.convergence import ALL
 from fedlingua_lab.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, Line, SuiteTable, known_mean
 
 FULL = "full model"

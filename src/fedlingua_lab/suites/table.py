@@ -14,14 +14,14 @@ from typing import Any, Self
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
-from fedlingua.desk.report.convergence import Curve, mean_curve, perplexities
 from fedlingua.desk.report.keep import read_kept_runs
-from fedlingua.desk.report.round_seconds import META, PHASES, READING, Seconds, seconds_rows
+from fedlingua.desk.report.round_seconds import META, PHASES, READING, Seconds
 from fedlingua.desk.templates import markdown
 from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.methods import SILO
 from fedlingua.settings.metrics import ACCURACY, BLEU, METRICS, OF_TEXT, PERPLEXITY, Metric, metrics_of
+from fedlingua_lab.suites.convergence import Curve, mean_curve, perplexities
 from fedlingua_lab.suites.paper import FED_MNMT
 
 BASE = "base"
@@ -237,7 +237,6 @@ class SuiteTable:
 
     def markdown(self) -> str:
         """Return the tables as Markdown, with standard deviations and everything that a reader needs to know about them."""
-        by_name = {line.name: line.seconds for line in self.lines if line.trains}
         return markdown(
             TEMPLATE,
             suite=self.suite,
@@ -247,7 +246,7 @@ class SuiteTable:
             first_paper=FED_MNMT.by,
             scores=self.score_rows(lambda text: f"**{text}**"),
             more=[(metric.name, "; ".join(self.signatures(metric)), self.metric_rows(metric)) for metric in self.more_metrics],
-            seconds=[rows for parts in (PHASES, META) if (rows := seconds_rows(by_name, parts))],
+            seconds=[rows for parts in (PHASES, META) if (rows := self.seconds_rows(parts))],
             reading=READING,
             completed=sum(run["status"] == "completed" for run in self.suite["runs"].values()),
         )
@@ -317,6 +316,13 @@ class SuiteTable:
         of_runs = [run["sites"] for run in self.scores.values()]
         masks = {site: {sites[site]["masks"] for sites in of_runs if site in sites} for site in self.sites}
         return [site for site, hashes in masks.items() if len(hashes) > 1]
+
+    def seconds_rows(self, parts: Sequence[str]) -> list[list[str]]:
+        """Return header and rows: seconds of a round, in a column for each part that any row has; empty if none has any."""
+        lines = [line for line in self.lines if line.trains]
+        columns = [part for part in parts if any(part in line.seconds for line in lines)]
+        rows = [[line.name, *(units.seconds(line.seconds.get(part)) for part in columns)] for line in lines]
+        return [["seconds of a round", *columns], *rows] if columns else []
 
     @property
     def saves(self) -> bool:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from fedlingua.common import units
 from fedlingua.desk.report.read import Round
 
 Seconds = Mapping[str, float]
@@ -53,10 +52,3 @@ def training_seconds(rounds: Sequence[Round]) -> float | None:
 
 def _longest(of_round: Round, part: str) -> float | None:
     return max((site.seconds[part] for site in of_round.sites.values() if part in site.seconds), default=None)
-
-
-def seconds_rows(by_name: Mapping[str, Seconds], parts: Sequence[str]) -> list[list[str]]:
-    """Return a header and a row per name, with a column for each part that any name has; empty if none has any."""
-    columns = [part for part in parts if any(part in seconds for seconds in by_name.values())]
-    rows = [[name, *(units.seconds(seconds.get(part)) for part in columns)] for name, seconds in by_name.items()]
-    return [["seconds of a round", *columns], *rows] if columns else []

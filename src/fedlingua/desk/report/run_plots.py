@@ -1,5 +1,6 @@
 """The plots of a run's page, made only from the run folder."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from html import escape
@@ -10,12 +11,13 @@ import plotly.graph_objects as go
 
 from fedlingua.common import units
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.convergence import perplexity
 from fedlingua.desk.report.read import RunContent, Score
 from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.metrics import PERPLEXITY
 
 T = TypeVar("T")
+LARGEST_LOSS = 709.0
+"""Above it, perplexity is too large for a float."""
 MOST_SITES = 40
 """Most sites in a plot that has a line or a row for each."""
 
@@ -53,7 +55,7 @@ def loss_plot(folder: RunContent) -> go.Figure:
     what, unit = ("perplexity", "") if of_masked else ("loss", ", nats a token")
 
     def shown(loss: float | None) -> float | None:
-        return loss if loss is None or not of_masked else perplexity(loss, 1)
+        return loss if loss is None or not of_masked else math.exp(loss) if loss < LARGEST_LOSS else None
 
     def hover(of: str, kind: str) -> str:
         # "%{" in a site's name would be read as a placeholder.

@@ -3,7 +3,7 @@
 import pytest
 
 from fedlingua.desk.report.read import Round, SiteRound
-from fedlingua.desk.report.round_seconds import META, PHASES, round_seconds, seconds_rows, training_seconds
+from fedlingua.desk.report.round_seconds import META, PHASES, round_seconds, training_seconds
 
 
 def site(**seconds: float) -> SiteRound:
@@ -67,9 +67,3 @@ def test_a_run_that_sends_all_has_no_part_in_selecting_and_meta() -> None:
 
 def test_rounds_of_before_the_phases_were_told_tell_nothing() -> None:
     assert round_seconds([Round(1, 5.0, 1.0, {"court": site(train=2.0)}, [])]) == {}
-    assert seconds_rows({"old": {}}, PHASES) == []
-
-
-def test_a_table_has_the_parts_that_any_row_has() -> None:
-    rows = seconds_rows({"pmfl": {"train": 2.0}, "metasend-g": {"train": 1.0, "send": 3.0}}, PHASES)
-    assert rows == [["seconds of a round", "train", "send"], ["pmfl", "2.00", "–"], ["metasend-g", "1.00", "3.00"]]

@@ -5,6 +5,7 @@ Losses are stored as sums, so that the perplexity of all text is the same whethe
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from statistics import fmean
 
 from fedlingua.desk.report.read import Round
@@ -46,21 +47,16 @@ def thinned(losses: Losses) -> Losses:
 
 
 def perplexities(losses: Losses, text: str, sites: Sequence[str]) -> Curve:
-    """Return a text's perplexity in each round that measured it; ALL may be measured as one text or at all sites."""
+    """Return a text's perplexity, exp of the mean loss, in each round that measured it; ALL may be measured as one text or at all sites.
+
+    A round of which it is too large for a float is left out."""
     curve = {}
     for index, texts in sorted(losses.items()):
         parts = [texts[name] for name in ([text] if text in texts else sites if text == ALL else []) if name in texts]
         if parts and (text in texts or len(parts) == len(sites)):
-            curve[index] = perplexity(sum(nats for nats, _ in parts), sum(tokens for _, tokens in parts))
-    return {index: value for index, value in curve.items() if value is not None}
-
-
-def perplexity(nats: float, tokens: float) -> float | None:
-    """Return exp of the mean loss; None on overflow."""
-    try:
-        return math.exp(nats / tokens)
-    except OverflowError:
-        return None
+            with suppress(OverflowError):
+                curve[index] = math.exp(sum(nats for nats, _ in parts) / sum(tokens for _, tokens in parts))
+    return curve
 
 
 def mean_curve(curves: Sequence[Mapping[int, float]]) -> Curve:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from fedlingua.desk.report.convergence import ALL, dev_losses, mean_curve, perplexities, perplexity, thinned
 from fedlingua.desk.report.read import Round, SiteRound
+from fedlingua_lab.suites.convergence import ALL, dev_losses, mean_curve, perplexities, thinned
 
 SITES = ["es", "ru"]
 # 30 of 40 pieces are Spanish: ln 4 and ln 16 are ln 4 ** 1.25 of all, which is no mean of the two.
@@ -61,5 +61,5 @@ def test_the_mean_over_seeds_is_of_rounds_that_all_measured() -> None:
 
 
 def test_a_loss_that_no_float_can_be_made_of_has_no_perplexity() -> None:
-    assert perplexity(2 * math.log(3), 2) == pytest.approx(3.0)
-    assert perplexity(1e6, 1) is None
+    losses = {0: {"es": (2 * math.log(3), 2)}, 1: {"es": (1e6, 1)}}
+    assert perplexities(losses, "es", SITES) == {0: pytest.approx(3.0)}
