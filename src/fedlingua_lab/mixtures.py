@@ -81,14 +81,13 @@ def measure_mixtures(start: Start, site: str, trainable: Trainable, settings: Se
     local = of_a_pass(settings)
     local = replace(local, local_epochs=max(1, passes) * local.local_epochs)
     own, alpha = learn_in_mixture(federated, trainable, training, local, alpha_rate, f"{settings.seed}/{site}/apfl")
-    mixtures = {"federated": federated, "personal": personal, "apfl": interpolated(federated, own, alpha)}
-    mixtures["chosen"] = interpolated(federated, personal, chosen)
-    losses = [*sweep.values(), dev_loss(mixtures["apfl"])]
+    apfl, best = interpolated(federated, own, alpha), interpolated(federated, personal, chosen)
+    losses = [*sweep.values(), dev_loss(apfl)]
     if (phase.trained[OWN]["diverged"] and not passes) or not all(loss < DIVERGED for loss in losses):  # also if one is NaN
         rate = settings.step_learning_rate
         raise RunError(f"site {site}: its own model diverged at the learning rate {rate:g}; give a smaller --learning-rate")
     test = {}
-    for name, tensors in mixtures.items():
+    for name, tensors in {"federated": federated, "personal": personal, "apfl": apfl, "chosen": best}.items():
         write_tensors(model, tensors)
         sums = scorer.sums(model, codec, texts[site], "test", settings)
         test[name] = scorer.values(sums)
@@ -139,17 +138,16 @@ def learn_in_mixture(
     model, rng, alpha = trainable.model, random.Random(seed), START
     torch.manual_seed(rng.getrandbits(63))
     write_tensors(model, federated)
-    names = set(trainable.trained.names)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name in names)
-    mixed = {name: parameter for name, parameter in model.named_parameters() if name in names}
+    parameters = dict(model.requires_grad_(False).named_parameters())
+    mixed = {name: parameters[name].requires_grad_(True) for name in trainable.trained.names}
     own = {name: nn.Parameter(parameter.detach().clone()) for name, parameter in mixed.items()}
-    rate, decay, epsilon = settings.step_learning_rate, settings.weight_decay, settings.optimizer_epsilon
-    optimizer = OPTIMIZERS[settings.optimizer](list(own.values()), rate, decay, epsilon)
+    optimizer = OPTIMIZERS[settings.optimizer](
+        list(own.values()), settings.step_learning_rate, settings.weight_decay, settings.optimizer_epsilon
+    )
     add_gradient = StepGradient(model, trainable.backbone.codec, settings)
 
     def own_tensors() -> Tensors:
-        return {name: own[name].detach().float().cpu().numpy() for name in trainable.trained.names}
+        return {name: parameter.detach().float().cpu().numpy() for name, parameter in own.items()}
 
     model.train()
     for epoch in range(settings.local_epochs):

@@ -10,7 +10,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.common.languages import nearest
 from fedlingua.corpora.overlap import load_without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
-from fedlingua.corpora.sites import Federation, check_corpora, read_federation
+from fedlingua.corpora.sites import check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.completed import CompletedRun
 from fedlingua.exchange.tensors import Tensors, check_tensors
@@ -44,7 +44,16 @@ class Start:
         """
         run = CompletedRun.of(run_dir)
         settings = replace(run.settings, data_dir=data_dir or run.settings.data_dir)
-        _check_method(settings)
+        if not settings.how.travels:
+            raise RunError(
+                f"method {settings.method}: nothing that was trained left a site, so there is no federated model to start from; "
+                "personalize a run of a federated method"
+            )
+        if settings.splits_model:
+            raise RunError(
+                f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, and each site's model is its "
+                "own already; personalize a run under which all that trains travels"
+            )
         known = run.folder.read("sites.json") or {}
         for site in sites:
             if site not in known:
@@ -57,46 +66,24 @@ class Start:
                 f"{run_dir}: the checkpoint of round {number} is not there; kept rounds: {', '.join(map(str, stored)) or 'none'}"
             )
         federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
-        check_text_is_here(federation, chosen, run_dir)
+        corpora = {site.name: site.corpus for site in federation.sites}
+        if gone := [site for site in chosen if site not in corpora]:
+            raise RunError(
+                f"run {run_dir} has {', '.join(gone)}, and its federation file {federation.name} does not have them any more; give the "
+                "file back as it was"
+            )
+        if away := [site for site in chosen if corpora[site] is None]:
+            raise RunError(f"run {run_dir}: the text of {', '.join(away)} is not here; sites across machines keep theirs")
+        check_corpora(federation.sites)
         tensors = run.folder.checkpoints.load(number).tensors
-        texts = {site: texts_of_site(run, site, settings.data_dir) for site in chosen}
-        clusters = cast(Clusters, run.folder.read("clusters.json"))
-        return cls(run, settings, chosen, number, clusters, tensors, texts)
+        held = texts_by_site(settings.federation_path, settings.data_dir)
+        texts = {site: held[site] for site in chosen}
+        if settings.overlap == "remove":
+            folder = run.folder.directory / "sites"
+            texts = {site: load_without_leaks(of_site, folder / site, OVERLAP_KEY) for site, of_site in texts.items()}
+        return cls(run, settings, chosen, number, cast(Clusters, run.folder.read("clusters.json")), tensors, texts)
 
     def federated(self, site: str, trainable: "Trainable") -> Tensors:
         """Return the tensors that a site received in the round: those of its encoder and decoder clusters and the shared part."""
         parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
         return check_tensors({name: array for part in parts for name, array in part.items()}, trainable.trained)
-
-
-def texts_of_site(run: CompletedRun, site: str, data_dir: str) -> Mapping[str, SiteText]:
-    """Return a site's texts in a run, by site of origin, without the pairs that the run left out because of overlap."""
-    held = texts_by_site(run.settings.federation_path, data_dir)[site]
-    removes, folder = run.settings.overlap == "remove", run.folder.directory / "sites" / site
-    return load_without_leaks(held, folder, OVERLAP_KEY) if removes else held
-
-
-def _check_method(settings: Settings) -> None:
-    if not settings.how.travels:
-        raise RunError(
-            f"method {settings.method}: nothing that was trained left a site, so there is no federated model to start from; "
-            "personalize a run of a federated method"
-        )
-    if settings.splits_model:
-        raise RunError(
-            f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, and each site's model is its own "
-            "already; personalize a run under which all that trains travels"
-        )
-
-
-def check_text_is_here(federation: Federation, sites: Sequence[str], run_dir: Path) -> None:
-    """Refuse sites that the federation file no longer has, and sites of a deployment, whose text is not here."""
-    held = {site.name: site for site in federation.sites}
-    if gone := [site for site in sites if site not in held]:
-        raise RunError(
-            f"run {run_dir} has {', '.join(gone)}, and its federation file {federation.name} does not have them any more; give the file "
-            "back as it was"
-        )
-    if away := [site for site in sites if held[site].corpus is None]:
-        raise RunError(f"run {run_dir}: the text of {', '.join(away)} is not here; sites across machines keep theirs")
-    check_corpora(federation.sites)

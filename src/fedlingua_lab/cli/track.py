@@ -9,7 +9,7 @@ from fedlingua.desk.check_settings import check_trackers
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua.desk.json_values import stored_object
-from fedlingua.runs.folder import RunFolder, run_about
+from fedlingua.runs.folder import run_about
 from fedlingua.settings.trackers import TRACKERS, tracker_names
 from fedlingua_lab.tracking.feed import Tracking, state_file
 
@@ -24,7 +24,7 @@ def track(
     to: Annotated[str, Option(help="tensorboard, mlflow, trackio, separated by commas; default: the run's.")] = "",
 ) -> Answer:
     """Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable."""
-    folder, about = RunFolder(run.resolve()), run_about(run)
+    folder, about = run.resolve(), run_about(run)
     if not about.get("id"):
         raise RunError(
             f"{run}: its run.json has no id, so the run ended before it began; there is nothing to send, start it again"
@@ -34,12 +34,12 @@ def track(
         raise ConfigError(f"{run}: the run names no tracker; give --to with one or more of {', '.join(TRACKERS)}")
     check_trackers(names)
     lines: list[str] = []
-    done = Tracking(folder.directory, names, lines.append, END_S).close()
-    states = {name: stored_object(state_file(folder.directory, name)) for name in names}
+    done = Tracking(folder, names, lines.append, END_S).close()
+    states = {name: stored_object(state_file(folder, name)) for name in names}
     answer = {name: {"run": of.get("known"), "told": of.get("told"), "ended": of.get("ended")} for name, of in states.items()}
     if not done:
         raise RunError("; ".join(lines) or f"{run}: not all trackers could be told", answer=answer)
     for name, of in answer.items():
-        last = "no round" if of["told"] in (None, -1) else f"round {of['told']}"
+        last = "no round" if of["told"] is None else f"round {of['told']}"
         say(f"{name}: {about.get('name')} up to {last}, {of['ended'] or 'still going'}")
     return answer

@@ -45,20 +45,20 @@ class Feed:
     def send(self, at_end: bool = False) -> None:
         """Send what was not sent yet; errors of the tracker are not caught. at_end: the status and scores of an ended run, too."""
         run = stored_object(self.folder / "run.json")
+        status = run.get("status")
         if not run.get("id"):
             return
         if self._state.get("run") != run["id"]:  # another run was in the folder before
             self.close()
             self._state = {"run": run["id"]}
-        completed = run.get("status") == "completed"
+        completed = status == "completed"
         for number, line in read_rounds(self.folder / "rounds.jsonl", self._state.get("told", -1), at_end and completed).items():
             self._log(run, round_values(line), number)
             self._keep(told=number, ended=None)
-        ended = run["status"] if at_end and run.get("status") in ("completed", "failed", "interrupted") else None
-        if ended and self._state.get("ended") != ended:
+        if at_end and status in ("completed", "failed", "interrupted") and self._state.get("ended") != status:
             scores = score_values(stored_object(self.folder / "scores.json")) if completed else {}
-            self._log(run, {**scores, "completed": float(completed)}, max(self._state.get("told", 0), 0))
-            self._keep(ended=ended)
+            self._log(run, {**scores, "completed": float(completed)}, self._state.get("told", 0))
+            self._keep(ended=status)
 
     def close(self) -> None:
         """Close the tracker; what is sent next opens it anew."""
@@ -157,8 +157,8 @@ class Tracking:
     def close(self) -> bool:
         """Let each process send the rest within its time, once the run has ended or was abandoned; return whether all succeeded."""
         for feed in self._feeds.values():
-            if feed.stdin and not feed.stdin.closed:
-                feed.stdin.close()
+            assert feed.stdin
+            feed.stdin.close()
         try:
             for listener in self._listeners:
                 listener.join(self._end_s + KILL_S)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedlingua.desk.json_values import by_round, json_object, mapping, numbers
+from fedlingua.desk.json_values import by_round, json_object, mapping, numbers, objects, sequence
 
 PLACES = ("data-dir", "run-dir", "resume", "track")
 """Settings that say where and how a run is carried out; they are not reported as parameters."""
@@ -17,30 +17,32 @@ def round_values(line: Mapping[str, Any]) -> Values:
 
     seconds/*: those of the round, its phases and the server's work; bytes/*: all bytes that the round exchanged, up and down.
     """
-    values = _numbers("", {"dev_loss": line.get("dev_loss")})
-    values |= _numbers("seconds/", {"round": line.get("seconds"), **mapping(line.get("phase_s"))})
-    values |= _numbers("seconds/server ", mapping(line.get("server_s")))
-    values |= _numbers("threshold/", mapping(line.get("threshold")))
+    seconds = {"round": line.get("seconds"), **mapping(line.get("phase_s"))}
+    seconds |= {f"server {part}": value for part, value in mapping(line.get("server_s")).items()}
+    sites = objects(line.get("sites"))
     # A line from before all kinds of message were counted has only those of training.
-    messages = [message for site in mapping(line.get("bytes")).values() for message in mapping(site).values()]
-    counts = [mapping(each) for each in messages or mapping(line.get("sites")).values()]
-    for way in ("up", "down"):
-        values[f"bytes/{way}"] = float(sum(int(each.get(f"{way}link_bytes") or 0) for each in counts))
-    failures = line.get("failures")
-    values["failures"] = float(len(failures)) if isinstance(failures, list) else 0.0
-    for site, content in mapping(line.get("sites")).items():
-        about = mapping(content)
-        seconds = {f"seconds {part}": value for part, value in mapping(about.get("seconds")).items()}
-        values |= {f"{what}/{site}": value for what, value in _numbers("", {**about, **seconds}).items()}
+    messages = [message for site in objects(line.get("bytes")).values() for message in objects(site).values()]
+    counts = [numbers(each) for each in messages or sites.values()]
+    values = numbers({"dev_loss": line.get("dev_loss"), "failures": len(sequence(line.get("failures")))})
+    values |= _under("seconds", seconds) | _under("threshold", line.get("threshold"))
+    values |= {f"bytes/{way}": sum(each.get(f"{way}link_bytes", 0.0) for each in counts) for way in ("up", "down")}
+    for site, about in sites.items():
+        of_parts = {f"seconds {part}": value for part, value in mapping(about.get("seconds")).items()}
+        values |= {f"{what}/{site}": value for what, value in numbers({**about, **of_parts}).items()}
     return values
 
 
 def score_values(scores: Mapping[str, Any]) -> Values:
     """Return the numbers of a scores.json: averages as "scores/<what>", those of a site as "scores <what>/<site>"."""
-    values = _numbers("scores/", {key: value for key, value in scores.items() if key != "seed"})
-    for site, content in mapping(scores.get("sites")).items():
-        values |= {f"scores {what}/{site}": value for what, value in _numbers("", mapping(content)).items()}
+    values = _under("scores", {key: value for key, value in scores.items() if key != "seed"})
+    for site, about in objects(scores.get("sites")).items():
+        values |= {f"scores {what}/{site}": value for what, value in numbers(about).items()}
     return values
+
+
+def _under(prefix: str, values: Any) -> Values:
+    """Return the values that are numbers, under prefixed keys."""
+    return {f"{prefix}/{key}": value for key, value in numbers(values).items()}
 
 
 def parameters(run: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
@@ -56,14 +58,9 @@ def read_rounds(file: Path, after: int, at_end: bool = True) -> dict[int, dict[s
     end, so is the newest line if it has no dev loss, which may come with the next line.
     """
     rounds = by_round(json_object(text) or {} for text in (file.read_bytes().split(b"\n") if file.is_file() else []))
-    newest = max(rounds, default=0)
-    ripe = {n: line for n, line in rounds.items() if at_end or n != newest or line.get("dev_loss") is not None}
-    return {n: line for n, line in ripe.items() if n > after}
-
-
-def _numbers(prefix: str, values: Any) -> Values:
-    """Return the values that are finite numbers, without booleans, under prefixed keys."""
-    return {prefix + key: value for key, value in numbers(values).items()}
+    if rounds and not at_end and rounds[max(rounds)].get("dev_loss") is None:
+        del rounds[max(rounds)]
+    return {number: line for number, line in rounds.items() if number > after}
 
 
 def accepted(name: str) -> str:
