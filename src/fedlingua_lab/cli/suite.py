@@ -1,13 +1,11 @@
 """`fedlingua suite`: run every row with every seed in one engine, resume after an interruption, and write the table."""
 
-import csv
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated
 
 from typer import Argument, BadParameter, Option
@@ -15,7 +13,6 @@ from typer import Argument, BadParameter, Option
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write
-from fedlingua.common.units import duration
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import settings, toml_files
@@ -63,69 +60,51 @@ def suite(
         from fedlingua_lab.suites.result import write_tables
 
         write_tables(rebuild)
-        _show_result(rebuild)
-        return _answer(rebuild)
+        return _shown(rebuild)
     assert file is not None
     wanted = read_suite(file, given_settings(set_ or ()), str(data.expanduser().resolve()) if data else "")
     result = _result_folder(wanted, to)
     check_folder_to_write(runs, "--runs")
     planned = plan(wanted, runs.resolve())
-    place = ready_profile(profile, ray_address, jobs)
-    started, shared = time.monotonic(), RunFolder(runs.resolve())
-    if shared.is_held():
-        raise RunError(f"{runs}: another suite is running there; wait for its end, or give another folder with --runs")
+    place, started = ready_profile(profile, ray_address, jobs), time.monotonic()
     # What draws pages is slow to import, and is not needed for reporting a mistake or for completion.
     from fedlingua_lab.pages.suite_page import write_suite_report
     from fedlingua_lab.suites.result import write_result
 
-    with shared.held():
+    with RunFolder(runs.resolve()).held("another suite is running there; wait for its end, or give another folder with --runs"):
         say(f"{wanted.title}: {len(planned)} runs in {runs}")
         for precision, device in {(run.settings.precision, run.settings.device) for run in planned}:
             computed_in(precision, device, console().print)
         carry_out(planned, jobs, nodes, place)
         write_result(result, wanted, planned, time.monotonic() - started)
-    checked = None
-    if result.is_relative_to(RESULTS):  # it will be committed, so it is verified by the rules for committed results
-        command = [sys.executable, "-m", "experiments.verify", result.relative_to(RESULTS).as_posix()]
-        checked = subprocess.run(command, cwd=APP_DIR, capture_output=True, text=True, check=False)
-        said = checked.stdout.strip() or checked.stderr.strip()
-        say(f"{'not ' if checked.returncode else ''}verified: {said}", style="bold red" if checked.returncode else "")
     page = write_suite_report(result, runs.resolve() / wanted.name)
-    _show_result(result)
+    answer = {**_shown(result), "report": page}
     say(f"report: {page}")
     if failed := [run.title for run in planned if standing(run) != "completed"]:
         raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command retries them")
-    if checked and checked.returncode:
-        raise RunError(f"{result}: the results break the rules or claims of experiments.verify, as told above")
-    return {**_answer(result), "report": page}
+    if result.is_relative_to(RESULTS):  # it will be committed, so it is verified by the rules for committed results
+        command = [sys.executable, "-m", "experiments.verify", result.relative_to(RESULTS).as_posix()]
+        if subprocess.run(command, cwd=APP_DIR, stdout=sys.stderr, check=False).returncode:
+            raise RunError(f"{result}: the results break the rules or claims of experiments.verify, as told above")
+    return answer
 
 
-def _answer(result: Path) -> Answer:
-    """Return the table for programs, a row a method, with the numbers of table.csv."""
+def _shown(result: Path) -> Answer:
+    """Print the table, without the sites if they do not fit, and return the numbers of table.csv for programs."""
+    from pandas import read_csv  # type: ignore[import-untyped]
 
-    def number(value: str) -> float | str | None:
-        try:
-            return float(value)
-        except ValueError:
-            return value or None
-
-    with (result / "table.csv").open(encoding="utf-8", newline="") as file:
-        rows = [{key: number(value) for key, value in row.items()} for row in csv.DictReader(file)]
-    return {"result": result, "table": rows}
-
-
-def _show_result(result: Path) -> None:
-    """Print the table, without the sites if they do not fit, and the paths of its files."""
     from fedlingua_lab.suites.table import SuiteTable
 
     made = SuiteTable.of(result)
-    rows = made.score_rows(lambda text: f"{text}*")
-    if sum(max(len(row[column]) for row in rows) + 3 for column in range(len(rows[0]))) > console().width:
+    rows = made.score_rows("{}*")
+    if sum(max(map(len, column)) + 3 for column in zip(*rows, strict=True)) > console().width:
         rows = [[row[0], *row[-3:]] for row in rows]
     caption = f"{made.metric.name}; * the best of a column"
     console().print(plain_table(*rows[0], rows=rows[1:], title=made.suite["title"], caption=caption))
     for name in ("table.md", "table.csv"):
         say(f"{name}: {result / name}")
+    numbers = read_csv(result / "table.csv", dtype={"method": str}, keep_default_na=False, na_values=[""])
+    return {"result": result, "table": numbers.to_dict("records")}
 
 
 def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, place: Profile) -> None:
@@ -152,19 +131,16 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, place: Profile)
 
 
 class RunQueue:
-    """The runs of a suite: those waiting, those active, and how many seconds the completed ones took."""
+    """The runs of a suite: those waiting and those active."""
 
     def __init__(self, runs: Sequence[Run], nodes: int | None, poll_s: float = POLL_S) -> None:
-        self.nodes, self.poll_s = nodes, poll_s
+        self.runs, self.nodes, self.poll_s = runs, nodes, poll_s
         self.active: dict[Path, Attempt] = {}
         # Equal configurations share a folder; the first row's name counts.
         unique = {run.folder: run for run in reversed(runs)}
         self.waiting = [run for run in reversed(unique.values()) if standing(run) != "completed"]
-        self.runs = runs
-        self._started = len(runs) - len(self.waiting)
-        self._seconds = _seconds(run.folder for run in runs if run.row.trains and standing(run) == "completed")
-        if self._started:
-            say(f"{self._started} of {len(self.runs)} runs are already there, or belong to another row")
+        if there := len(runs) - len(self.waiting):
+            say(f"{there} of {len(runs)} runs are already there, or belong to another row")
 
     def work(self, engine: Engine, jobs: int) -> None:
         """Carry out all runs, until none is waiting or active."""
@@ -173,29 +149,19 @@ class RunQueue:
                 self._begin(engine, self.waiting.pop(0), side_by_side=jobs > 1)
             for folder, attempt in list(self.active.items()):
                 try:
-                    status = attempt.watch.look()
-                except RunError as error:  # Flower does not answer for this run; the others may still come to their end
-                    del self.active[folder]
-                    _give_up(folder, error)
-                    attempt.close()
-                    continue
-                if status is not None:
-                    del self.active[folder]
+                    if (status := attempt.watch.look()) is None:
+                        continue
                     reason = attempt.end(status)
                     if attempt.log:  # otherwise the run itself has said it
                         say(f"{folder.name} failed: {reason}\n{attempt.log}")
-                    if not reason:
-                        self._seconds += _seconds([folder])
-                    attempt.close()
+                except RunError as error:  # Flower does not answer for this run; the others may still come to their end
+                    _give_up(folder, error)
+                del self.active[folder]
+                attempt.close()
             time.sleep(self.poll_s if self.active else 0.0)
 
     def _begin(self, engine: Engine, run: Run, side_by_side: bool) -> None:
-        self._started += 1
-        left = ""
-        if self._seconds:  # mean of the completed runs, for this one and those waiting
-            seconds = fmean(self._seconds) * (len(self.waiting) + 1) / (len(self.active) + 1)
-            left = f", about {duration(round(seconds))} left"
-        say(f"run {self._started} of {len(self.runs)}: {run.title}{left}")
+        say(f"run {len(self.runs) - len(self.waiting)} of {len(self.runs)}: {run.title}")
         try:
             settings = make_ready(run, self.runs)
         except RunError as error:
@@ -203,8 +169,7 @@ class RunQueue:
             return
         view = view_on(console(), f"{run.title}: " if side_by_side else "  ")
         try:
-            folder = RunFolder(run.folder)
-            self.active[run.folder] = Attempt(engine, settings, run.federation, folder, self.nodes, view)
+            self.active[run.folder] = Attempt(engine, settings, run.federation, RunFolder(run.folder), self.nodes, view)
         except RunError as error:
             _give_up(run.folder, error)
 
@@ -212,11 +177,6 @@ class RunQueue:
 def _give_up(folder: Path, error: RunError) -> None:
     close_run(RunFolder(folder), "failed", str(error))
     say(f"{folder.name} failed: {error}")
-
-
-def _seconds(folders: Iterable[Path]) -> list[float]:
-    of_runs = [(RunFolder(folder).read("run.json") or {}).get("seconds") for folder in folders]
-    return [float(seconds) for seconds in of_runs if seconds]
 
 
 def _result_folder(suite: Suite, to: Path | None) -> Path:

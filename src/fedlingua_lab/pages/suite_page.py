@@ -14,7 +14,7 @@ from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua.settings.table import OPTIONS
 from fedlingua_lab.pages.pareto import Point, pareto_plot
 from fedlingua_lab.suites.convergence import ALL
-from fedlingua_lab.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, Line, SuiteTable, known_mean
+from fedlingua_lab.suites.table import BASE, Line, SuiteTable, known_mean
 
 FULL = "full model"
 LONGEST_ROW = 26
@@ -34,7 +34,7 @@ def write_suite_report(result_dir: Path, runs_dir: Path | None = None) -> Path:
 
 def render_suite(result: SuiteTable) -> str:
     traffic, paper = row_traffic(result), result.suite.get("paper") or {"rows": {}}
-    training = {line.name: line.train_seconds for line in result.lines}
+    training = {line.name: line.mean_of("train_seconds") for line in result.lines}
     # The full model was not trained, so the mean training time of all rows stands for its own.
     training[FULL] = known_mean(training.values())
     costs = {row: round_cost(each, result.num_sites, BANDWIDTH_MBPS, training[row]) for row, each in traffic.items()}
@@ -47,7 +47,7 @@ def render_suite(result: SuiteTable) -> str:
         result=result,
         suite=result.suite,
         heading=heading({"backbone": OPTIONS["backbone"].default, **result.suite["settings"]}),
-        several_seeds=any(line.seeds[1:] for line in result.lines),
+        several_seeds=any(len(line.runs) > 1 for line in result.lines),
         folders={name: run["folder"] for name, run in result.suite["runs"].items() if run.get("folder")},
         metric=result.metric.name,
         gains=[
@@ -56,8 +56,6 @@ def render_suite(result: SuiteTable) -> str:
             if scores and result.best_line
         ],
         failed={name: run for name, run in result.suite["runs"].items() if run["status"] != "completed"},
-        accuracy_of=ACCURACY_OF,
-        macro_accuracy=MACRO_ACCURACY,
         paper=paper if columns else None,
         paper_columns=sorted(columns, key=lambda column: column not in ("macro", "micro")),
         paper_best={column: max((scores[column] for scores in methods if column in scores), default=None) for column in columns},
@@ -70,7 +68,7 @@ def render_suite(result: SuiteTable) -> str:
 def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
     """Return the traffic of each row and, if no row sends the full model, the computed traffic of the full model."""
     lines = [line for line in result.lines if line.name != BASE and line.costs]
-    traffic = {line.name: Traffic(*(line.costs[cost] for cost in COSTS)) for line in lines}
+    traffic = {line.name: Traffic(*line.costs.values()) for line in lines}
     if result.parameters is not None and "model-fed" not in traffic:
         traffic[FULL] = full_model(result.parameters)
     return traffic
@@ -113,7 +111,7 @@ def saving_plot(result: SuiteTable) -> go.Figure | None:
         return None
     points = []
     for line in filter(_is_drawn, result.lines):
-        share = line.saving("number_saving")
+        share = line.mean_of("number_saving")
         if share is None and line.costs.get("exchanged_parameters"):
             share = 0.0  # the row exchanges whole updates
         if share is not None:
@@ -148,11 +146,11 @@ def _is_drawn(line: Line) -> bool:
 
 def _point(line: Line, x: float) -> Point:
     macro = line.scores["macro"]
-    hover = f"{escape(line.name)}<br>{units.mean_and_sd(macro.mean, line.sd)}"
-    if (numbers := line.saving("number_saving")) is not None:
-        hover += f"<br>not sent: {units.share(line.saving('tensor_saving'))} of tensors, {units.share(numbers)} of numbers"
+    hover = f"{escape(line.name)}<br>{macro}"
+    if (numbers := line.mean_of("number_saving")) is not None:
+        hover += f"<br>not sent: {units.share(line.mean_of('tensor_saving'))} of tensors, {units.share(numbers)} of numbers"
     if line.totals:
         hover += f"<br>up {units.data(line.totals['up'])}, down {units.data(line.totals['down'])}"
     else:
         hover += f"<br>uplink {units.data(line.costs['uplink_bytes'])}"
-    return Point(line.name, x, macro.mean, macro.sd, hover)
+    return Point(line.name, x, macro.mean, macro.sd or 0.0, hover)

@@ -10,7 +10,7 @@ from typing import Any
 from fedlingua.common.errors import BackboneError, ConfigError, CorpusError
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import nearest
-from fedlingua.common.tables import refuse_unknown, table
+from fedlingua.common.tables import check_choice, refuse_unknown, table
 from fedlingua.corpora.sites import Federation
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
@@ -35,24 +35,21 @@ WITHOUT_BEARING = frozenset({"device", "threads", *MAY_CHANGE})
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table. keys: As in the file. settings: Complete, checked, with the suite's first seed. seeds: The seeds of its runs."""
+    """A row of the table. keys: As in the file. settings: Complete, checked, with the suite's first seed. seeds: The seeds of its runs,
+    only the first if it trains nothing, because its result is then the same under every seed."""
 
     name: str
     keys: Mapping[str, Scalar]
     settings: Settings
     seeds: tuple[int, ...]
 
-    @property
-    def trains(self) -> bool:
-        return self.settings.how.trains
-
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A paper's own figures. by: Its authors. rows: Row -> site, "macro" or "micro" -> BLEU, where the paper gives a figure."""
+    """A paper's own figures. of: Its name in PAPERS. rows: Row -> site, "macro" or "micro" -> BLEU, where the paper gives a figure."""
 
     table: str
-    by: str
+    of: str
     rows: Mapping[str, Mapping[str, float]]
 
 
@@ -79,10 +76,6 @@ class Suite:
         """The paper's figures; None if --set changes the paper's setting."""
         return None if set(self.overrides) - WITHOUT_BEARING else self.paper
 
-    def seeds_of(self, row: Row) -> tuple[int, ...]:
-        """Return a row's seeds; only the first if it trains nothing, because its result is then the same under every seed."""
-        return row.seeds if row.trains else row.seeds[:1]
-
 
 def is_suite(content: Mapping[str, Any]) -> bool:
     """Return whether a TOML file is a suite rather than an experiment."""
@@ -107,22 +100,28 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     _refuse_the_suites_keys(shared, f"{where} [settings]")
     _refuse_the_suites_keys(overrides, "--set")
     seeds = _seeds(raw.get("seeds"), where)
-    entries = _entries(raw["row"], where)
-    first: dict[str, Scalar] = {"data-dir": data_dir, "seed": seeds[0]}
-    rows, plain = [], dict[str, Settings]()
-    for name, keys in entries.items():
-        own_seeds = _seeds(keys.pop("seeds"), f"{where}, row {name}", seeds) if "seeds" in keys else seeds
+    rows = []
+    for name, keys in _entries(raw["row"], where).items():
+        of_row = _seeds(keys.pop("seeds", list(seeds)), f"{where}, row {name}", seeds)
         if both := sorted(set(keys) & set(overrides)):
             raise ConfigError(f"--set {both[0]}: row {name} of {where} sets it itself; leave it out")
         with naming_row(where, name):
-            settings = settings_from({**default_run_config(), **shared, **keys, **overrides, **first})
-            plain[name] = settings_from({**default_run_config(), **shared, **keys, **first}) if "paper" in raw else settings
-        rows.append(Row(name, keys, settings, own_seeds))
-    paper = _paper(table(raw, "paper", where), plain, where) if "paper" in raw else None
+            given = {**default_run_config(), **shared, **keys, **overrides, "data-dir": data_dir, "seed": seeds[0]}
+            settings = settings_from(given)
+        rows.append(Row(name, keys, settings, of_row if settings.how.trains else of_row[:1]))
     title = raw.get("title", file.stem)
     if not isinstance(title, str) or not title.strip():
         raise ConfigError(f"{where}: title = {title!r}; wanted a line of text")
-    return Suite(file, " ".join(title.split()), seeds, shared, overrides, tuple(rows), paper, variant)
+    paper = _paper(table(raw, "paper", where), [row.name for row in rows], where) if "paper" in raw else None
+    suite = Suite(file, " ".join(title.split()), seeds, shared, overrides, tuple(rows), paper, variant)
+    if shown := suite.shown_paper:
+        for row in rows:
+            for key, (got, wanted) in unlike_the_paper(row.settings, PAPERS[shown.of]).items():
+                raise ConfigError(
+                    f"{where} [paper]: row {row.name} has {key} = {got!r} and the paper {wanted}; its figures are shown only beside its "
+                    "own setting, so remove [paper] or the difference"
+                )
+    return suite
 
 
 def variants(file: Path) -> list[str]:
@@ -166,12 +165,13 @@ def _refuse_the_suites_keys(keys: Collection[str], where: str) -> None:
             raise ConfigError(f"{where}: {key} may not be given here; {OF_THE_SUITE[key]}")
 
 
-def _seeds(raw: Any, where: str, suite: tuple[int, ...] | None = None) -> tuple[int, ...]:
+def _seeds(raw: Any, where: str, suite: Collection[int] | None = None) -> tuple[int, ...]:
     """Check and return seeds. suite: The whole suite's seeds, when a row gives its own."""
     whole = isinstance(raw, list) and all(type(seed) is int and seed >= 0 for seed in raw)
     if not whole or not raw or len(set(raw)) < len(raw):
-        wanted = "a list of different whole numbers from 0 on, such as [2022, 2023, 2024]"
-        raise ConfigError(f"{where}: seeds = {raw!r}; wanted {wanted}")
+        raise ConfigError(
+            f"{where}: seeds = {raw!r}; wanted a list of different whole numbers from 0 on, such as [2022, 2023, 2024]"
+        )
     if suite is not None and not set(raw) <= set(suite):
         raise ConfigError(f"{where}: seeds = {raw!r}; wanted some of the suite's, which are {list(suite)}")
     return tuple(raw)
@@ -198,40 +198,23 @@ def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
     return entries
 
 
-def _paper(raw: Mapping[str, Any], rows: Mapping[str, Settings], where: str) -> PaperTable:
+def _paper(raw: Mapping[str, Any], rows: Collection[str], where: str) -> PaperTable:
     here = f"{where} [paper]"
     refuse_unknown(raw, {"table", "of", "rows"}, here)
     if not isinstance(raw.get("table"), str):
         raise ConfigError(f"{here}: table = {raw.get('table')!r}; wanted which table of the paper it is, such as 'table 2'")
-    if raw.get("of", "fed-mnmt") not in PAPERS:
-        raise ConfigError(f"{here}: of = {raw['of']!r}; wanted one of {', '.join(PAPERS)}")
-    paper = PAPERS[raw.get("of", "fed-mnmt")]
-    figures: dict[str, dict[str, float]] = {}
-    of_rows = table(raw, "rows", here)
-    for name in of_rows:
-        if name not in rows:
-            raise ConfigError(f"{here}: rows.{name}: there is no such row{nearest(name, rows)}; rows: {', '.join(rows)}")
-        figures[name] = {}
-        for column, figure in table(of_rows, name, f"{here}: rows").items():
+    of, figures = str(raw.get("of", "fed-mnmt")), table(raw, "rows", here)
+    check_choice(of, PAPERS, f"{here}: of =")
+    refuse_unknown(figures, rows, f"{here}: rows")
+    for name in figures:
+        for column, figure in table(figures, name, f"{here}: rows").items():
             if type(figure) not in (int, float) or not 0 <= figure <= 100:
                 raise ConfigError(f"{here}: rows.{name}: {column} = {figure!r}; wanted BLEU, a number from 0 to 100")
-            figures[name][column] = float(figure)
-    for name, settings in rows.items():
-        for key, (got, wanted) in unlike_the_paper(settings, paper).items():
-            raise ConfigError(
-                f"{here}: row {name} has {key} = {got!r} and the paper {wanted}; its figures are shown only beside its own setting, "
-                "so remove [paper] or the difference"
-            )
-    return PaperTable(raw["table"], paper.by, figures)
+    return PaperTable(raw["table"], of, figures)
 
 
 def check_figures(suite: Suite, federations: Iterable[Federation]) -> None:
     """Raise ConfigError if the paper's figures name a site that none of the rows' federations has."""
-    known = [*dict.fromkeys(name for federation in federations for name in federation.site_names), "macro", "micro"]
+    known = {name for federation in federations for name in federation.site_names} | {"macro", "micro"}
     for name, figures in (suite.paper.rows if suite.paper else {}).items():
-        for column in figures:
-            if column not in known:
-                raise ConfigError(
-                    f"{suite.file.name} [paper]: rows.{name}.{column}: the federation has no such site{nearest(column, known)}; "
-                    f"known: {', '.join(known)}"
-                )
+        refuse_unknown(figures, known, f"{suite.file.name} [paper]: rows.{name}")

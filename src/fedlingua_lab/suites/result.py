@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from fedlingua.common.files import APP_DIR
@@ -13,6 +12,7 @@ from fedlingua.desk.report.round_seconds import round_seconds, training_seconds
 from fedlingua.runs.folder import RunFolder, code_hash, json_text, replace_text
 from fedlingua.settings.methods import SILO
 from fedlingua_lab.suites.convergence import Losses, dev_losses, thinned
+from fedlingua_lab.suites.paper import PAPERS
 from fedlingua_lab.suites.read import Suite
 from fedlingua_lab.suites.runs import Run, standing
 from fedlingua_lab.suites.table import DECIMALS, SuiteTable
@@ -49,9 +49,8 @@ def rebuild(result_dir: Path) -> tuple[str, str]:
 
 def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
     """Make the content of suite.json from the folders of the suite's runs; it contains no path of this machine."""
-    completed = {run.folder: kept_run(run.folder) for run in runs if standing(run) == "completed"}
-    libraries = dict.fromkeys(library for run in completed.values() for library in run["versions"])
-    by_library = {library: [run["versions"].get(library) for run in completed.values()] for library in libraries}
+    completed = [kept_run(run.folder) for run in runs if standing(run) == "completed"]
+    libraries = dict.fromkeys(library for run in completed for library in run["versions"])
     paper, file = suite.shown_paper, suite.file.resolve()
     name = str(file.relative_to(APP_DIR)) if file.is_relative_to(APP_DIR) else suite.file.name
     return {
@@ -64,20 +63,18 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
             {
                 "name": row.name,
                 "method": row.settings.method,
-                "trains": row.trains,
+                "trains": row.settings.how.trains,
                 "keys": without_places(row.keys),
-                "seeds": list(suite.seeds_of(row)),
+                "seeds": list(row.seeds),
             }
             for row in suite.rows
         ],
         "sites": list(dict.fromkeys(name for run in runs for name in run.federation.site_names)),
-        "paper": paper and {"table": paper.table, "by": paper.by, "rows": paper.rows},
-        "versions": {library: " and ".join(_different(versions)) for library, versions in by_library.items()},
-        "code_hashes": _different(run.get("code_hash") for run in completed.values()),
-        "git_revisions": _different(run.get("git_revision") for run in completed.values()),
-        "seconds": round(sum(run["seconds"] or 0.0 for run in completed.values()), 1),
+        "paper": paper and {"table": paper.table, "by": PAPERS[paper.of].by, "rows": paper.rows},
+        "versions": {name: " and ".join(_different(run["versions"].get(name) for run in completed)) for name in libraries},
+        "seconds": round(sum(run["seconds"] or 0.0 for run in completed), 1),
         "suite_seconds": round(seconds, 1),
-        "notes": _notes(suite, list(completed.values())),
+        "notes": _notes(suite, completed),
         "runs": {run.name: run_entry(run) for run in runs},
     }
 
@@ -85,29 +82,24 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
 def run_entry(run: Run) -> dict[str, Any]:
     """Return how a run ended and what it took.
 
-    Seconds are wall time: `seconds` of the run, the others as means over rounds, for a whole round, for training at a round's slowest site
-    and for a round's parts (report/round_seconds.py). dev_loss: The lowest of any round, in nats per token; it is the mean over sites that
-    `best-by` names, even if each site chooses its own round. dev_losses: For masked text, the dev losses by round, as sums.
+    train_seconds: Wall time of training at a round's slowest site, as a mean over rounds. seconds_by_part: See report/round_seconds.py.
+    dev_loss: The lowest of any round, in nats per token; it is the mean over sites that `best-by` names, even if each site chooses its own
+    round. dev_losses: For masked text, the dev losses by round, as sums.
     """
     content = RunFolder(run.folder).read("run.json") or {}
     ended = standing(run) == "completed"
     status = str(content.get("status") or "not begun")
     measured = read_run(run.folder).rounds if content else []
     rounds = [each for each in measured if each.number > 0]
-    seconds = [each.seconds for each in rounds if each.seconds is not None]
     return {
         "status": "completed" if ended else "broken off" if status == "running" else status,
         "reason": None if ended else ABSOLUTE_PATH.sub(r"\1", str(content.get("reason") or "")) or None,
-        "seconds": content.get("seconds"),
         "rounds": content.get("rounds") or 0,
-        "best_round": content.get("best_round"),
         "dev_loss": min((each.dev_loss for each in rounds or measured if each.dev_loss is not None), default=None),
-        "round_seconds": round(fmean(seconds), 3) if seconds else None,
         "train_seconds": training_seconds(rounds),
         "seconds_by_part": {part: round(value, DECIMALS) for part, value in round_seconds(rounds).items()},
         **({"dev_losses": losses} if run.settings.task == "masked-language" and (losses := _dev_losses(run, measured)) else {}),
         "num_sites": len(run.federation.sites),
-        "config_hash": run.settings.hash(),
         "folder": run.folder.name,
     }
 
@@ -132,11 +124,11 @@ def _resumed(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _notes(suite: Suite, completed: Sequence[Mapping[str, Any]]) -> list[str]:
-    notes = [f"{row.name} trains nothing: one run for all seeds." for row in suite.rows if not row.trains]
+    notes = [f"{row.name} trains nothing: one run for all seeds." for row in suite.rows if not row.settings.how.trains]
     if suite.paper and not suite.shown_paper:
         notes.append("The paper's figures are left out: --set takes the setting away from the paper's.")
     if len(hashes := _different(run.get("code_hash") for run in completed)) > 1:
-        notes.append(f"The runs were made by {len(hashes)} states of the code, see suite.json.")
+        notes.append(f"The runs were made by {len(hashes)} states of the code, see runs.jsonl.")
     elif hashes and hashes != [code_hash()]:
         notes.append(
             "The runs were made by an earlier state of the code than this result; a run whose folder is removed is run again."

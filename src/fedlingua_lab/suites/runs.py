@@ -66,7 +66,7 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
     for row in suite.rows:
         federation = federations[row.name]
         content = content_hash(row.settings, federation)
-        for seed in suite.seeds_of(row):
+        for seed in row.seeds:
             settings = replace(row.settings, seed=seed)
             # The hash covers all that can change a run's result, except the app's code, libraries and files of a backbone not built in.
             name = f"{settings.method}-{seed}-{json_hash([settings.hash(), content])[:12]}"

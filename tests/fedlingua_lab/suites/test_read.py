@@ -51,13 +51,13 @@ def test_a_row_is_the_defaults_then_the_suites_keys_then_its_own(tmp_path: Path)
 
 def test_what_trains_nothing_takes_the_first_seed_alone(tmp_path: Path) -> None:
     suite = read(tmp_path, SUITE)
-    assert [suite.seeds_of(row) for row in suite.rows] == [(1,), (1, 2), (1, 2)]
+    assert [row.seeds for row in suite.rows] == [(1,), (1, 2), (1, 2)]
 
 
 def test_a_row_may_take_fewer_of_the_suites_seeds(tmp_path: Path) -> None:
     fewer = SUITE.replace('method = "adapter-fed"\n', 'method = "adapter-fed"\nseeds = [2]\n', 1)
     suite = read(tmp_path, fewer)
-    assert [suite.seeds_of(row) for row in suite.rows] == [(1,), (2,), (1, 2)]
+    assert [row.seeds for row in suite.rows] == [(1,), (2,), (1, 2)]
     assert "seeds" not in suite.rows[1].keys
     with pytest.raises(ConfigError, match=r"row adapter-fed: seeds = \[3\]; wanted some of the suite's, which are \[1, 2\]"):
         read(tmp_path, fewer.replace("[2]\n", "[3]\n"))
@@ -131,7 +131,7 @@ def test_an_override_hides_the_papers_figures(tmp_path: Path) -> None:
     [
         ("rounds = 5", "rounds = 6", "row adapter-fed has rounds = 6 and the paper 5"),
         ('method = "adapter-fed"', 'method = "adapter-fed"\nbeam = 2', "beam = 2 and the paper 5"),
-        ("rows.adapter-fed", "rows.adapter-fad", "rows.adapter-fad: there is no such row; did you mean 'adapter-fed'"),
+        ("rows.adapter-fed", "rows.adapter-fad", "rows: adapter-fad = .* there is no such key; did you mean 'adapter-fed'"),
         ("29.75", "129.75", "de-fr = 129.75; wanted BLEU"),
         ('table = "table 2"', "", "wanted which table"),
         ("table =", "tabel =", "did you mean 'table'"),

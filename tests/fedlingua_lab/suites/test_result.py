@@ -74,22 +74,13 @@ def test_each_run_is_accounted_for(result: Path, ran: tuple[Suite, list[Run]]) -
     account = json.loads((result / "suite.json").read_text())
     assert list(account["runs"]) == [run.name for run in ran[1]]
     entry = account["runs"]["adapter-fed-2"]
-    assert (entry["status"], entry["reason"], entry["rounds"], entry["best_round"], entry["num_sites"]) == (
-        "completed",
-        None,
-        2,
-        2,
-        2,
-    )
-    assert entry["round_seconds"] == 15.0  # rounds 1 and 2 took 10 and 20 s; round 0 trains nothing
+    assert (entry["status"], entry["reason"], entry["rounds"], entry["num_sites"]) == ("completed", None, 2, 2)
     assert entry["train_seconds"] == 3.0  # the court took 2 and 4, longer than the hospital
     assert entry["seconds_by_part"] == {"train": 4.5, "evaluate": 1.5, "round": 15.0, "aggregate": 0.25}
     assert entry["dev_loss"] == 1.0  # 2.0 after round 1
-    assert entry["config_hash"] == ran[1][2].settings.hash()
     failed = account["runs"]["adapter-fed+fedavg-2"]
     assert (failed["status"], failed["reason"]) == ("failed", "site court: no reply; see log.txt, or http://host/a/b")
     assert account["suite_seconds"] == 12.3
-    assert len(account["code_hashes"]) == 1
     assert not any("earlier state of the code" in note for note in account["notes"])
 
 

@@ -58,12 +58,13 @@ def found() -> dict[str, Any]:
 def test_mean_and_sample_deviation_over_seeds() -> None:
     assert Figure.of([10.0, 14.0]) == Figure(12.0, pytest.approx(8**0.5))
     assert Figure.of([1.0, 2.0, 6.0]) == Figure(3.0, pytest.approx(7**0.5))
-    assert Figure.of([10.0]) == Figure(10.0, 0.0)
+    assert Figure.of([10.0]) == Figure(10.0, None)
+    assert Figure.of([10.0, None]) is None
 
 
 def test_a_row_is_the_mean_of_its_runs(suite: dict[str, Any], found: dict[str, Any]) -> None:
     line = SuiteTable(suite, found).lines[1]
-    assert line.seeds == (1, 2)
+    assert list(line.runs) == [1, 2]
     assert {name: value.mean for name, value in line.scores.items()} == {
         "hospital": 12.0,
         "court": 20.0,
@@ -116,9 +117,9 @@ def test_what_one_seed_alone_tells_is_no_mean(suite: dict[str, Any], found: dict
 
 def test_a_row_without_any_run_is_there_and_empty(suite: dict[str, Any]) -> None:
     assert SuiteTable(suite, {}).csv().splitlines()[1:] == [
-        "base,,,,,,,,,,0",
-        "adapter-fed,,,,,,,,,,0",
-        "adapter-families,,,,,,,,,,0",
+        "base,0",
+        "adapter-fed,0",
+        "adapter-families,0",
     ]
     assert "| adapter-fed | – | – | – | – | – |" in SuiteTable(suite, {}).markdown()
 
@@ -339,7 +340,7 @@ def test_of_another_metric_too_what_not_every_seed_tells_is_no_mean(suite: dict[
     del older["sites"]["hospital"]["comet"], older["macro_comet"]
     table = with_scores(suite, fed=[measured(0.7), measured(0.8), older])
     assert table.metric_rows(OF_TEXT["comet"])[1] == ["fed", "–", "50.00 ± 0.00", "–"]
-    assert (table.columns["macro_comet"], table.columns["macro_comet_sd"]) == ([None], [None])
+    assert not [column for column in table.columns if "comet" in column]
 
 
 def test_where_sites_chose_the_table_has_alone_and_federated_and_elsewhere_no_such_column(
