@@ -3,17 +3,15 @@
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import plotly.graph_objects as go
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.json_values import mapping, text
-from fedlingua.desk.report.canvas import DOTTED, MARKS, PALETTE, colour, frame, marks, row_axis, short
+from fedlingua.desk.report.canvas import DOTTED, MARKS, PALETTE, Look, colour, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.publish import heading, put_page, render_page, sites_by_signature
-from fedlingua.evaluation.bootstrap import Difference
 from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua_lab.comparison.compare import Comparison
@@ -93,20 +91,10 @@ def difference_plot(comparison: Comparison) -> go.Figure:
         symbols = [mark if each.p is None or each.is_clear else f"{mark}-open" for _, each in known]
         marker = {"size": 9, "color": color, "symbol": symbols, "line": {"width": 2, "color": color}}
         x, y = [scale * each.value for _, each in known], [row + STEP * ((place + 0.5) / len(beside) - 0.5) for row, _ in known]
-        said = [_in_words(rows[row], each, scale) for row, each in known]
-        look: dict[str, Any] = {"marker": marker, "error_x": error if sampled else None, "text": said}
-        marks(figure, x, y, short(run.run, LONGEST_RUN), "%{text}<br>%{fullData.name}", **look)
+        look: Look = {"marker": marker, "error_x": error if sampled else None, "text": [escape(rows[row]) for row, _ in known]}
+        marks(figure, x, y, short(run.run, LONGEST_RUN), "%{text}<br>%{fullData.name}: %{x:+.2f}", **look)
     height = 110 + (18 + 12 * len(beside)) * len(rows) + 20 * len(beside)
     frame(figure, height, f"{comparison.metric.name} above {short(comparison.runs[0].name, LONGEST_RUN)}")
     figure.update_layout(showlegend=True)
     row_axis(figure, rows)
     return figure.add_vline(x=0, line=DOTTED)
-
-
-def _in_words(row: str, difference: Difference, scale: float) -> str:
-    first, second, value = (scale * each for each in (difference.first, difference.second, difference.value))
-    words = f"{escape(row)}<br>{units.score(first)} → {units.score(second)}, {units.gain(value)}"
-    if difference.low is None or difference.high is None or difference.p is None:
-        return words
-    interval = f"95 % from {units.gain(scale * difference.low)} to {units.gain(scale * difference.high)}"
-    return f"{words}<br>{interval}, p = {difference.p:.3f}"
