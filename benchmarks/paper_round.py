@@ -29,10 +29,9 @@ from random_mbart import PUBLISHED, TINY, make_backbone
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.corpora.split import SPLITS
-from fedlingua.desk.experiment import read_experiment
+from fedlingua.desk.experiment import parse_override, read_experiment
 from fedlingua.runs.folder import library_versions
 from fedlingua.settings.config import Scalar
-from fedlingua.settings.experiment import parse_override
 
 FEDERATIONS = ("ted2020_m2en", "europarl_m2m")
 SHAPES = {"published": PUBLISHED, "tiny": TINY}

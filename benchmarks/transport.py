@@ -35,10 +35,11 @@ from kept import KEPT, write
 
 from fedlingua.common import units
 from fedlingua.common.files import APP_DIR
-from fedlingua.consent.bundle import approve, bundle_hash
+from fedlingua.consent.bundle import bundle_hash
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.programs import over_grpc
+from fedlingua.desk.deployment.site_setup import approve
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.desk.processes import free_port

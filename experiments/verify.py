@@ -23,12 +23,13 @@ from typing import Any
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.report.keep import RUNS_FILE, read_kept_runs, without_places
+from fedlingua.desk.report.read import metrics_of
 from fedlingua.evaluation.scores import averages
 from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import config_of_run
 from fedlingua.settings.methods import METHODS, SELECTIONS
-from fedlingua.settings.metrics import BLEU, metrics_of
+from fedlingua.settings.metrics import BLEU
 from fedlingua.settings.removed import KEYS, VALUES, without_removed
 from fedlingua_lab.suites.read import read_suite, variants
 from fedlingua_lab.suites.result import rebuild

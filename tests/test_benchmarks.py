@@ -17,9 +17,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from fedlingua.backbones.load import Backbone
-from fedlingua.corpora.sites import check_corpora, read_federation
+from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
+from fedlingua.desk.check_settings import check_corpora
 from fedlingua.training.batches import pad
 from fedlingua.training.loop import train_locally
 from fedlingua.training.translation import PairBatch, PairExample

@@ -23,10 +23,11 @@ from fedlingua.corpora.read import TsvFile
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe_text
 from fedlingua.corpora.records import JsonDocuments
 from fedlingua.corpora.simulated import held_texts
-from fedlingua.corpora.sites import Federation, check_corpora, read_federation
+from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText, read_sites
+from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.experiment import read_experiment
 from fedlingua.desk.pretraining.build import SPECIAL_TOKENS, build_model, build_tokenizer

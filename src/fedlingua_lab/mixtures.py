@@ -9,8 +9,8 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,25 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 from torch import nn
+from transformers import PreTrainedModel
 
+from fedlingua.backbones.codec import Codec
 from fedlingua.common.errors import RunError
-from fedlingua.evaluation.text_scores import TEXT_SCORERS
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.split import Split
+from fedlingua.corpora.texts import SiteText
+from fedlingua.evaluation.perplexity import MaskedScores, accuracy, perplexity
+from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score, score_sums, signatures
+from fedlingua.evaluation.text_scores import masked_scores, translations
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import OWN
-from fedlingua.personalization.interpolation import ALPHAS, interpolated
+from fedlingua.personalization.interpolation import check_alike, mixed
 from fedlingua.personalization.passes import DIVERGED
 from fedlingua.personalization.phase import Phase, SiteModel, of_a_pass
 from fedlingua.settings.config import Settings
+from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
 from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import TrainingExample
 from fedlingua.training.loop import steps_of, train_locally
@@ -166,3 +174,64 @@ def learn_in_mixture(
     model.eval()
     model.requires_grad_(False)
     return own_tensors(), alpha
+
+
+ALPHAS = tuple(step / 20 for step in range(21))
+"""The alphas of figure 3: 0 is the federation's model, 1 is the site's own."""
+
+
+def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors:
+    """Return theta_int = alpha theta_i + (1 - alpha) theta (eq. 3) in float32; alpha 0 or 1 gives an exact copy of one model.
+
+    Raises:
+        ExchangeError: The two models have different tensors.
+    """
+    check_alike(federated, personal)
+    return {name: mixed(array, personal[name], alpha) for name, array in federated.items()}
+
+
+Sums = Any
+"""The task's sums: evaluation.scores.ScoreSums or evaluation.perplexity.MaskedScores."""
+
+
+@dataclass(frozen=True)
+class TextScorer:
+    """A task's scoring. sums: scores a model on a split; values: computes the metrics from the sums, by their keys; about: returns
+    how much was measured and by which metrics or masks, which shows whether two values can be compared.
+    """
+
+    sums: Callable[[PreTrainedModel, Codec, SiteText, Split, Settings], Sums]
+    values: Callable[[Sums], dict[str, float]]
+    about: Callable[[Sums, Direction], dict[str, Any]]
+
+
+def translation_sums(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> ScoreSums:
+    """Translate a split and return its BLEU and chrF counts."""
+    pairs = text.splits[split]
+    hypotheses = translations(model, codec, pairs, text.direction, settings)
+    return score_sums(hypotheses, [pair.target for pair in pairs], text.direction.target)
+
+
+def masked_sums(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> MaskedScores:
+    """Return a split's sums for perplexity and accuracy, with every piece masked once."""
+    return masked_scores(model, codec, text, split, settings).summed(len(text.splits[split]))
+
+
+def _about_translation(sums: ScoreSums, direction: Direction) -> dict[str, Any]:
+    bleu_signature, chrf_signature = signatures(direction.target)
+    return {"sentences": sums.sentences, "signature": bleu_signature, "chrf_signature": chrf_signature}
+
+
+def _about_masked(sums: MaskedScores, direction: Direction) -> dict[str, Any]:
+    return {"sentences": sums.sentences, "masked": sum(sums.tokens), "masks": f"{sums.masks:012x}"}
+
+
+TEXT_SCORERS: dict[str, TextScorer] = {
+    "translation": TextScorer(
+        translation_sums, lambda sums: {BLEU.key: bleu_score(sums), CHRF.key: chrf_score(sums)}, _about_translation
+    ),
+    "masked-language": TextScorer(
+        masked_sums, lambda sums: {PERPLEXITY.key: perplexity(sums), ACCURACY.key: accuracy(sums)}, _about_masked
+    ),
+}
+"""Value of `task` -> how a text is scored."""

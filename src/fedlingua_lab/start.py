@@ -10,8 +10,9 @@ from fedlingua.common.errors import RunError
 from fedlingua.common.languages import nearest
 from fedlingua.corpora.overlap import load_without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
-from fedlingua.corpora.sites import check_corpora, read_federation
+from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import SiteText
+from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.completed import CompletedRun
 from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.runs.checkpoints import ClusterTensors

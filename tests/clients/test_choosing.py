@@ -17,7 +17,7 @@ from clients.site_client import SiteClient
 from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.desk.translating.translator import Translator
-from fedlingua.evaluation.bootstrap import draws, paired
+from fedlingua.evaluation.bootstrap import draws
 from fedlingua.evaluation.ensemble import _Averaged
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.exchange import protocol
@@ -27,6 +27,7 @@ from fedlingua.personalization import choice, phase
 from fedlingua.personalization.passes import train_until_dev_stops
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Scalar, Settings
+from fedlingua_lab.comparison.differences import paired
 from tests.federations import phrasebook_federation
 from tests.in_process import run
 

@@ -6,9 +6,9 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message
 
 from fedlingua.common.errors import RunError
-from fedlingua.consent.keys import make_key
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SPLITS
+from fedlingua.desk.deployment.site_setup import make_key
 from fedlingua.exchange import protocol
 from strategies.rounds.registration import Registry
 from tests.in_process import InProcessGrid, rounds, run, run_on

@@ -10,13 +10,12 @@ import torch
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.personalization.interpolation import interpolated
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import pad
 from fedlingua.training.loop import train_locally
 from fedlingua.training.objective import corpus_gradient, corpus_nll
-from fedlingua_lab.mixtures import START, alpha_slope, alpha_step, learn_in_mixture
+from fedlingua_lab.mixtures import START, alpha_slope, alpha_step, interpolated, learn_in_mixture
 
 HOW = Settings(batch_size=4, accumulation=2, local_epochs=2, learning_rate=1e-2, whole_steps=False)
 SGD = replace(HOW, batch_size=30, accumulation=1, optimizer="sgd", learning_rate=1.0)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.personalization.interpolation import ALPHAS
 from fedlingua.runs.folder import RunFolder
 from fedlingua_lab.cli.personalize import personalize as command
 from fedlingua_lab.cli.personalize import plot_of_alphas, table_of_models
+from fedlingua_lab.mixtures import ALPHAS
 
 METRICS = {"translating": ["bleu", "chrf"], "masking": ["perplexity", "accuracy"]}
 

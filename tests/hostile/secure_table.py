@@ -14,7 +14,7 @@ import numpy as np
 from clients.secure_sum import SecureSite, Trust
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import ExchangeError
-from fedlingua.consent.keys import make_key
+from fedlingua.desk.deployment.site_setup import make_key
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import join
 from fedlingua.exchange.protocol import Task

@@ -1,6 +1,5 @@
 """Find a run's backbone, and check it before it is loaded."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,7 @@ import fedlingua_demo
 from fedlingua.backbones.families import FAMILIES
 from fedlingua.backbones.layouts import most_tokens
 from fedlingua.backbones.parts import Part
-from fedlingua.backbones.pruning import thirds
-from fedlingua.backbones.published import local_or_pinned, published_or_local
+from fedlingua.backbones.published import published_or_local
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.config import Settings
@@ -57,37 +55,6 @@ def made_here(name: str) -> Path | None:
     """Return the folder of a backbone in the cache, by its recipe's name; None without one."""
     directory = cache_dir() / "backbones" / name
     return directory if name and "/" not in name and (directory / "config.json").is_file() else None
-
-
-def known_backbone(name: str, revision: str = "") -> None:
-    """Raise BackboneError unless the name is that of a backbone; train and download nothing."""
-    if name in BUILT_IN or made_here(name):
-        return
-    place = local_or_pinned(name, revision)
-    if isinstance(place, Path) and not (place / "config.json").is_file():
-        raise BackboneError(
-            f"backbone = {name!r}: {place} has no config.json, so it holds no model; give a folder as save_pretrained writes it"
-        )
-
-
-def check_backbone(settings: Settings) -> None:
-    """Check before training that the backbone exists, is of the run's task, and keeps layers after pruning.
-
-    Raises:
-        BackboneError: one of these does not hold. If the backbone must be downloaded, task and layers are checked later.
-    """
-    name = settings.backbone
-    known_backbone(name, settings.backbone_revision)
-    files = [place / "config.json" for place in (cache_dir() / "backbones" / name, Path(name).expanduser())]
-    config: dict[str, Any] = next((json.loads(file.read_text()) for file in files if file.is_file()), {})
-    layers = BUILT_IN[name].layers if name in BUILT_IN else {}
-    family = FAMILIES.get(config.get("model_type", ""))
-    if family:
-        layers = {part: int(config[key]) for part, key in family.layers.items() if key in config}
-    task = BUILT_IN[name].task if name in BUILT_IN else family.task if family else None
-    if task is not None:
-        check_kind(task, settings)
-    thirds(layers, settings.adapter_layers)
 
 
 def check_kind(task: TaskName, settings: Settings) -> None:

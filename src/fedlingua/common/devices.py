@@ -1,21 +1,11 @@
 """Check for a GPU driver, for what quantizes, and for the precision that the CPU computes in, without loading torch."""
 
-import ctypes
-import sys
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from fedlingua.common.errors import BackboneError, ConfigError
-
-
-def check_device(device: str) -> None:
-    """Raise ConfigError for `cuda` without a GPU driver; whether torch can use the driver shows only when a model loads."""
-    if device == "cuda" and sys.platform == "linux" and not _driver():
-        raise ConfigError(
-            "device = 'cuda', but this machine has no GPU driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
-        )
 
 
 def check_cuda(device: str) -> None:
@@ -33,15 +23,6 @@ def check_bits(bits: int) -> None:
             f"frozen-bits = {bits} needs bitsandbytes, an extra; install it with pip install 'fedlingua[bitsandbytes]', or give "
             "frozen-bits = 0"
         )
-
-
-def _driver() -> bool:
-    """Return whether NVIDIA's or AMD's driver is there."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return Path("/dev/kfd").exists()
-    return True
 
 
 NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}

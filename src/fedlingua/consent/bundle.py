@@ -2,15 +2,13 @@
 
 import hashlib
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import replace_text
 
 BUNDLE = "FEDLINGUA_BUNDLE"
 """Environment variable that tells a bundle's code the hash under which the gate admitted it."""
-_HASH = re.compile(r"[0-9a-f]{64}")
+HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def bundle_hash(content: bytes) -> str:
@@ -34,27 +32,8 @@ def approvals(file: Path) -> dict[str, str]:
         raise ConfigError(f"{file} is not UTF-8 text ({error}); wanted hashes of bundles, one a line") from error
     for number, line in enumerate(text.split("\n"), start=1):
         word, _, note = (each.strip() for each in line.partition("#"))
-        if word and not _HASH.fullmatch(word):
+        if word and not HASH.fullmatch(word):
             raise ConfigError(f"{file}, line {number}: {word!r} is not the hash of a bundle; wanted 64 hexadecimal digits")
         if word:
             notes[word] = note
     return notes
-
-
-def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
-    """Add a hash to a site's list; return False if it is listed already. note: what the hash is of, in one line.
-
-    Raises:
-        ConfigError: `bundle` is not a hash.
-    """
-    if not _HASH.fullmatch(bundle):
-        raise ConfigError(
-            f"{bundle!r} is not the hash of a bundle; wanted the 64 hexadecimal digits that `fedlingua bundle` shows"
-        )
-    if bundle in approved(file):
-        return False
-    head = "# What this site runs, by sha256: bundles, and runs under them.\n"
-    before = file.read_text(encoding="utf-8-sig") if file.is_file() else head
-    before += "" if before.endswith("\n") else "\n"  # an editor may leave the last line without its end
-    replace_text(file, f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d} {note}\n", 0o644)
-    return True

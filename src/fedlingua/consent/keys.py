@@ -11,29 +11,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import replace_text
 
 KINDS = ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
 """OpenSSH's names of the key types that Flower accepts: ECDSA on a NIST curve."""
-
-
-def make_key(file: Path) -> str:
-    """Write a new ECDSA P-384 private key to `file` and its public key beside it, as `.pub`; return the public key's line.
-
-    Raises:
-        ConfigError: One of the two files already exists.
-    """
-    public_file = file.with_suffix(".pub")
-    for path in (file, public_file):
-        if path.exists():
-            raise ConfigError(f"{path} already exists and may be in use; give another folder, or move it away")
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_text(file, private.decode(), 0o600)
-    line = public_line(file)
-    public_file.write_text(line + "\n", encoding="ascii")
-    return line
 
 
 def public_line(file: Path) -> str:

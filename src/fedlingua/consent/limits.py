@@ -9,7 +9,6 @@ single step (Adam's first step has the gradient's signs), steps on few sentences
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -198,10 +197,3 @@ def _hyphens(name: str) -> str:
 def beyond(asked: str, name: str, allowed: str) -> ExchangeError:
     """Return the error for a run that exceeds the limit `name`."""
     return ExchangeError(f"the run asks for {asked}; this site's file allows {allowed} ([limits] {_hyphens(name)})")
-
-
-def limits_text() -> str:
-    """Return the table [limits], empty, with its defaults in comments, as `fedlingua site init` writes it."""
-    lines = [f"# {_hyphens(name)} = {json.dumps(value)}\n" for name, value in dataclasses.asdict(SiteLimits()).items()]
-    head = "# What the server may ask for, with the defaults; fedlingua/consent/limits.py says what each means.\n[limits]\n"
-    return head + "".join(lines)

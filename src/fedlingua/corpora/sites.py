@@ -1,20 +1,20 @@
 """Federation files (docs/files.md): the sites, their corpora, and the rules for their text."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedlingua.clustering.clusters import Clusters, Relatives, given_clusters
-from fedlingua.common.errors import ConfigError, CorpusError, all_at_once
+from fedlingua.common.errors import ConfigError, all_at_once
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, parse_direction, parse_language
 from fedlingua.common.tables import count, fill, flag, refuse_unknown, table
 from fedlingua.corpora.clean import read_cleaning
 from fedlingua.corpora.deidentify import Hook, read_hook
-from fedlingua.corpora.formats import PAIR_FORMATS, TEXT_FORMATS, SplitFiles, corpus_of, formats_of, listed, options_of
+from fedlingua.corpora.formats import PAIR_FORMATS, TEXT_FORMATS, SplitFiles, corpus_of, listed, options_of
 from fedlingua.corpora.read import Corpus, PairDocuments
 from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
@@ -174,25 +174,6 @@ def sizes_asked(site: Site, rules: TextRules) -> Sizes:
     sizes = site.sizes.before(rules.sizes)
     check_limits(sizes, rules.limits, f"site {site.name}")
     return sizes
-
-
-def check_corpora(sites: Iterable[Site], remedy: str = "check the path, or give the folder with --data") -> None:
-    """Refuse sites whose corpus is not given or has a missing file. remedy: what to do about the file.
-
-    Raises:
-        ConfigError: a site has no corpus, as in a deployment's federation file.
-        CorpusError: a file is missing or unusable; names the site and the file.
-    """
-    for site in sites:
-        if site.corpus is None:
-            formats = listed(formats_of(site.direction))
-            raise ConfigError(f"site {site.name} has no corpus here; give it {formats}, or run it where the sites are (--server)")
-        try:
-            missing = site.corpus.missing()
-        except CorpusError as error:
-            raise CorpusError(f"site {site.name}: {error}") from error
-        if missing:
-            raise CorpusError(f"site {site.name}: {missing}; {remedy}")
 
 
 _PAIR_KEYS, _TEXT_KEYS = ({*formats, *options_of(formats)} for formats in (PAIR_FORMATS, TEXT_FORMATS))

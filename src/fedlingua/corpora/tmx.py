@@ -34,21 +34,11 @@ class TmxFile(Corpus[Pair]):
     direction: Direction
 
     def read(self) -> Iterator[Pair]:
-        for source, target in _sides(self.path, self.direction.sides):
+        for source, target in tmx_sides(self.path, self.direction.sides):
             yield Pair(source or "", target or "")
 
 
-def read_tmx_side(path: Path, language: str) -> Iterator[str | None]:
-    """Yield every unit's text in one language, in file order; None if the unit lacks it.
-
-    Raises:
-        CorpusError: the file is missing, empty, damaged or not well-formed, has entities, or has no unit in the language.
-    """
-    for (side,) in _sides(path, (language,)):
-        yield side
-
-
-def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
+def tmx_sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
     """Yield every unit's texts in the wanted languages; None for a language that it lacks."""
     units, languages, read = 0, Counter[str](), set[str]()
     try:

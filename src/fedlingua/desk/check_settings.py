@@ -1,18 +1,28 @@
 """Refuse settings whose errors show without loading a model, before a run or a suite starts."""
 
-from collections.abc import Callable, Sequence
+import ctypes
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from fedlingua.backbones.directories import check_backbone, made_here
-from fedlingua.common.devices import check_bits, check_device
-from fedlingua.common.errors import ConfigError
+from fedlingua.backbones.directories import BUILT_IN, check_kind, made_here
+from fedlingua.backbones.families import FAMILIES
+from fedlingua.backbones.pruning import thirds
+from fedlingua.backbones.published import local_or_pinned
+from fedlingua.common.cache import cache_dir
+from fedlingua.common.devices import check_bits
+from fedlingua.common.errors import BackboneError, ConfigError, CorpusError
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.languages import nearest
-from fedlingua.corpora.sites import Federation
+from fedlingua.corpora.formats import formats_of, listed
+from fedlingua.corpora.sites import Federation, Site
 from fedlingua.desk.plugged import plugged
 from fedlingua.desk.pretraining.recipe import check_trained_by, read_recipe
-from fedlingua.evaluation.measuring import check_measuring
+from fedlingua.evaluation.comet.scores import check_comet
+from fedlingua.evaluation.measuring import COMET
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.runs.plan import planned_clusters
 from fedlingua.settings.config import Settings
@@ -58,3 +68,76 @@ def check_trackers(names: Sequence[str]) -> None:
                 f"track = {name!r} needs the package {name}, which is not installed here; install it with "
                 f"pip install -c constraints.txt -e '.[{name}]', or leave it out of track"
             )
+
+
+def check_device(device: str) -> None:
+    """Raise ConfigError for `cuda` without a GPU driver; whether torch can use the driver shows only when a model loads."""
+    if device == "cuda" and sys.platform == "linux" and not _driver():
+        raise ConfigError(
+            "device = 'cuda', but this machine has no GPU driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
+        )
+
+
+def _driver() -> bool:
+    """Return whether NVIDIA's or AMD's driver is there."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Path("/dev/kfd").exists()
+    return True
+
+
+def known_backbone(name: str, revision: str = "") -> None:
+    """Raise BackboneError unless the name is that of a backbone; train and download nothing."""
+    if name in BUILT_IN or made_here(name):
+        return
+    place = local_or_pinned(name, revision)
+    if isinstance(place, Path) and not (place / "config.json").is_file():
+        raise BackboneError(
+            f"backbone = {name!r}: {place} has no config.json, so it holds no model; give a folder as save_pretrained writes it"
+        )
+
+
+def check_backbone(settings: Settings) -> None:
+    """Check before training that the backbone exists, is of the run's task, and keeps layers after pruning.
+
+    Raises:
+        BackboneError: one of these does not hold. If the backbone must be downloaded, task and layers are checked later.
+    """
+    name = settings.backbone
+    known_backbone(name, settings.backbone_revision)
+    files = [place / "config.json" for place in (cache_dir() / "backbones" / name, Path(name).expanduser())]
+    config: dict[str, Any] = next((json.loads(file.read_text()) for file in files if file.is_file()), {})
+    layers = BUILT_IN[name].layers if name in BUILT_IN else {}
+    family = FAMILIES.get(config.get("model_type", ""))
+    if family:
+        layers = {part: int(config[key]) for part, key in family.layers.items() if key in config}
+    task = BUILT_IN[name].task if name in BUILT_IN else family.task if family else None
+    if task is not None:
+        check_kind(task, settings)
+    thirds(layers, settings.adapter_layers)
+
+
+def check_measuring(metrics: Sequence[str], model: str, say: Callable[[str], None]) -> None:
+    """Raise ConfigError, before anything that takes long, if COMET is among the metrics and it or its model is not available."""
+    if COMET in metrics:
+        check_comet(model, say)
+
+
+def check_corpora(sites: Iterable[Site], remedy: str = "check the path, or give the folder with --data") -> None:
+    """Refuse sites whose corpus is not given or has a missing file. remedy: what to do about the file.
+
+    Raises:
+        ConfigError: a site has no corpus, as in a deployment's federation file.
+        CorpusError: a file is missing or unusable; names the site and the file.
+    """
+    for site in sites:
+        if site.corpus is None:
+            formats = listed(formats_of(site.direction))
+            raise ConfigError(f"site {site.name} has no corpus here; give it {formats}, or run it where the sites are (--server)")
+        try:
+            missing = site.corpus.missing()
+        except CorpusError as error:
+            raise CorpusError(f"site {site.name}: {error}") from error
+        if missing:
+            raise CorpusError(f"site {site.name}: {missing}; {remedy}")

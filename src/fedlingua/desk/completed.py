@@ -77,3 +77,8 @@ def same_backbone(settings: Settings, wanted: str) -> "Trainable":
             f"({trainable.backbone.fingerprint[:12]}; wanted {wanted[:12]}); give the run its own backbone"
         )
     return trainable
+
+
+def no_scores(directory: Path) -> RunError:
+    """Return the error for a completed run without its scores."""
+    return RunError(f"{directory}: the run is completed, but its scores.json is missing; restore it, or run again")

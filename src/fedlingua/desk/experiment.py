@@ -1,5 +1,6 @@
 """Read an experiment file and --set."""
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml
 from fedlingua.settings.checks import refuse_unknown_key, settings_from
 from fedlingua.settings.config import Scalar, Settings
-from fedlingua.settings.experiment import default_run_config, parse_override
+from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.kinds import EXPERIMENT, flat_keys, refuse_other_kind
 from fedlingua.settings.table import OPTIONS
 
@@ -50,3 +51,15 @@ def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:
         as_written = OPTIONS[key].value_type is str and type(value) is not str  # such as 0.3
         given[key] = text.partition("=")[2].strip() if as_written else value
     return given
+
+
+def parse_override(text: str, option: str = "--set", example: str = "rounds=5") -> tuple[str, Any]:
+    """Parse `key=value`, a value that is not TOML as a string; raise ConfigError if the key or the "=" is missing."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"{option} {text!r}: wanted key=value, for example {option} {example}")
+    try:
+        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    return key.strip(), parsed

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedlingua.evaluation.comet.scores import check_comet, comet_scores
+from fedlingua.evaluation.comet.scores import comet_scores
 from fedlingua.evaluation.comet.scores import signature as comet_signature
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated, share
 
@@ -38,12 +38,6 @@ def width_of(metric: str) -> int:
 def signature_of(metric: str, target: str, model: str, checkpoint: int) -> str:
     """Return the metric's signature for text in the language `target`; model and checkpoint are COMET's."""
     return comet_signature(model, checkpoint) if metric == COMET else TEXT_METRICS[metric].signature(target)
-
-
-def check_measuring(metrics: Sequence[str], model: str, say: Callable[[str], None]) -> None:
-    """Raise ConfigError, before anything that takes long, if COMET is among the metrics and it or its model is not available."""
-    if COMET in metrics:
-        check_comet(model, say)
 
 
 def measure(

@@ -10,20 +10,8 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors, TensorSet
 
-ALPHAS = tuple(step / 20 for step in range(21))
-"""The alphas of figure 3: 0 is the federation's model, 1 is the site's own."""
 GRID = (0.0, 0.25, 0.5, 0.75, 1.0)
 """The alphas that a site chooses among, for all tensors together and for each part."""
-
-
-def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors:
-    """Return theta_int = alpha theta_i + (1 - alpha) theta (eq. 3) in float32; alpha 0 or 1 gives an exact copy of one model.
-
-    Raises:
-        ExchangeError: The two models have different tensors.
-    """
-    check_alike(federated, personal)
-    return {name: _mixed(array, personal[name], alpha) for name, array in federated.items()}
 
 
 def interpolated_by_part(federated: Tensors, personal: Tensors, alphas: Mapping[Part, float], trained: TensorSet) -> Tensors:
@@ -31,15 +19,15 @@ def interpolated_by_part(federated: Tensors, personal: Tensors, alphas: Mapping[
     check_alike(federated, personal)
     shared = fmean(alphas.values())
     names = [(spec.name, alphas.get(spec.part, shared)) for spec in trained.specs]
-    return {name: _mixed(federated[name], personal[name], alpha) for name, alpha in names}
+    return {name: mixed(federated[name], personal[name], alpha) for name, alpha in names}
 
 
-def _mixed(federated: Numbers, personal: Numbers, alpha: float) -> Numbers:
+def mixed(federated: Numbers, personal: Numbers, alpha: float) -> Numbers:
     if alpha in (0, 1):  # 0 x theta_i would turn a -0.0 of theta into 0.0
         return (personal if alpha else federated).copy()
     own, others = np.float32(alpha), np.float32(1 - alpha)
-    mixed: Numbers = own * personal + others * federated
-    return mixed
+    between: Numbers = own * personal + others * federated
+    return between
 
 
 Alphas = dict[Part, float]

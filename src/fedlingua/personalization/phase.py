@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import MemoryRunsOutError
-from fedlingua.common.files import replace_text
+from fedlingua.common.files import json_text, replace_text
 from fedlingua.evaluation.text_metrics import Counts
 from fedlingua.exchange.delivery import Second
 from fedlingua.exchange.joined import Numbers
@@ -32,7 +32,6 @@ from fedlingua.personalization import choice
 from fedlingua.personalization.choice import Choice, DevResult
 from fedlingua.personalization.interpolation import interpolated_by_part, search_alphas
 from fedlingua.personalization.passes import DIVERGED, Trained, train_until_dev_stops
-from fedlingua.runs.folder import json_text
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example
 from fedlingua.training.head import HeadUse

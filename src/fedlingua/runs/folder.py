@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import RunError
-from fedlingua.common.files import APP_DIR, bundled_files, held, sha256
-from fedlingua.common.files import json_text as json_text
-from fedlingua.common.files import replace_text as replace_text
+from fedlingua.common.files import APP_DIR, bundled_files, held, json_text, replace_text, sha256
 from fedlingua.common.languages import nearest
 from fedlingua.runs.checkpoints import Checkpoints
 from fedlingua.settings.config import MAY_CHANGE, Settings
@@ -205,11 +203,6 @@ def no_run(directory: Path) -> RunError:
         near = nearest(directory.name, [path.parent.name for path in directory.parent.glob("*/run.json")])
         why = f"it is {'a file' if directory.exists() else 'not there'}{near}"
     return RunError(f"{directory} is not a run folder: {why}; give a folder that a run has made (runs/<name>)")
-
-
-def no_scores(directory: Path) -> RunError:
-    """Return the error for a completed run without its scores."""
-    return RunError(f"{directory}: the run is completed, but its scores.json is missing; restore it, or run again")
 
 
 def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:

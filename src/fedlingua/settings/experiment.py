@@ -1,10 +1,7 @@
 """Build a run's config: defaults, overridden by an experiment file, overridden by --set."""
 
-import tomllib
 from collections.abc import Mapping
-from typing import Any
 
-from fedlingua.common.errors import ConfigError
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.removed import without_removed
 from fedlingua.settings.table import OPTIONS
@@ -22,15 +19,3 @@ def config_of_run(config: Mapping[str, Scalar], completed: bool = False) -> dict
     """
     as_before = {key: option.off[0] if option.off else option.default for key, option in OPTIONS.items()}
     return as_before | without_removed(config, completed)
-
-
-def parse_override(text: str, option: str = "--set", example: str = "rounds=5") -> tuple[str, Any]:
-    """Parse `key=value`, a value that is not TOML as a string; raise ConfigError if the key or the "=" is missing."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"{option} {text!r}: wanted key=value, for example {option} {example}")
-    try:
-        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    return key.strip(), parsed

@@ -1,8 +1,7 @@
 """Metrics of runs: their names in scores.json and for display, and whether higher is better."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.settings.options import names_of
@@ -73,8 +72,3 @@ def metric_names(given: str) -> list[str]:
     if not names:
         raise ConfigError(f"no metric is given; there are {', '.join(OF_TEXT)}")
     return names
-
-
-def metrics_of(scores: Mapping[str, Any]) -> tuple[Metric, Metric]:
-    """Return the two metrics of a scores.json; translation's, if it has none."""
-    return next((both for both in METRICS.values() if f"macro_{both[0].key}" in scores), METRICS["translation"])

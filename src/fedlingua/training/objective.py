@@ -98,17 +98,6 @@ def token_nlls_of_each(
     return nlls
 
 
-def nll_of_each(
-    model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
-) -> tuple[Numbers, Numbers]:
-    """Return (nll_sum, number of predicted tokens) of each example, both (examples,) float64, in order, without dropout.
-
-    The sums over all examples are those of `examples_nll` except for rounding.
-    """
-    nlls = token_nlls_of_each(model, codec, examples, precision, use)
-    return np.array([each.sum() for each in nlls]), np.array([float(len(each)) for each in nlls])
-
-
 def corpus_gradient(model: PreTrainedModel, names: Sequence[str], batches: Sequence[Batch]) -> tuple[float, int, Gradients]:
     """Return (nll_sum, num_tokens, gradient of nll_sum / num_tokens by name), without dropout; the model's mode is restored.
 

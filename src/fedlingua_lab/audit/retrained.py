@@ -12,7 +12,9 @@ from itertools import groupby
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
+from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import RunError
 from fedlingua.corpora.split import Split
@@ -26,11 +28,12 @@ from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.privacy.noise_shares import planned
 from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step
-from fedlingua.training.batches import pad
+from fedlingua.training.batches import Example, pad
+from fedlingua.training.head import WHOLE, HeadUse
 from fedlingua.training.loop import train_locally
-from fedlingua.training.objective import corpus_gradient, nll_of_each
+from fedlingua.training.objective import corpus_gradient, token_nlls_of_each
+from fedlingua.training.optimizers import Numbers
 from fedlingua.training.translation import PairExample, encode_pairs
-from fedlingua_lab.audit.attacks import Numbers
 from fedlingua_lab.audit.subject import Protection, Subject
 
 Examples = Sequence[PairExample]
@@ -222,3 +225,14 @@ class Retrained:
             self.model.get_encoder()(input_ids=torch.tensor([list(row) for row in alike], device=self.model.device))
         hook.remove()
         return caught
+
+
+def nll_of_each(
+    model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
+) -> tuple[Numbers, Numbers]:
+    """Return (nll_sum, number of predicted tokens) of each example, both (examples,) float64, in order, without dropout.
+
+    The sums over all examples are those of `examples_nll` except for rounding.
+    """
+    nlls = token_nlls_of_each(model, codec, examples, precision, use)
+    return np.array([each.sum() for each in nlls]), np.array([float(len(each)) for each in nlls])

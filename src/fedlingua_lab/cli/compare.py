@@ -17,8 +17,8 @@ from fedlingua.desk.cli.options import CometModel
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say
 
 if TYPE_CHECKING:  # what draws pages is slow to import, and completion does not need it
-    from fedlingua.evaluation.bootstrap import Difference
     from fedlingua_lab.comparison.compare import Comparison
+    from fedlingua_lab.comparison.differences import Difference
     from fedlingua_lab.comparison.runs import ComparedRun
 
 commands = Commands()

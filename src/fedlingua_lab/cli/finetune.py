@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 from typer import Option
 
-from fedlingua.backbones.directories import backbone_directory, known_backbone
-from fedlingua.common.devices import check_device, computed_in
+from fedlingua.backbones.directories import backbone_directory
+from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError, ConfigError, RunError
-from fedlingua.common.files import check_new_folder
+from fedlingua.desk.check_settings import check_device, known_backbone
 from fedlingua.desk.cli.completion import run_folders, sites_of_run
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
+from fedlingua.desk.paths import check_new_folder
 from fedlingua.desk.pretraining.demo import make_built_in
 from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua_lab.finetuning.annotated import read_annotated

@@ -9,11 +9,11 @@ from typing import Annotated
 from typer import Argument, Option
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import check_absent, check_folder_to_write
 from fedlingua.common.tables import check_choice
 from fedlingua.desk.cli.corpus import written
 from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua.desk.corpora.prepared import Prepared
+from fedlingua.desk.paths import check_absent, check_folder_to_write
 from fedlingua_lab.corpora.mtnt import prepare_mtnt
 from fedlingua_lab.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
 from fedlingua_lab.corpora.sizes_of_papers import Note

@@ -12,7 +12,7 @@ from typer import Argument, BadParameter, Option
 
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.common.files import APP_DIR, check_folder_to_write
+from fedlingua.common.files import APP_DIR
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import settings, toml_files
@@ -22,6 +22,7 @@ from fedlingua.desk.cli.place import ready_profile
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.cli.progress import view_on
 from fedlingua.desk.experiment import given_settings
+from fedlingua.desk.paths import check_folder_to_write
 from fedlingua.desk.pretraining.demo import make_built_in
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.kinds import SUITE

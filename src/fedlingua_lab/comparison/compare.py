@@ -8,9 +8,10 @@ from sacrebleu.metrics.chrf import CHRF
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
-from fedlingua.evaluation.bootstrap import SEED, Difference, difference, draws, paired, resampled
+from fedlingua.evaluation.bootstrap import SEED, draws, resampled
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.settings.metrics import METRICS, OF_TEXT, Metric
+from fedlingua_lab.comparison.differences import Difference, difference, paired
 from fedlingua_lab.comparison.runs import ComparedRun, Fairness, common_sites, fairness
 
 LOCAL_METHODS = ("adapter-local",)

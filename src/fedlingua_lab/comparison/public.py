@@ -9,9 +9,10 @@ from typing import Any
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
+from fedlingua.desk.check_settings import check_measuring
 from fedlingua.desk.translating.models import RunModels
 from fedlingua.desk.translating.translator import Translator
-from fedlingua.evaluation.measuring import check_measuring, measure
+from fedlingua.evaluation.measuring import measure
 from fedlingua.evaluation.scores import check_tokenizers
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names

@@ -7,16 +7,17 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.completed import check_completed
+from fedlingua.desk.completed import check_completed, no_scores
 from fedlingua.desk.report.keep import read_kept_runs
+from fedlingua.desk.report.read import metrics_of
 from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.evaluation.totals import ALL_SITES
-from fedlingua.runs.folder import RunFolder, no_scores, run_about
+from fedlingua.runs.folder import RunFolder, run_about
 from fedlingua.settings.config import MAY_CHANGE
 from fedlingua.settings.experiment import config_of_run
 from fedlingua.settings.methods import CENTRALIZED, SILO
-from fedlingua.settings.metrics import Metric, metrics_of
+from fedlingua.settings.metrics import Metric
 
 Json = dict[str, Any]
 NO_DIFFERENCE = {"method", "seed", *MAY_CHANGE}

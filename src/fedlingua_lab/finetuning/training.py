@@ -20,8 +20,9 @@ from transformers import (
 
 from fedlingua.backbones.parts import is_adapter
 from fedlingua.common.errors import RunError
+from fedlingua.common.files import json_text, replace_text
 from fedlingua.desk.pace import Pace
-from fedlingua.runs.folder import json_text, library_versions, replace_text
+from fedlingua.runs.folder import library_versions
 from fedlingua.training.batches import IGNORED
 from fedlingua_lab.finetuning.annotated import OUTSIDE, Texts, labels_of, sizes_of
 from fedlingua_lab.finetuning.encoder import Encoder

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlingua.common.files import APP_DIR
+from fedlingua.common.files import APP_DIR, json_text, replace_text
 from fedlingua.desk.report.keep import kept_run, read_kept_runs, run_line, without_places, write_kept_runs
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds, training_seconds
-from fedlingua.runs.folder import RunFolder, code_hash, json_text, replace_text
+from fedlingua.runs.folder import RunFolder, code_hash
 from fedlingua.settings.methods import SILO
 from fedlingua_lab.suites.convergence import Losses, dev_losses, thinned
 from fedlingua_lab.suites.paper import PAPERS

@@ -13,9 +13,9 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, json_hash, sha256
 from fedlingua.corpora.recipe import forbidden_sides
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
+from fedlingua.corpora.sites import Federation, Site, read_federation
 from fedlingua.corpora.texts import read_sites
-from fedlingua.desk.check_settings import check_settings
+from fedlingua.desk.check_settings import check_corpora, check_settings
 from fedlingua.desk.pretraining.recipe import read_recipe
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.settings.config import MAY_CHANGE, Settings

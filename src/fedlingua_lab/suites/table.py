@@ -15,12 +15,13 @@ from typing import Any, Self
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
 from fedlingua.desk.report.keep import read_kept_runs
+from fedlingua.desk.report.read import metrics_of
 from fedlingua.desk.report.round_seconds import META, PHASES, READING
 from fedlingua.desk.templates import markdown
 from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.methods import SILO
-from fedlingua.settings.metrics import ACCURACY, METRICS, OF_TEXT, PERPLEXITY, Metric, metrics_of
+from fedlingua.settings.metrics import ACCURACY, METRICS, OF_TEXT, PERPLEXITY, Metric
 from fedlingua_lab.suites.convergence import Curve, mean_curve, perplexities
 
 BASE = "base"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedlingua.backbones.directories import BUILT_IN, backbone_directory, check_backbone
+from fedlingua.backbones.directories import BUILT_IN, backbone_directory
 from fedlingua.common.errors import BackboneError
+from fedlingua.desk.check_settings import check_backbone
 from fedlingua.desk.pretraining import demo
 from fedlingua.desk.pretraining.recipe import RESERVED
 from fedlingua.exchange.trainable import build_trainable

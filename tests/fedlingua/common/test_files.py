@@ -6,17 +6,8 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import (
-    APP_DIR,
-    check_file_to_write,
-    check_folder_to_write,
-    check_new_folder,
-    held,
-    read_toml,
-    replace_text,
-    resolve,
-    sha256,
-)
+from fedlingua.common.files import APP_DIR, held, read_toml, replace_text, resolve, sha256
+from fedlingua.desk.paths import check_file_to_write, check_folder_to_write, check_new_folder
 
 
 def test_a_relative_path_starts_at_the_app_and_an_absolute_one_stays(tmp_path: Path) -> None:

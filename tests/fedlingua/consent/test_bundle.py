@@ -7,8 +7,9 @@ import pytest
 from flwr.supercore.fab import Fab
 
 from fedlingua.common.errors import ConfigError, DeploymentError
-from fedlingua.consent.bundle import approvals, approve, approved, bundle_hash
+from fedlingua.consent.bundle import approvals, approved, bundle_hash
 from fedlingua.desk.deployment.gate import KEPT, check_approved
+from fedlingua.desk.deployment.site_setup import approve
 
 ONE, OTHER = "1" * 64, "ab" * 32
 

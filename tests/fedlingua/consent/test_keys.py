@@ -13,7 +13,8 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.cli.flower_supernode import _try_setup_client_authentication
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.consent.keys import key_fingerprint, make_key, read_public_key, same_key
+from fedlingua.consent.keys import key_fingerprint, read_public_key, same_key
+from fedlingua.desk.deployment.site_setup import make_key
 
 # Made by `ssh-keygen -t ecdsa -b 256`, and what `ssh-keygen -l` says of it.
 LINE = (

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fedlingua.common.errors import ConfigError, ExchangeError
-from fedlingua.consent.limits import SiteLimits, limits_text, num_measured, num_trained
+from fedlingua.consent.limits import SiteLimits, num_measured, num_trained
 from fedlingua.consent.site_file import read_site_file
+from fedlingua.desk.deployment.site_setup import limits_text
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import KEYS

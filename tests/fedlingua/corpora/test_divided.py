@@ -8,9 +8,10 @@ from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.corpora.formats import SplitFiles
 from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import Federation, check_corpora, read_federation
+from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites, read_text
+from fedlingua.desk.check_settings import check_corpora
 
 GIVEN = '[split]\nmode = "given"\n'
 SITE = '[[site]]\nname = "court"\ndirection = "de-en"\nsplits = "t/de-en.{}.tsv"\n'

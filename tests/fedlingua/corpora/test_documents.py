@@ -13,9 +13,10 @@ from fedlingua.corpora.deidentify import CommandHook
 from fedlingua.corpora.read import Corpus, LineDocuments, Notes, Pair
 from fedlingua.corpora.records import JsonDocuments
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import check_corpora, read_federation
+from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
+from fedlingua.desk.check_settings import check_corpora
 from fedlingua_demo import phrasebook
 from tests.federations import SITE, federation
 

@@ -10,10 +10,11 @@ from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, TsvFile
 from fedlingua.corpora.records import Dataset, JsonPairs
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import check_corpora, read_federation
+from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.corpora.tmx import TmxFile
+from fedlingua.desk.check_settings import check_corpora
 from fedlingua_demo import phrasebook
 from tests.federations import REGISTER, SITE, federation
 

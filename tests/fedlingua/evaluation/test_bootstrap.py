@@ -9,8 +9,9 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
-from fedlingua.evaluation.bootstrap import SAMPLES, difference, draws, paired
+from fedlingua.evaluation.bootstrap import SAMPLES, draws
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
+from fedlingua_lab.comparison.differences import difference, paired
 
 WORDS = [
     "the",

@@ -5,7 +5,8 @@ import pytest
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
-from fedlingua.personalization.interpolation import ALPHAS, Alphas, interpolated, interpolated_by_part, search_alphas
+from fedlingua.personalization.interpolation import Alphas, interpolated_by_part, search_alphas
+from fedlingua_lab.mixtures import ALPHAS, interpolated
 
 
 def tensors(**values: list[float]) -> Tensors:

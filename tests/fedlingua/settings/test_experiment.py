@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.experiment import given_settings, read_experiment
+from fedlingua.desk.experiment import given_settings, parse_override, read_experiment
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import config_of_run, default_run_config, parse_override
+from fedlingua.settings.experiment import config_of_run, default_run_config
 
 
 def test_overrides_go_before_the_experiment_file_and_that_before_the_defaults(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Metrics: which values are better, and which a scores.json holds."""
 
-from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, METRICS, OF_TEXT, PERPLEXITY, metrics_of
+from fedlingua.desk.report.read import metrics_of
+from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, METRICS, OF_TEXT, PERPLEXITY
 from fedlingua.settings.tasks import TASKS
 
 

@@ -10,8 +10,9 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.common.errors import RunError
 from fedlingua.training.batches import pad
 from fedlingua.training.head import HeadUse
-from fedlingua.training.objective import corpus_nll, examples_nll, nll_of_each
+from fedlingua.training.objective import corpus_nll, examples_nll
 from fedlingua.training.translation import PairBatch, PairExample
+from fedlingua_lab.audit.retrained import nll_of_each
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedlingua.common.errors import ConfigError, CorpusError
-from fedlingua.corpora.sites import check_corpora, read_federation
+from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
+from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.cli.app import app
 from fedlingua_lab.cli.prepare import CORPORA
 from fedlingua_lab.corpora.prepare import PAPER_CORPORA

@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.report.keep import read_kept_runs, run_line, write_kept_runs
-from fedlingua.evaluation.bootstrap import draws, paired
+from fedlingua.evaluation.bootstrap import draws
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua_lab.comparison.compare import compare
+from fedlingua_lab.comparison.differences import paired
 from fedlingua_lab.comparison.runs import Fairness, read_runs
 from fedlingua_lab.pages.comparison_page import render_comparison
 from tests.translated_runs import make_run

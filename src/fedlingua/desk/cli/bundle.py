@@ -5,10 +5,11 @@ from typing import Annotated
 
 from typer import Option
 
-from fedlingua.common.files import APP_DIR, check_file_to_write
+from fedlingua.common.files import APP_DIR
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.desk.cli.output import Answer, Commands, console, example
 from fedlingua.desk.deployment.build import build_bundle
+from fedlingua.desk.paths import check_file_to_write
 
 commands = Commands()
 

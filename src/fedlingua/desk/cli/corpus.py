@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from typer import Argument, BadParameter, Option
 
 from fedlingua.common.errors import ConfigError, CorpusError
-from fedlingua.common.files import check_absent, check_folder_to_write
 from fedlingua.corpora.clean import Account, clean
 from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
@@ -19,6 +18,7 @@ from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_
 from fedlingua.desk.corpora.prepared import Prepared, gathered, write_splits
 from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statistics, summary
 from fedlingua.desk.corpora.write import target_of, write_pairs
+from fedlingua.desk.paths import check_absent, check_folder_to_write
 
 commands = Commands(help="Check, convert and split the text of a federation's sites.", cls=OpenGroup)
 _WIDTH = 60

@@ -19,7 +19,7 @@ from fedlingua.corpora.clean import CleaningRules, read_cleaning
 from fedlingua.corpora.formats import FILE_FORMATS, corpus_of, options_of
 from fedlingua.corpora.read import Corpus, Pair, side_paths
 from fedlingua.desk.cli.output import AnsweringConsole
-from fedlingua.settings.experiment import parse_override
+from fedlingua.desk.experiment import parse_override
 
 
 @dataclass(frozen=True)

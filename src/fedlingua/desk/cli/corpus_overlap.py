@@ -8,16 +8,17 @@ from typing import Any
 from rich.table import Table
 
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.common.files import check_absent
 from fedlingua.corpora.overlap import JUDGED, check_left, digests_of, leaks, left_out, shared_sentences, without_leaks
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
-from fedlingua.corpora.sites import Federation, check_corpora, read_federation
+from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
+from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.cli.output import console, plain_table, say
 from fedlingua.desk.corpora.prepared import has_tab, without_tabs, write_splits
+from fedlingua.desk.paths import check_absent
 from fedlingua.runs.folder import RunFolder, run_about
 
 Overlap = Mapping[str, Mapping[str, Any]]

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from fedlingua.common.cache import cache_dir
-from fedlingua.common.devices import check_device, computed_in
-from fedlingua.common.files import check_new_folder
+from fedlingua.common.devices import computed_in
 from fedlingua.common.units import duration
+from fedlingua.desk.check_settings import check_device
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.options import Data
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
+from fedlingua.desk.experiment import parse_override
 from fedlingua.desk.pace import Pace
+from fedlingua.desk.paths import check_new_folder
 from fedlingua.desk.pretraining.card import model_card
 from fedlingua.desk.pretraining.checkpoints import Progress
 from fedlingua.desk.pretraining.demo import demo_encoder
@@ -27,7 +29,6 @@ from fedlingua.desk.pretraining.settings import EncoderSettings, ModelSize
 from fedlingua.desk.pretraining.text import BaseText, base_text, made_of
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.runs.folder import library_versions
-from fedlingua.settings.experiment import parse_override
 from fedlingua.settings.kinds import RECIPE
 
 if TYPE_CHECKING:  # a faulty recipe is refused without importing torch

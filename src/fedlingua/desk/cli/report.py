@@ -5,9 +5,9 @@ from typing import Annotated
 
 from typer import Option
 
-from fedlingua.common.files import check_folder_to_write
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+from fedlingua.desk.paths import check_folder_to_write
 
 commands = Commands()
 

@@ -9,10 +9,11 @@ from typer import Argument, BadParameter, Option
 
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.common.files import APP_DIR, check_folder_to_write, read_toml
+from fedlingua.common.files import APP_DIR, read_toml
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.consent.site_file import why_not_deployed
-from fedlingua.corpora.sites import Federation, check_corpora, read_federation
+from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import run_folders, settings, toml_files
@@ -26,6 +27,7 @@ from fedlingua.desk.completed import stored_settings
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
 from fedlingua.desk.experiment import given_settings, read_experiment
+from fedlingua.desk.paths import check_folder_to_write
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings

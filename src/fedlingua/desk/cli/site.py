@@ -17,7 +17,7 @@ from fedlingua.common.languages import parse_written
 from fedlingua.common.terminal import one_line
 from fedlingua.consent.approval import private_words
 from fedlingua.consent.audit import read_head, verify
-from fedlingua.consent.bundle import approvals, approve, approved, bundle_hash
+from fedlingua.consent.bundle import approvals, approved, bundle_hash
 from fedlingua.consent.keys import key_fingerprint
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
@@ -31,7 +31,7 @@ from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, supernode_command
 from fedlingua.desk.deployment.service import Service
-from fedlingua.desk.deployment.site_setup import FILE, init_site
+from fedlingua.desk.deployment.site_setup import FILE, approve, init_site
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
 from fedlingua.desk.experiment import given_settings, read_experiment
 from fedlingua.desk.processes import flower_environment, free_port

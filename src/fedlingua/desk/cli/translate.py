@@ -15,13 +15,13 @@ from rich.console import Console
 from typer import BadParameter, Option
 
 from fedlingua.common.errors import CorpusError, RunError
-from fedlingua.common.files import check_absent, check_file_to_write
 from fedlingua.corpora.read import Pair, lines_of, read_lines
-from fedlingua.corpora.tmx import read_tmx_side
+from fedlingua.corpora.tmx import tmx_sides
 from fedlingua.desk.cli.completion import run_folders
 from fedlingua.desk.cli.options import ModelChoice, TranslateOptions
 from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_json, example, warn
 from fedlingua.desk.corpora.write import FORMS, Form, Target, not_in_xml, write_pairs
+from fedlingua.desk.paths import check_absent, check_file_to_write
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.scores import below_base
 
@@ -157,7 +157,7 @@ class _Work:
         if self.file is None:
             lines: Iterator[str | None] = lines_of(sys.stdin.buffer, "standard input")
         elif self.file.name.removesuffix(".gz").endswith(".tmx"):
-            lines = read_tmx_side(self.file, self.translator.direction.source)
+            lines = chain.from_iterable(tmx_sides(self.file, (self.translator.direction.source,)))
         else:
             lines = read_lines(self.file, may_be_empty=True)
         return iter(lambda: list(islice(lines, at_once)), [])

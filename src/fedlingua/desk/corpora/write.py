@@ -17,11 +17,11 @@ from typing import Any, Literal, TextIO, get_args
 from xml.sax.saxutils import escape
 
 from fedlingua.common.errors import ConfigError, CorpusError
-from fedlingua.common.files import check_absent
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import stripped
 from fedlingua.corpora.read import Pair, side_paths
 from fedlingua.desk.corpora.prepared import without_tabs
+from fedlingua.desk.paths import check_absent
 
 Form = Literal["tsv", "moses", "jsonl", "parquet", "tmx", "translations"]
 FORMS: tuple[Form, ...] = get_args(Form)[:-1]

@@ -8,7 +8,8 @@ from zipfile import ZipFile, ZipInfo
 import tomli_w
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import APP_DIR, CARRIED, bundled_files, check_folder_to_write, read_toml
+from fedlingua.common.files import APP_DIR, CARRIED, bundled_files, read_toml
+from fedlingua.desk.paths import check_folder_to_write
 
 CONFIG, DATE = "pyproject.toml", (2024, 10, 1, 0, 0, 0)
 

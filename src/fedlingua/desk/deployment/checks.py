@@ -22,17 +22,17 @@ from fedlingua.corpora.formats import SplitFiles
 from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import Federation, check_corpora
+from fedlingua.corpora.sites import Federation
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import SiteText, check_documents, list_failures, read_text
 from fedlingua.desk.check_result import CheckResult, Remark, run_check
+from fedlingua.desk.check_settings import check_corpora, check_measuring
 from fedlingua.desk.deployment.certificates import check_certificate, check_reachable
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.desk.doctor.machine import check_disk
 from fedlingua.desk.outline_of_run import outline_of
 from fedlingua.desk.processes import flower_environment, free_port
-from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.outline import Outline
 from fedlingua.privacy.accounting import Release, epsilon_of, noise_for

@@ -8,13 +8,14 @@ from typing import Any
 import tomli_w
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import check_absent, read_toml, replace_text
+from fedlingua.common.files import read_toml, replace_text
 from fedlingua.common.tables import flag, refuse_unknown
 from fedlingua.consent.keys import read_public_key
 from fedlingua.consent.site_file import host_and_port, site_table
 from fedlingua.corpora.sites import read_site
 from fedlingua.desk.deployment.build import make_private_folder
 from fedlingua.desk.deployment.certificates import make_certificates, subject_alternative_names
+from fedlingua.desk.paths import check_absent
 from fedlingua.settings.kinds import SERVER, refuse_other_kind
 
 FILE = "server.toml"

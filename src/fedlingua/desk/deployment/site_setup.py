@@ -1,20 +1,29 @@
-"""Set up a site: its folder, its key, and the few lines for the server's operator."""
+"""Set up a site: its folder, its key, what it approves, and the few lines for the server's operator."""
 
+import dataclasses
+import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import check_absent, replace_text
+from fedlingua.common.files import replace_text
 from fedlingua.common.languages import parse_written
-from fedlingua.consent.keys import make_key
-from fedlingua.consent.limits import limits_text
+from fedlingua.consent.bundle import HASH, approved
+from fedlingua.consent.keys import public_line
+from fedlingua.consent.limits import SiteLimits
 from fedlingua.consent.site_file import SiteFile, host_and_port, read_site_file, site_table
-from fedlingua.corpora.sites import check_corpora, read_site
+from fedlingua.corpora.sites import read_site
+from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.deployment.build import make_private_folder
+from fedlingua.desk.paths import check_absent
 
 FILE = "site.toml"
 PATHS = ("tsv", "moses", "nway", "opus", "tmx", "parquet", "lines", "jsonl", "notes")
@@ -64,3 +73,48 @@ def init_site(
     join_file.write_text(f"{join_head}{site_table(who)}", encoding="utf-8")
     replace_text(file, text, 0o644)  # whatever the umask says
     return read_site_file(file), join_file
+
+
+def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
+    """Add a hash to a site's list; return False if it is listed already. note: what the hash is of, in one line.
+
+    Raises:
+        ConfigError: `bundle` is not a hash.
+    """
+    if not HASH.fullmatch(bundle):
+        raise ConfigError(
+            f"{bundle!r} is not the hash of a bundle; wanted the 64 hexadecimal digits that `fedlingua bundle` shows"
+        )
+    if bundle in approved(file):
+        return False
+    head = "# What this site runs, by sha256: bundles, and runs under them.\n"
+    before = file.read_text(encoding="utf-8-sig") if file.is_file() else head
+    before += "" if before.endswith("\n") else "\n"  # an editor may leave the last line without its end
+    replace_text(file, f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d} {note}\n", 0o644)
+    return True
+
+
+def make_key(file: Path) -> str:
+    """Write a new ECDSA P-384 private key to `file` and its public key beside it, as `.pub`; return the public key's line.
+
+    Raises:
+        ConfigError: One of the two files already exists.
+    """
+    public_file = file.with_suffix(".pub")
+    for path in (file, public_file):
+        if path.exists():
+            raise ConfigError(f"{path} already exists and may be in use; give another folder, or move it away")
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_text(file, private.decode(), 0o600)
+    line = public_line(file)
+    public_file.write_text(line + "\n", encoding="ascii")
+    return line
+
+
+def limits_text() -> str:
+    """Return the table [limits], empty, with its defaults in comments, as `fedlingua site init` writes it."""
+    lines = [f"# {name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in dataclasses.asdict(SiteLimits()).items()]
+    head = "# What the server may ask for, with the defaults; fedlingua/consent/limits.py says what each means.\n[limits]\n"
+    return head + "".join(lines)

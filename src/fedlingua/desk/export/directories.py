@@ -13,12 +13,12 @@ from transformers import AutoTokenizer, GenerationConfig
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.load import Backbone
 from fedlingua.common.errors import BackboneError
+from fedlingua.common.files import json_text, replace_text
 from fedlingua.common.languages import Direction
 from fedlingua.desk.export.merging import lora_modules, merge_controllers, merge_peft, peft_name, peft_targets
 from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.runs.folder import json_text, replace_text
 
 OF_ANY_TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 PROBE = "1, 2 (a) b: c."

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.common.files import check_folder_to_write
 from fedlingua.common.tables import check_choice
+from fedlingua.desk.paths import check_folder_to_write
 from fedlingua.settings.config import Settings
 from fedlingua.settings.methods import SMALL_SETS
 

@@ -8,6 +8,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from fedlingua.common.errors import RunError
+from fedlingua.common.files import json_text, replace_text
 from fedlingua.common.folders import replace_folder
 from fedlingua.desk.export.adapter import write_adapter
 from fedlingua.desk.export.card import model_card
@@ -17,7 +18,6 @@ from fedlingua.desk.export.forms import FILE, check_place, chosen_form
 from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import check_tensors
-from fedlingua.runs.folder import json_text, replace_text
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import RunError
+from fedlingua.common.files import replace_text
 from fedlingua.desk.report.tables import score_markdown
-from fedlingua.runs.folder import RunFolder, replace_text, run_about
+from fedlingua.runs.folder import RunFolder, run_about
 
 RUNS_FILE = "runs.jsonl"
 

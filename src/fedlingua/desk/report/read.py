@@ -18,7 +18,7 @@ from fedlingua.desk.report.signatures import SiteSignatures
 from fedlingua.desk.report.values import Amount, Integers, Number, Numbers, Share, Text, Texts, Whole, read_as
 from fedlingua.runs.folder import run_about
 from fedlingua.settings.config import Settings
-from fedlingua.settings.metrics import METRICS, Metric, metrics_of
+from fedlingua.settings.metrics import METRICS, Metric
 
 Clusters = dict[str, dict[str, list[str]]]
 Traffic = dict[str, tuple[float, float]]
@@ -353,3 +353,8 @@ def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) ->
         parts=None if mean is None or deviation is None else (mean, deviation),
         choice=choice(metrics[0], content),
     )
+
+
+def metrics_of(scores: Mapping[str, Any]) -> tuple[Metric, Metric]:
+    """Return the two metrics of a scores.json; translation's, if it has none."""
+    return next((both for both in METRICS.values() if f"macro_{both[0].key}" in scores), METRICS["translation"])

@@ -7,10 +7,10 @@ from pathlib import Path
 from fedlingua.common.errors import CorpusError, RunError
 from fedlingua.common.languages import nearest, parse_direction
 from fedlingua.corpora.read import read_lines
-from fedlingua.desk.completed import check_completed
+from fedlingua.desk.completed import check_completed, no_scores
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.evaluation.totals import ALL_SITES
-from fedlingua.runs.folder import RunFolder, no_scores, run_about
+from fedlingua.runs.folder import RunFolder, run_about
 
 HEADER = ["source", "reference", "base", "hypothesis"]
 

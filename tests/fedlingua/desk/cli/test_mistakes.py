@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.common.devices import check_device
 from fedlingua.common.errors import ConfigError
+from fedlingua.desk.check_settings import check_device
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.output import FAILED, USAGE, run_commands
 from tests.commands import leaf_commands

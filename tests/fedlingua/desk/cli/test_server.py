@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError, RunError
-from fedlingua.consent.keys import make_key
 from fedlingua.desk.cli import server as command
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.server import _keys, profile_of
@@ -20,6 +19,7 @@ from fedlingua.desk.deployment import certificates
 from fedlingua.desk.deployment.programs import control_address
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server
 from fedlingua.desk.deployment.service import Service, answers
+from fedlingua.desk.deployment.site_setup import make_key
 from fedlingua.desk.processes import flower_environment, free_port
 from fedlingua.runs.folder import RunFolder
 

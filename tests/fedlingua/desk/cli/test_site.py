@@ -18,7 +18,7 @@ from fedlingua.common.files import APP_DIR
 from fedlingua.consent.approval import approval_hash
 from fedlingua.consent.audit import append
 from fedlingua.consent.bundle import approvals, approved, bundle_hash
-from fedlingua.consent.keys import key_fingerprint, make_key
+from fedlingua.consent.keys import key_fingerprint
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.corpora.sites import read_federation
@@ -27,6 +27,7 @@ from fedlingua.desk.cli.app import app
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.service import Service
+from fedlingua.desk.deployment.site_setup import make_key
 from fedlingua.desk.experiment import read_experiment
 from fedlingua.exchange.protocol import SENT_BY_A_SITE
 from fedlingua.exchange.trainable import build_trainable

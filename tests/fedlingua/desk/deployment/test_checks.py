@@ -14,8 +14,6 @@ import torch
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.consent.approval import sends
-from fedlingua.consent.bundle import approve
-from fedlingua.consent.keys import make_key
 from fedlingua.consent.ledger import Entry
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.consent.site_file import SiteFile
@@ -24,7 +22,7 @@ from fedlingua.corpora.texts import read_text
 from fedlingua.desk.check_result import CheckResult
 from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
-from fedlingua.desk.deployment.site_setup import init_site
+from fedlingua.desk.deployment.site_setup import approve, init_site, make_key
 from fedlingua.desk.outline_of_run import outline_of
 from fedlingua.evaluation import text_metrics
 from fedlingua.exchange.protocol import (

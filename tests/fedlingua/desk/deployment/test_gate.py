@@ -25,8 +25,9 @@ from flwr.supercore.run import Run
 
 from fedlingua.common.errors import DeploymentError, ExchangeError
 from fedlingua.consent import audit
-from fedlingua.consent.bundle import approve, bundle_hash
+from fedlingua.consent.bundle import bundle_hash
 from fedlingua.desk.deployment import gate
+from fedlingua.desk.deployment.site_setup import approve
 
 # By import_module, since their packages carry functions of the same names.
 flower_program: Any = importlib.import_module("flwr.supernode.cli.flwr_clientapp")

@@ -25,8 +25,9 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeState, NodeStateFactory
 from flwr.supernode.start_client_internal import _insert_message
 
-from fedlingua.consent.bundle import approve, approved, bundle_hash
+from fedlingua.consent.bundle import approved, bundle_hash
 from fedlingua.desk.deployment import gate, worker
+from fedlingua.desk.deployment.site_setup import approve
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
 from fedlingua.desk.processes import HOST, flower_environment, free_port
 

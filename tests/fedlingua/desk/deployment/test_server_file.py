@@ -7,10 +7,10 @@ import pytest
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
-from fedlingua.consent.keys import make_key
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server, read_server_file
+from fedlingua.desk.deployment.site_setup import make_key
 
 
 def made(folder: Path, name: str = "north", insecure: bool = True) -> ServerFile:
