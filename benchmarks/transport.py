@@ -33,10 +33,10 @@ import tomli_w
 from forwarder import DOWN, UP, Forwarder
 from kept import KEPT, write
 
-from fedlingua.common import units
 from fedlingua.common.files import APP_DIR
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.consent.site_file import read_site_file
+from fedlingua.desk import units
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.programs import over_grpc
 from fedlingua.desk.deployment.site_setup import approve

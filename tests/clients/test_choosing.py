@@ -14,14 +14,13 @@ import torch
 from safetensors.numpy import load_file
 
 from clients.site_client import SiteClient
-from fedlingua.desk.translating.models import RunModels, TrainedModel
+from fedlingua.desk.translating.models import RunModels, TrainedModel, delivered, delivered_second
 from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.evaluation.bootstrap import draws
 from fedlingua.evaluation.ensemble import _Averaged
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.exchange import protocol
-from fedlingua.exchange.delivery import delivered, delivered_second
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization import choice, phase
 from fedlingua.personalization.passes import train_until_dev_stops

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fedlingua.consent.audit import verify
 from fedlingua.consent.site_file import SITE_FILE
+from fedlingua.desk.deployment.audited import verify
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from

@@ -13,7 +13,8 @@ from flwr.app import ConfigRecord
 
 from clients.guard import StoredReplies, stopped_after
 from fedlingua.common.errors import ExchangeError
-from fedlingua.consent.audit import HEAD, verify
+from fedlingua.consent.audit import HEAD
+from fedlingua.desk.deployment.audited import verify
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from tests.hostile.server_table import RULES, Site, ruled, settings

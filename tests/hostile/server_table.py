@@ -20,12 +20,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from clients.client_app import app as client_app
 from fedlingua.common.languages import Direction
 from fedlingua.consent.approval import approval_hash
-from fedlingua.consent.audit import verify
 from fedlingua.consent.bundle import BUNDLE
 from fedlingua.consent.site_file import SITE_FILE
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SplitRules
 from fedlingua.desk.cli.site import make_overlap_key
+from fedlingua.desk.deployment.audited import verify
 from fedlingua.desk.deployment.site_setup import approve
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.desk.pretraining.settings import ModelSize

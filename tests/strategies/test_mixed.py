@@ -7,8 +7,8 @@ import pytest
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import read_sites
+from fedlingua.desk.translating.models import delivered
 from fedlingua.exchange import protocol
-from fedlingua.exchange.delivery import delivered
 from fedlingua.runs.plan import planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar

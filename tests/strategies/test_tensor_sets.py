@@ -14,10 +14,9 @@ from fedlingua.common.errors import BackboneError, RunError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.pretraining.build import build_model
 from fedlingua.desk.pretraining.settings import ModelSize
-from fedlingua.desk.translating.models import TrainedModel
+from fedlingua.desk.translating.models import TrainedModel, delivered
 from fedlingua.desk.translating.translator import Translator
 from fedlingua.exchange import protocol
-from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.joined import join
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import build_trainable

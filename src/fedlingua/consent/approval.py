@@ -1,17 +1,15 @@
 """A site's approval of a run: one hash of bundle, run settings and text rules, the same at the server and at a site."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from fedlingua.common import units
 from fedlingua.common.files import json_hash
 from fedlingua.corpora.rules import TextRules
 from fedlingua.exchange import protocol
-from fedlingua.exchange.outline import Outline
 from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.codes import AUTO
 from fedlingua.settings.config import Settings
-from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import CHANGES_WITHOUT_ASKING
 
 MASKED = (
@@ -35,44 +33,8 @@ def rules_hash(rules: TextRules) -> str:
     return json_hash(rules.flat())
 
 
-def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
-    """Describe what a run does at a site, line by line; `sends` lists what the site sends."""
-    epochs = f"{settings.local_epochs} epoch(s) by {settings.optimizer}, learning rate {settings.step_learning_rate:g}"
-    batch = f"{settings.tokens_per_batch} tokens" if settings.tokens_per_batch else f"{settings.batch_size} sentences"
-    yield f"method {settings.method}: trains {settings.trained_set} of {settings.backbone}, averaged by {settings.how.clustering}"
-    yield f"at most {settings.rounds} rounds of {epochs}, {settings.accumulation} x {batch} a step; selection {settings.rule}"
-    scored = f"{settings.metrics} of {settings.score_split} at the end, beam {settings.beam}"
-    yield f"measures the loss of {settings.evaluate_share:.0%} of dev every {settings.evaluate_every} round(s), and {scored}"
-    if settings.trains_privately:
-        yield private_words(settings)
-    if settings.chooses:
-        passes = settings.keep_passes or settings.passes_of_rounds
-        most = f"{settings.rounds + passes} passes alone and {passes} on from the federation's model"
-        yield f"chooses at the end what it keeps, by {settings.keep_by} on dev: trains at most {most}"
-    yield f"text split by {rules.split}; of text rules besides: {_other(rules.flat(), TextRules(split=rules.split).flat())}"
-    yield f"settings other than the defaults: {_other(settings.flat(), default_run_config())}"
-
-
-def private_words(settings: Settings) -> str:
-    """Return the guarantee of a run's private training in words."""
-    unit, hidden = ("document", "single document") if settings.dp_unit == "document" else ("sentence", "single sentence pair")
-    share, least = settings.private_share, settings.privacy_min_cluster
-    each = f"each on all {unit}s" if share >= 1 else f"a {unit} in each with probability {share:g}"
-    whole = f"; this site adds a share of the noise, which is whole if {least} sites of a sum, it among them, are honest"
-    return (
-        f"all rounds together tell of a {hidden} of train at most epsilon = {settings.dp_epsilon:g} at delta = "
-        f"{settings.dp_delta:g}: {settings.rounds * settings.local_epochs} noised steps, {each}; the dev loss and scores have no noise"
-        f"{whole if settings.shares_noise else ''}"
-    )
-
-
-def _other(values: Mapping[str, object], usual: Mapping[str, object]) -> str:
-    other = [f"{key} = {value!r}" for key, value in values.items() if value != usual[key] and key not in CHANGES_WITHOUT_ASKING]
-    return ", ".join(other) or "none"
-
-
-def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
-    """Return message type -> everything that a reply contains; with `outline`, also the size of the tensors that travel."""
+def sends(settings: Settings, tensors: TensorSet | None) -> Mapping[str, str]:
+    """Return message type -> everything that a reply contains; with `tensors`, also the size of those that travel."""
     sent, adapters = dict(protocol.SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
     if settings.overlap == "off":
         del sent[protocol.DIGESTS], sent[protocol.LEAKS]
@@ -107,19 +69,19 @@ def sends(settings: Settings, outline: Outline | None) -> Mapping[str, str]:
             sent[kind] += ADDED_UP
     if settings.trains_privately:
         sent[protocol.TRAIN] = sent[protocol.TRAIN].replace("sums of loss, tokens, sentences, steps", "sums of steps")
-    sent[update] = sent[update].replace("the tensors that travel", _update(settings, outline))
+    sent[update] = sent[update].replace("the tensors that travel", _update(settings, tensors))
     if not settings.how.trains:
         del sent[update]
     return sent
 
 
-def _update(settings: Settings, outline: Outline | None) -> str:
+def _update(settings: Settings, tensors: TensorSet | None) -> str:
     """Describe the part of the trained tensors that leaves the site."""
     if not settings.how.travels:
         return f"no tensors under {settings.method}"
     what = "the tensors that travel"
-    if outline:
-        what += f" ({len(outline.tensor_set.specs)} tensors, {_size(settings, outline.tensor_set)})"
+    if tensors:
+        what += f" ({len(tensors.specs)} tensors, {_size(settings, tensors)})"
     if settings.sums_securely and settings.rule != "all":
         what = f"of {what} those that the server names, the same for all sites of a cluster"
     if settings.selected_by != "all":

@@ -2,17 +2,27 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from fedlingua.backbones.directories import backbone_directory, check_fits
-from fedlingua.backbones.files import describe
 from fedlingua.backbones.parts import is_adapter_set
 from fedlingua.backbones.pruning import thirds
-from fedlingua.exchange.outline import Outline
+from fedlingua.desk.described import Described, describe
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
 
 _TOLD: dict[str, Callable[[str], bool]] = {"adapters": is_adapter_set, "full": bool}
 """Tensor set that can be described without loading the model -> whether a tensor of this name trains."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A run's tensor sets. trained, tensor_set: as in `Trainable`. num_added: parameters that the run adds to the backbone."""
+
+    backbone: Described
+    trained: TensorSet
+    tensor_set: TensorSet
+    num_added: int
 
 
 def outline_of(settings: Settings) -> Outline:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from fedlingua.common.units import duration
+from fedlingua.desk.units import duration
 
 EVERY_S, EVERY_SHARE, LEAST_S = 10.0, 0.01, 1.0
 """A line is due after EVERY_S seconds or EVERY_SHARE of the training, but not within LEAST_S seconds of the last one."""

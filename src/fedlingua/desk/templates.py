@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedlingua.common import units
+from fedlingua.desk import units
 
 SHARED = Path(__file__).parent / "pages"
 """Folder of base.html, which every page extends, and style.css."""

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
-
 from fedlingua.common.errors import RunError
 from fedlingua.common.files import json_text, replace_text
 from fedlingua.exchange.tensors import Tensors, save_tensors
@@ -24,12 +21,12 @@ if TYPE_CHECKING:  # what was delivered is read without torch
     from fedlingua.exchange.trainable import Trainable
 
 ADAPTER = Path("adapter", "adapter.safetensors")
-_MODEL = Path("model.safetensors")
-_SECOND = Path("second.safetensors")
+MODEL = Path("model.safetensors")
+SECOND = Path("second.safetensors")
 _ABOUT = "delivered.json"
 SCORES = "scores-"
 """Prefix of the file, named by the site and .json, that tells the site its own scores."""
-_AGAIN = "restore it, or use another run"
+AGAIN = "restore it, or use another run"
 
 
 @dataclass(frozen=True)
@@ -60,48 +57,23 @@ def deliver(
         if before.pop("ensemble", None):  # its second model does not belong to the tensors that are written next
             replace_text(folder / _ABOUT, json_text({**before, "kept": site.get("kept")}))
     tensors = read_tensors(trainable.model, trainable.trained)
-    file = folder / (_MODEL if trainable.adapter is None else ADAPTER)
+    file = folder / (MODEL if trainable.adapter is None else ADAPTER)
     save_tensors(tensors, file)
     about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}
     if trainable.adapter is not None:
         first = {"kept": second.beside} if second else {}
         replace_text(file.with_name("adapter_config.json"), json_text({**trainable.adapter, **about, **first}))
     if second:
-        save_tensors(second.tensors, folder / _SECOND)
+        save_tensors(second.tensors, folder / SECOND)
         about |= {"ensemble": {"first": second.beside, "second": second.name, "share": second.share}}
     replace_text(folder / _ABOUT, json_text({**about, "settings": settings.flat()}))
     if not second:
-        (folder / _SECOND).unlink(missing_ok=True)
+        (folder / SECOND).unlink(missing_ok=True)
 
 
 def is_delivered(folder: Path) -> bool:
     """Return whether a run has delivered a model to the folder."""
     return (folder / _ABOUT).is_file()
-
-
-def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
-    """Load what `deliver` stored: the trained tensors, and the content of delivered.json.
-
-    Raises:
-        RunError: nothing was delivered there, or a file is missing or damaged.
-    """
-    about = delivered_about(folder)
-    files = [folder / name for name in (ADAPTER, _MODEL) if (folder / name).is_file()]
-    if not files:
-        raise RunError(f"{folder}: the delivered tensors are gone; wanted {ADAPTER} or {_MODEL}")
-    return _loaded(files[0]), about
-
-
-def delivered_second(folder: Path) -> Tensors:
-    """Load the tensors of the second model of an ensemble; raise RunError if the file is missing or damaged."""
-    return _loaded(folder / _SECOND)
-
-
-def _loaded(file: Path) -> Tensors:
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"{file} is damaged or missing ({error}); {_AGAIN}") from error
 
 
 def delivered_about(folder: Path) -> dict[str, Any]:
@@ -111,5 +83,5 @@ def delivered_about(folder: Path) -> dict[str, Any]:
     try:
         about: dict[str, Any] = json.loads((folder / _ABOUT).read_bytes())
     except (OSError, ValueError) as error:
-        raise RunError(f"{folder / _ABOUT} is damaged ({error}); {_AGAIN}") from error
+        raise RunError(f"{folder / _ABOUT} is damaged ({error}); {AGAIN}") from error
     return about

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.table import Table
 from typer import Argument, BadParameter, Option
 
-from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
+from fedlingua.desk import units
 from fedlingua.desk.cli.completion import metrics, run_folders
 from fedlingua.desk.cli.corpus_input import CorpusInput
 from fedlingua.desk.cli.options import CometModel

@@ -10,12 +10,12 @@ import plotly.graph_objects as go
 from typer import Option
 
 from fedlingua.common.files import replace_text
-from fedlingua.common.units import score
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua.desk.report.canvas import frame, line, look_of_line, short
 from fedlingua.desk.report.publish import put_page, render_page
 from fedlingua.desk.templates import markdown_table
+from fedlingua.desk.units import score
 from fedlingua.settings.metrics import METRICS
 from fedlingua_lab.start import Start
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
+from fedlingua.desk import units
 from fedlingua.desk.json_values import mapping, text
 from fedlingua.desk.report.canvas import DOTTED, MARKS, PALETTE, Look, colour, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place

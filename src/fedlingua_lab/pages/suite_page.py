@@ -6,7 +6,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from fedlingua.common import units
+from fedlingua.desk import units
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Traffic, full_model, round_cost
 from fedlingua.desk.report.publish import heading, put_page, render_page

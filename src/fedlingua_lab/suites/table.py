@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Self
 
-from fedlingua.common import units
 from fedlingua.common.errors import RunError
+from fedlingua.desk import units
 from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.desk.report.read import metrics_of
 from fedlingua.desk.report.round_seconds import META, PHASES, READING

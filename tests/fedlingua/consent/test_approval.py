@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord
 
-from fedlingua.consent.approval import approval_hash, in_words, rules_hash, sends
+from fedlingua.consent.approval import approval_hash, rules_hash, sends
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
 from fedlingua.desk.cli.site import server_sees
+from fedlingua.desk.deployment.run_words import in_words
 from fedlingua.desk.experiment import read_experiment
 from fedlingua.desk.outline_of_run import outline_of
 from fedlingua.exchange.protocol import FINISH, TRAIN
@@ -92,7 +93,7 @@ def test_the_server_sees_an_update_or_a_sum_or_scores_alone() -> None:
 )
 def test_an_updates_size_is_told_as_it_travels(changes: dict[str, Any], size: str) -> None:
     settings = dataclasses.replace(SETTINGS, **changes)
-    assert f"(64 tensors, {size})" in sends(settings, outline_of(settings))[TRAIN]
+    assert f"(64 tensors, {size})" in sends(settings, outline_of(settings).tensor_set)[TRAIN]
 
 
 def test_private_training_is_told_with_its_guarantee_and_its_steps() -> None:

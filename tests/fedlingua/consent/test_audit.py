@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fedlingua.consent import audit
-from fedlingua.consent.audit import HEAD, LOG, append, read_head, verify
+from fedlingua.consent.audit import HEAD, LOG, append, read_head
+from fedlingua.desk.deployment.audited import verify
 
 
 @pytest.fixture

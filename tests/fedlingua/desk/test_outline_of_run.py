@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedlingua.backbones.files import describe
 from fedlingua.backbones.load import load_backbone
+from fedlingua.desk.described import describe
 from fedlingua.desk.outline_of_run import outline_of
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from

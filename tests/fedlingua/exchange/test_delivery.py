@@ -8,8 +8,9 @@ import pytest
 
 from fedlingua.common import files
 from fedlingua.common.errors import RunError
+from fedlingua.desk.translating.models import delivered, delivered_second
 from fedlingua.exchange import delivery
-from fedlingua.exchange.delivery import Second, deliver, delivered, delivered_about, delivered_second, is_delivered
+from fedlingua.exchange.delivery import Second, deliver, delivered_about, is_delivered
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar

@@ -9,7 +9,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, 
 
 from fedlingua.common.errors import RunError
 from fedlingua.desk.completed import CompletedRun
-from fedlingua.exchange.delivery import delivered
+from fedlingua.desk.translating.models import delivered
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.runs.folder import RunFolder
 from fedlingua_lab.cli.finetune import model_of_run

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.desk import units
 from fedlingua.desk.cli.app import app
 from fedlingua_lab.comparison.compare import Comparison, compare
 from fedlingua_lab.comparison.runs import differing_settings, read_runs

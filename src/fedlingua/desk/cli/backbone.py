@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from fedlingua.common import units
 from fedlingua.common.errors import BackboneError
+from fedlingua.desk import units
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 
 commands = Commands(help="Backbones: what a model has, and what runs could train of it.")
@@ -21,8 +21,8 @@ def show(
 ) -> Answer:
     """Show a model's family, languages, layers, and how many numbers each tensor set trains and sends."""
     from fedlingua.backbones.directories import backbone_directory
-    from fedlingua.backbones.files import describe
     from fedlingua.backbones.layouts import most_tokens
+    from fedlingua.desk.described import describe
     from fedlingua.settings.checks import settings_from
     from fedlingua.settings.experiment import default_run_config
 

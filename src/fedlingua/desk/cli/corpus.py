@@ -44,8 +44,8 @@ def corpus_check(
         say(f"warning: {columns}")
     if backbone:
         from fedlingua.backbones.directories import backbone_directory
-        from fedlingua.backbones.files import describe
         from fedlingua.backbones.knowledge import doubts
+        from fedlingua.desk.described import describe
 
         answer["doubts"] = list(doubts(describe(backbone_directory(backbone), backbone), corpus.parsed, some))
         warnings = "\n".join(f"warning: {text}" for text in answer["doubts"])

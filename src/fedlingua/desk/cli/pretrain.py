@@ -13,7 +13,6 @@ from typer import Argument, Option
 
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import computed_in
-from fedlingua.common.units import duration
 from fedlingua.desk.check_settings import check_device
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.options import Data
@@ -27,6 +26,7 @@ from fedlingua.desk.pretraining.demo import demo_encoder
 from fedlingua.desk.pretraining.recipe import Recipe, read_recipe
 from fedlingua.desk.pretraining.settings import EncoderSettings, ModelSize
 from fedlingua.desk.pretraining.text import BaseText, base_text, made_of
+from fedlingua.desk.units import duration
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.runs.folder import library_versions
 from fedlingua.settings.kinds import RECIPE

@@ -15,8 +15,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fedlingua.common import units
 from fedlingua.common.terminal import one_line
+from fedlingua.desk import units
 from fedlingua.desk.cli.engine import RunStatus
 from fedlingua.desk.json_values import json_object
 from fedlingua.desk.pace import EVERY_S

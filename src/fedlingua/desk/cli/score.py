@@ -11,8 +11,8 @@ import numpy as np
 from rich.table import Table
 from typer import BadParameter, Option
 
-from fedlingua.common import units
 from fedlingua.common.languages import parse_direction
+from fedlingua.desk import units
 from fedlingua.desk.cli.completion import metrics, run_folders
 from fedlingua.desk.cli.options import CometModel, SitesOption
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say, warn

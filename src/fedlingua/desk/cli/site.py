@@ -10,34 +10,35 @@ from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Option, confirm, prompt
 
-from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, DeploymentError, RunError
 from fedlingua.common.files import APP_DIR, replace_text
 from fedlingua.common.languages import parse_written
 from fedlingua.common.terminal import one_line
-from fedlingua.consent.approval import private_words
-from fedlingua.consent.audit import read_head, verify
+from fedlingua.consent.audit import read_head
 from fedlingua.consent.bundle import approvals, approved, bundle_hash
 from fedlingua.consent.keys import key_fingerprint
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
+from fedlingua.desk import units
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.export import take_away
 from fedlingua.desk.cli.options import ExportOptions, TranslateOptions
 from fedlingua.desk.cli.output import Answer, Commands, example, say, show_result
+from fedlingua.desk.deployment.audited import verify
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, supernode_command
+from fedlingua.desk.deployment.run_words import private_words
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, approve, init_site
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
 from fedlingua.desk.experiment import given_settings, read_experiment
+from fedlingua.desk.outline_of_run import Outline
 from fedlingua.desk.processes import flower_environment, free_port
 from fedlingua.desk.translating.models import TrainedModel
 from fedlingua.desk.translating.translator import Translator
-from fedlingua.exchange.outline import Outline
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
@@ -136,7 +137,7 @@ def site_check(
     for hashed, note in notes.items():
         say(f"  - {hashed[:12]}  {one_line(note)}")
     say("all that this site will ever send under these settings:")
-    answer["sends"] = sends(settings, built[0] if built else None)
+    answer["sends"] = sends(settings, built[0].tensor_set if built else None)
     for words in answer["sends"].values():
         say(f"  - {words}")
     say("  - an error's reason; where it could quote text, its type alone")
@@ -171,13 +172,14 @@ def site_approve(
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
     notes = {"bundle": "given by its hash" if bundle else f"made of {APP_DIR}"}
     if experiment and federation:
-        from fedlingua.consent.approval import approval_hash, in_words, sends
+        from fedlingua.consent.approval import approval_hash, sends
+        from fedlingua.desk.deployment.run_words import in_words
         from fedlingua.desk.outline_of_run import outline_of
 
         settings = read_experiment(experiment, given_settings(set_ or ()))
         read = read_federation(federation, Path())
         rules = read.rules
-        sent = sends(settings, outline_of(site.here(settings)))
+        sent = sends(settings, outline_of(site.here(settings)).tensor_set)
         for words in [*in_words(settings, rules), *sent.values(), *server_sees(settings)]:
             say(f"  - {words}")
         keyless = [each.name for each in read.sites if not each.public_key]

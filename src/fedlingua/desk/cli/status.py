@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fedlingua.common import units
 from fedlingua.common.terminal import one_line
-from fedlingua.common.units import duration
+from fedlingua.desk import units
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.cli.progress import PROGRESS_FILE, SiteStatus, read_events, tally
+from fedlingua.desk.units import duration
 from fedlingua.runs.folder import RunFolder, run_about
 
 commands = Commands()

@@ -12,15 +12,15 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from fedlingua.common import units
 from fedlingua.common.errors import RunError
 from fedlingua.common.terminal import one_line
-from fedlingua.common.units import duration
+from fedlingua.desk import units
 from fedlingua.desk.cli.completion import run_folders
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say
 from fedlingua.desk.cli.progress import PROGRESS_FILE, Event, PlainView, Tally, event_line, read_events, tally
 from fedlingua.desk.cli.status import headline, last_seen
 from fedlingua.desk.report.read import Round, read_run
+from fedlingua.desk.units import duration
 from fedlingua.runs.folder import RunFolder
 
 commands = Commands()

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from fedlingua.backbones.files import Described
 from fedlingua.backbones.knowledge import doubts, near_chance
-from fedlingua.common import units
 from fedlingua.common.devices import check_bits, computed_in
 from fedlingua.common.errors import DeploymentError, ExchangeError
 from fedlingua.consent.keys import key_fingerprint, public_line, same_key
@@ -25,16 +23,17 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import SiteText, check_documents, list_failures, read_text
+from fedlingua.desk import units
 from fedlingua.desk.check_result import CheckResult, Remark, run_check
 from fedlingua.desk.check_settings import check_corpora, check_measuring
 from fedlingua.desk.deployment.certificates import check_certificate, check_reachable
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
+from fedlingua.desk.described import Described
 from fedlingua.desk.doctor.machine import check_disk
-from fedlingua.desk.outline_of_run import outline_of
+from fedlingua.desk.outline_of_run import Outline, outline_of
 from fedlingua.desk.processes import flower_environment, free_port
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
-from fedlingua.exchange.outline import Outline
 from fedlingua.privacy.accounting import Release, epsilon_of, noise_for
 from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.config import Settings

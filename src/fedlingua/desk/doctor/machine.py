@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 
-from fedlingua.common import units
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.desk import units
 from fedlingua.desk.check_result import Remark
 from fedlingua.desk.processes import HOST, check_free, free_port
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from huggingface_hub import ModelCardData
 
-from fedlingua.common import units
 from fedlingua.common.languages import language_name, parse_written
+from fedlingua.desk import units
 from fedlingua.desk.templates import markdown
 from fedlingua.settings.metrics import METRICS, OF_TEXT
 

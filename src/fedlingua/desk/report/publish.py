@@ -13,10 +13,10 @@ from urllib.parse import quote
 import plotly.graph_objects as go
 from jinja2 import Environment, Undefined
 
-from fedlingua.common import units
 from fedlingua.common.errors import RunError
 from fedlingua.common.files import replace_text
 from fedlingua.common.languages import right_to_left, written_sides
+from fedlingua.desk import units
 from fedlingua.desk.json_values import number, text
 from fedlingua.desk.templates import environment
 

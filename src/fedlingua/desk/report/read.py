@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass as read_dataclass
 
-from fedlingua.common import units
 from fedlingua.common.errors import FedlinguaError
+from fedlingua.desk import units
 from fedlingua.desk.completed import settings_of
 from fedlingua.desk.json_values import by_round, integers, json_object, mapping, number, objects, sequence, text, whole
 from fedlingua.desk.report import signatures

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import plotly.graph_objects as go
 
-from fedlingua.common import units
+from fedlingua.desk import units
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import RunContent, Score
 from fedlingua.evaluation.totals import ALL_SITES

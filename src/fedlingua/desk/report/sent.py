@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from fedlingua.common import units
+from fedlingua.desk import units
 from fedlingua.desk.json_values import number, sequence, whole
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import Round, RunContent, read_lines

@@ -14,10 +14,10 @@ from plotly.subplots import make_subplots
 from pydantic import PlainValidator
 from pydantic.dataclasses import dataclass
 
-from fedlingua.common.units import NOTHING
 from fedlingua.desk.json_values import mapping, number, numbers, sequence, text, whole
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.values import Number, Text, Texts, Whole, read_as
+from fedlingua.desk.units import NOTHING
 
 FILE = "signatures.json"
 LEAF_STEP = 10

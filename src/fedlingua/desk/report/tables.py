@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from fedlingua.common import units
+from fedlingua.desk import units
 from fedlingua.desk.cli.output import plain_table
 from fedlingua.desk.json_values import integers
 from fedlingua.desk.report.read import Change, Choice, RunContent, Score, change, choice, read_run

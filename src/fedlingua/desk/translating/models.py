@@ -7,13 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
 from fedlingua.backbones.parts import Part
 from fedlingua.clustering.clusters import EVERYBODY, Clusters, Relatives, cluster_of, language_of_part
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.completed import CompletedRun, same_backbone, settings_of
-from fedlingua.exchange.delivery import SCORES, delivered, delivered_about, delivered_second, is_delivered
+from fedlingua.exchange.delivery import ADAPTER, AGAIN, MODEL, SCORES, SECOND, delivered_about, is_delivered
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.settings.config import Settings
 
@@ -247,3 +250,28 @@ def cluster_for(
         f"direction {direction}: no site has {side} {language} or {related}, so no {part} cluster knows it; the run has "
         f"{', '.join(clusters[part])}"
     )
+
+
+def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Load what `deliver` stored: the trained tensors, and the content of delivered.json.
+
+    Raises:
+        RunError: nothing was delivered there, or a file is missing or damaged.
+    """
+    about = delivered_about(folder)
+    files = [folder / name for name in (ADAPTER, MODEL) if (folder / name).is_file()]
+    if not files:
+        raise RunError(f"{folder}: the delivered tensors are gone; wanted {ADAPTER} or {MODEL}")
+    return _loaded(files[0]), about
+
+
+def delivered_second(folder: Path) -> Tensors:
+    """Load the tensors of the second model of an ensemble; raise RunError if the file is missing or damaged."""
+    return _loaded(folder / SECOND)
+
+
+def _loaded(file: Path) -> Tensors:
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{file} is damaged or missing ({error}); {AGAIN}") from error

@@ -11,7 +11,6 @@ import psutil
 import pytest
 import torch
 
-from fedlingua.common import units
 from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.consent.approval import sends
 from fedlingua.consent.ledger import Entry
@@ -19,6 +18,7 @@ from fedlingua.consent.limits import SiteLimits
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import read_text
+from fedlingua.desk import units
 from fedlingua.desk.check_result import CheckResult
 from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
@@ -420,7 +420,7 @@ def test_with_controllers_the_whole_model_is_trained_and_the_added_layers_take_a
     assert parts["trained tensors"] == 6 * 4 * outline.trained.num_parameters == 6 * parts["backbone"]
     assert parts["activations"] == 8 * 32 * (2 + 3 + 2 + 3) * (14 * 32 + 2 * 64) * 4
     travels = outline.tensor_set.num_parameters
-    assert f"{travels} numbers of 4 bytes" in sends(settings, outline)[TRAIN]
+    assert f"{travels} numbers of 4 bytes" in sends(settings, outline.tensor_set)[TRAIN]
     assert travels < outline.trained.num_parameters
 
 
@@ -453,7 +453,7 @@ def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeyp
 def test_the_list_of_what_is_sent_follows_the_method(settings: Settings, method: str, told: str) -> None:
     settings = dataclasses.replace(settings, method=method)
     outline = outline_of(settings)
-    listed = sends(settings, outline)
+    listed = sends(settings, outline.tensor_set)
     others = {SIGNATURE, DIGESTS, LEAKS, PROBE, SEND, KEYS, SHARES, UNMASK}
     assert set(listed) == set(SENT_BY_A_SITE) - others
     assert told in listed[TRAIN]

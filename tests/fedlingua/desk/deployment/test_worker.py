@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedlingua.consent.audit import verify
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.desk.deployment import gate, worker
+from fedlingua.desk.deployment.audited import verify
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.worker import SOCKET, worker_of
 
