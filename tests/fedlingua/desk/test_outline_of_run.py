@@ -57,7 +57,7 @@ def test_its_languages_and_unknown_pieces_are_the_tokenizers(tiny_backbone: Path
 
 
 def test_nothing_of_it_loads_torch_or_transformers() -> None:
-    modules = ("desk.deployment.checks", "desk.cli.site", "desk.cli.corpus", "exchange.outline", "consent.approval")
+    modules = ("desk.deployment.checks", "desk.cli.site", "desk.cli.corpus", "desk.outline_of_run", "consent.approval")
     names = ", ".join(f"fedlingua.{name}" for name in modules)
     code = f"import sys, {names}; print({{'torch', 'transformers', 'flwr'}} & {{*sys.modules}})"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
