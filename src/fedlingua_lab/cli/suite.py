@@ -24,7 +24,6 @@ from fedlingua.desk.cli.progress import view_on
 from fedlingua.desk.experiment import given_settings
 from fedlingua.desk.paths import check_folder_to_write
 from fedlingua.desk.pretraining.demo import make_built_in
-from fedlingua.desk.units import duration
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.kinds import SUITE
 from fedlingua_lab.suites.read import Suite, read_suite
