@@ -55,11 +55,7 @@ class Start:
                 f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, and each site's model is its "
                 "own already; personalize a run under which all that trains travels"
             )
-        known = run.folder.read("sites.json") or {}
-        for site in sites:
-            if site not in known:
-                raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, known)}; it has {', '.join(known)}")
-        chosen = tuple(dict.fromkeys(sites or known))
+        chosen = sites_of(run, sites)
         number = int(run.about["best_round"]) if number is None else number
         stored = run.folder.checkpoints.rounds()
         if number not in stored:
@@ -88,3 +84,12 @@ class Start:
         """Return the tensors that a site received in the round: those of its encoder and decoder clusters and the shared part."""
         parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
         return check_tensors({name: array for part in parts for name, array in part.items()}, trainable.trained)
+
+
+def sites_of(run: CompletedRun, asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the sites asked for, by default all of the run; RunError for one that it does not have."""
+    known = run.folder.read("sites.json") or {}
+    for site in asked:
+        if site not in known:
+            raise RunError(f"run {run.folder.directory} has no site {site!r}{nearest(site, known)}; it has {', '.join(known)}")
+    return tuple(dict.fromkeys(asked or known))

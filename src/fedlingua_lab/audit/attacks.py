@@ -44,7 +44,7 @@ def auc(trials: Sequence[tuple[Numbers, Numbers]], samples: int = 1000) -> tuple
     return float(np.mean(areas)), float(low), float(high)
 
 
-def auc_bound(noise: float, steps: int = 1) -> float:
+def auc_bound(noise: float, steps: int) -> float:
     """Return the greatest AUC that any attack on sums with Gaussian noise can have: Dong et al. 2022, Gaussian differential privacy.
 
     One sentence moves each sum by one clip at most, so members' scores are at best N(mu, 1) and others' N(0, 1), mu = sqrt(steps) / noise.

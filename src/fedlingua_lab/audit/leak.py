@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 from torch import Tensor, nn
 
+from fedlingua.consent.limits import SiteLimits
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.training.translation import PairExample
 from fedlingua_lab.audit import attacks
@@ -17,8 +18,6 @@ from fedlingua_lab.audit.subject import Protection
 
 LINEAR = ("self_attn.v_proj.weight", ".down.weight", "lora_A.default.weight")
 """Suffixes of the names of linear layers whose gradient a subspace test can use, for the whole model, adapters and LoRA."""
-LEAST_SENTENCES = 50
-"""Number of sentences that sites require behind every reply by default: `min-train` of fedlingua.consent.limits."""
 Trial = tuple[Numbers, Examples, Examples]
 """(update, examples that trained it, others)"""
 
@@ -85,7 +84,7 @@ def membership(again: Retrained, protection: Protection, effort: Effort) -> list
     site, rng = again.subject.site, Random(f"{again.settings.seed}/leak")
     unseen, figures = again.unseen[: effort.pool], []
     optimizer = "sgd" if protection.shares_noise else again.settings.optimizer
-    least = min(LEAST_SENTENCES, *map(len, again.training_texts.values()))
+    least = min(SiteLimits.min_train, *map(len, again.training_texts.values()))
     cases = [("one sentence", 1, effort.single), ("batch of 8", 8, effort.trials)]
     cases += [(f"{least} sentences", least, max(1, effort.trials // 4)), ("a round", 0, 1)]
     for update, size, number in cases:
@@ -134,10 +133,9 @@ def words(again: Retrained, protection: Protection, effort: Effort) -> list[Figu
     for update, given in (("batch of 8", next(_draws(again, effort, 8, 1))), ("a round", ())):
         seen = again.seen(protection, *given)
         text = seen.used or again.training_texts[again.subject.site]
-        present = np.zeros(weight.shape[0], bool)
-        present[[number for example in text for number in (*example.source, *example.target)]] = True
-        value = attacks.recall_at(attacks.word_scores(again.named(seen.change)[name]), present)
-        figures.append(Figure("words", update, protection.name, "recall = precision", value, float(present.mean())))
+        tokens = [token for example in text for side in example for token in side]
+        value, chance = _recall(attacks.word_scores(again.named(seen.change)[name]), tokens)
+        figures.append(Figure("words", update, protection.name, "recall = precision", value, chance))
     return figures
 
 
@@ -183,9 +181,13 @@ def _token_recall(again: Retrained, layer: nn.Module, rows: Numbers, batch: Exam
     size, longest = len(cast(Tensor, again.model.get_input_embeddings().weight)), max(len(example.source) for example in batch)
     inputs = again.inputs(layer, [[token] * longest for token in range(size)])
     distances = attacks.span_distances(np.concatenate(inputs), rows, rank).reshape(size, longest).min(axis=1)
-    present = np.zeros(size, bool)
-    present[[token for example in batch for token in example.source]] = True
-    return attacks.recall_at(-distances, present), float(present.mean())
+    return _recall(-distances, [token for example in batch for token in example.source])
+
+
+def _recall(scores: Numbers, tokens: Sequence[int]) -> tuple[float, float]:
+    """Return the recall of a text's tokens by the scores of all, and chance."""
+    present = np.isin(np.arange(len(scores)), tokens)
+    return attacks.recall_at(scores, present), float(present.mean())
 
 
 def canaries(again: Retrained, protection: Protection, effort: Effort) -> list[Figure]:

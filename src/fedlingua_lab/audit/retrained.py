@@ -98,7 +98,7 @@ class Retrained:
         return self.examples(self.subject.site, "dev", "test")
 
     def steps(self, protection: Protection, share: float) -> PrivateSteps | None:
-        """Return the private steps for a protection's epsilon, as in a run with this `dp.epsilon`; without noise if that is in shares."""
+        """Return the private steps of a run with the protection's epsilon, without noise if that is in shares; None without epsilon."""
         how = self.settings
         if protection.shares_noise:
             return PrivateSteps(share, how.dp_clip, 0.0, {})

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Self
 
 from fedlingua.backbones.parts import Part
+from fedlingua.clustering.clusters import cluster_of
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.common.languages import nearest
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.completed import CompletedRun
 from fedlingua.desk.json_values import objects
 from fedlingua.settings.config import Settings
-from fedlingua_lab.start import Start
+from fedlingua_lab.start import Start, sites_of
 from fedlingua_lab.tracking.values import read_rounds
 
 LEAST = 16
@@ -62,13 +62,11 @@ class Subject:
 
         Raises:
             RunError: The run is not completed, its text is not here, nothing travels, or the round cannot be trained again.
-                ConfigError, CorpusError: Its federation file or text is faulty.
+            ConfigError, CorpusError: Its federation file or text is faulty.
         """
         run = CompletedRun.of(run_dir)
         _check(run.settings, run_dir)
-        known = run.folder.read("sites.json") or {}
-        if site is not None and site not in known:
-            raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, known)}; it has {', '.join(known)}")
+        chosen, *_ = sites_of(run, [site] if site else [])
         if not 1 <= number <= int(run.about["rounds"]):
             raise RunError(f"{run_dir}: --round {number}: wanted 1 to {run.about['rounds']}, a round that the run has trained")
         if number > 1 and run.settings.remembers:
@@ -77,12 +75,8 @@ class Subject:
                 "depends on what the site stored in rounds before; give --round 1"
             )
         start = Start.of(run_dir, (), number - 1 if number > 1 else None, data_dir)
-        chosen = site or start.sites[0]
-        clusters = {
-            part: tuple(next(sites for sites in named.values() if chosen in sites))
-            for part, named in start.clusters.items()
-            if named
-        }
+        clusters = start.clusters
+        groups = {part: tuple(named[cluster_of(clusters, part, chosen)]) for part, named in clusters.items() if named}
         sites = objects(read_rounds(run_dir / "rounds.jsonl", 0).get(number, {}).get("sites"))
         if sites and chosen not in sites:
             raise RunError(f"{run_dir}: site {chosen} sent no update in round {number}; give one of {', '.join(sites)}")
@@ -91,13 +85,10 @@ class Subject:
             if (size := sum(len(each[split]) for each in texts for split in splits)) < LEAST:
                 raise ConfigError(f"site {chosen} has {size} sentences in {what}; wanted {LEAST} at least: give another --site")
         loss = sites.get(chosen, {}).get("train_loss")
-        return cls(start.settings, chosen, number, start.texts, clusters, start if number > 1 else None, loss)
+        return cls(start.settings, chosen, number, start.texts, groups, start if number > 1 else None, loss)
 
     def protections(self) -> list[Protection]:
-        """Return what the audit compares: plain, a secure sum over the site's clusters, DP at epsilon 8, 2 and the run's own.
-
-        For a run whose sites make the noise in shares, that as well.
-        """
+        """Return what to compare: plain, a secure sum (also with noise in shares, if the run has it), DP at epsilon 8, 2, and the run's."""
         settings = self.settings
         number = max(settings.privacy_min_cluster, 3, *map(len, self.groups.values()))
         secure = [Protection(sites=number)] if number <= len(self.texts) else []
@@ -110,8 +101,8 @@ class Subject:
         if protection.sites == 1:
             return (self.site,)
         own = self.groups[part]
-        others = [site for site in self.texts if site not in own]
-        return (*own, *others[: max(0, protection.sites - len(own))])
+        sites = dict.fromkeys((*own, *self.texts))
+        return tuple(sites)[: max(len(own), protection.sites)]
 
 
 def _check(settings: Settings, run_dir: Path) -> None:

@@ -1,10 +1,9 @@
 """The United Nations' corpus v1.0 (Ziemski et al. 2016), sampled for MetaSend: 80,000 / 10,000 / 10,000 pairs of each of three directions.
 
-The papers give only these sizes; Weller et al. 2022, whose settings they use, draw lines at random and cut the sample. Titles and
-formulas recur in these documents, so that this way a sentence can be in two splits, and the drawn lines depend on their order in the
-files. Here a keyed hash of the pair itself orders all pairs. Test takes the first, dev the next, then train; each takes a pair once and
-skips pairs with a sentence in an earlier split. The three directions have no language in common; whether a sentence of one is the
-translation of another's cannot be detected here.
+The papers give only these sizes; Weller et al. 2022, whose settings they use, draw lines at random and cut the sample, so that recurring
+titles and formulas can be in two splits. Here a keyed hash of the pair itself orders all pairs. Test takes the first, dev the next, then
+train; each takes a pair once and skips pairs with a sentence in an earlier split. The three directions have no language in common; whether
+a sentence of one is the translation of another's cannot be detected here.
 """
 
 from collections.abc import Iterable
@@ -48,10 +47,9 @@ def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> 
     most = 4 * wanted
     while True:
         account = Account()
-        # The papers clean nothing, so an empty side alone is a reason.
+        # The papers clean nothing but empty sides.
         pairs = usable(files.read(), lambda pair: None if pair.source and pair.target else "empty", account)
         front = first_by_hash(pairs, key, most)
-        # Test, then dev, then train, each going on where the one before it stopped.
         taken = kept_apart({direction: dict.fromkeys(SPLITS, iter(front))}, {direction: sizes})[direction]
         if sum(map(len, taken.values())) == wanted or account.kept <= most:
             return taken, account
