@@ -303,8 +303,8 @@ class SuiteTable:
 
     def by_signature(self) -> dict[str, list[str]]:
         """Return BLEU signature -> the sites whose scores have it."""
-        found = sorted({(self.sites.index(site), entry["signature"]) for site, entry in self._entries()})
-        return {signature: [self.sites[place] for place, other in found if other == signature] for _, signature in found}
+        signed = sorted({(self.sites.index(site), entry["signature"]) for site, entry in self._entries()})
+        return {signature: [self.sites[place] for place, other in signed if other == signature] for _, signature in signed}
 
     def on_other_masks(self) -> list[str]:
         """Return the sites whose text was not masked identically in all runs."""
