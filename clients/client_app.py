@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 app = ClientApp()
 _log = logging.getLogger("fedlingua.client")
+Records = Mapping[str, ConfigRecord]
 
 CLIENTS = {
     "translation": "clients.translation:TranslationClient",
@@ -53,15 +54,13 @@ CLIENTS = {
 """`task` -> its client class. A run's option `client` may name another class."""
 SITE_FAILED = 100
 """Code of an error reply that the site itself made, with its reason; except `protocol.NOT_HELD`."""
-Records = Mapping[str, ConfigRecord]
 
 
 def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Message, Context], Message]:
     """Turn an exception into an error reply.
 
     Only the messages of our own exceptions leave the site. Of any other exception only the type does, because its text may quote a
-    sentence; the site's log then has the type and the place in the code. In a simulation with a client of the user's own, all of it is in
-    the reply. A deployed site replies only after writing its audit log.
+    sentence; in a simulation with a client of the user's own, all of it. A deployed site replies only after writing its audit log.
     """
 
     def answer(message: Message, context: Context) -> Message:
@@ -106,11 +105,11 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
 
 
 def _num_tensors(message: Message, node: Node, content: RecordDict) -> int:
-    """Count the tensors in a reply; a tensor of an update counts if at least one of its numbers is sent, under masks or not."""
+    """Count the tensors in a reply; one of an update counts if any of its numbers is sent, under masks or not."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if COUNTERS_PART in record:
-        scales = message.content.config_records[protocol.SECURE]
-        return sum(scale != UNSENT for part in record if part != COUNTERS_PART for scale in cast(Sequence[int], scales[part]))
+        scales = _of_sum(message)
+        return sum(scale != UNSENT for part in record if part != COUNTERS_PART for scale in scales[part])
     if not record or protocol.METRICS not in content:
         return len(record)
     return selection_of(opened(record), _trainable(node.settings).tensor_set).num_tensors
@@ -152,12 +151,11 @@ def describe(message: Message, node: Node) -> RecordDict:
 
 
 def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
-    """Return a site's directions and its totals over all texts: sentences read, kept, dropped and in each split; hook failures."""
+    """Return a site's description of its texts, with totals over all of them."""
     account = reduce(add, (text.account for text in texts))
     about = ConfigRecord({"directions": [str(text.direction) for text in texts], "read": account.read, "kept": account.kept})
     about["reasons"], about["dropped"] = list(account.dropped), list(account.dropped.values())
-    if account.failed_documents:
-        failed = account.failed_documents
+    if failed := account.failed_documents:
         about["failures"], about["failed_documents"] = list(failed), list(failed.values())
     for split in SPLITS:
         about[split] = sum(len(text.splits[split]) for text in texts)
@@ -167,13 +165,13 @@ def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
 @app.query("signature")
 @_answered
 def signature(message: Message, node: Node) -> RecordDict:
-    """Return this site's signatures for clustering: the gradient of one adapter per part, or its private form."""
+    """Return this site's signatures for clustering."""
     from clients.signature import signature as signature_of
 
     task, client = _client(message.content.config_records, node)
-    folder, consent = node.signatures(task.site, task.run), node.consent(task.site, task.run)
-    arrays = signature_of(task.site, client.examples("train"), client.trainable, client.settings, folder, consent)
-    return _reply(task, arrays=arrays)
+    of = task.site, task.run
+    about = client.examples("train"), client.trainable, client.settings, node.signatures(*of), node.consent(*of)
+    return _reply(task, arrays=signature_of(task.site, *about))
 
 
 @app.query("digests")
@@ -187,8 +185,8 @@ def digests(message: Message, node: Node) -> RecordDict:
     arrays = {
         protocol.digests_name(split, name): each for split, by_language in by_split.items() for name, each in by_language.items()
     }
-    records = _reply(task)
-    records[protocol.KEY], records[protocol.ARRAYS] = ConfigRecord({"check": key_check(key)}), to_record(arrays)
+    records = _reply(task, arrays=arrays)
+    records[protocol.KEY] = ConfigRecord({"check": key_check(key)})
     return records
 
 
@@ -223,7 +221,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 @app.query("keys")
 @_answered
 def keys(message: Message, node: Node) -> RecordDict:
-    """Return this site's public keys for an attempt's secure sums, one for each sum."""
+    """Return this site's public keys, one for each secure sum of an attempt."""
     task = _hosted_task(message.content.config_records, node)
     return _reply(task, secure=_secure(task, node).public_keys(node.settings.rounds))
 
@@ -232,16 +230,21 @@ def keys(message: Message, node: Node) -> RecordDict:
 @_answered
 def shares(message: Message, node: Node) -> RecordDict:
     """Accept the roster of the secure sums and return the shares of this site's secrets, each sealed for its holder."""
-    task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
-    return _reply(task, secure=_secure(task, node).accept_roster(dict(record)))
+    task = _hosted_task(message.content.config_records, node)
+    return _reply(task, secure=_secure(task, node).accept_roster(_of_sum(message)))
 
 
 @app.train("unmask")
 @_answered
 def unmask(message: Message, node: Node) -> RecordDict:
     """Return the shares from which the server removes the masks of a round's sums."""
-    task, record = _hosted_task(message.content.config_records, node), message.content.config_records[protocol.SECURE]
-    return _reply(task, secure=_secure(task, node).give_shares(dict(record)))
+    task = _hosted_task(message.content.config_records, node)
+    return _reply(task, secure=_secure(task, node).give_shares(_of_sum(message)))
+
+
+def _of_sum(message: Message) -> dict[str, Any]:
+    """Return what a request says of a secure sum."""
+    return dict(message.content.config_records[protocol.SECURE])
 
 
 def _secure(task: Task, node: Node) -> "SecureSite":
@@ -269,9 +272,28 @@ def train(message: Message, node: Node) -> RecordDict:
     dev = None if task.measure is None else client.measure(received, replace(task, round=task.measure))
     update, sums = client.train(received, task)
     if client.settings.sums_securely:
-        reply = _masked(message, node, client, task, update, received, sums, dev)
+        from fedlingua.privacy.noise_shares import planned
+
+        in_shares = client.settings.shares_noise
+        masked = _secure(task, node).mask_update(
+            client.clipped if in_shares else update,
+            received,
+            client.trainable.tensor_set,
+            sums=sums,
+            dev=dev or {} if client.settings.sums_scores else {},
+            asked=_of_sum(message),
+            seed=client.settings.seed,
+            size=sum(len(text.splits["train"]) for text in client.texts.values()),
+            measured=received if task.measure else {},  # round 0 is the published backbone, whatever came
+            plan=partial(planned, client.settings) if in_shares else None,
+        )
+        reply = _reply(task, arrays=masked)
     elif client.settings.selected_by != "all":
-        reply = _selected(client, task, update, received, sums)
+        from clients.selection import SiteSelection
+
+        sent, seconds = SiteSelection(client).select(update, received, task)
+        theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
+        reply = _with_sent(_reply(task, {**sums, **seconds, **theta}), sent)
     else:
         whole = client.settings.code_up.method == "none"
         arrays = pack(update, client.trainable.tensor_set) if whole else to_record(client.coded(update, received, task))
@@ -280,46 +302,6 @@ def train(message: Message, node: Node) -> RecordDict:
     if dev is not None and not client.settings.sums_scores:
         reply[protocol.MEASURED] = MetricRecord(dict(dev))
     return reply
-
-
-def _selected(
-    client: "SiteClient", task: Task, update: NamedTensors, received: NamedTensors, sums: Mapping[str, Any]
-) -> RecordDict:
-    """Return the reply with the part of an update that the run's rule selects."""
-    from clients.selection import SiteSelection
-
-    sent, seconds = SiteSelection(client).select(update, received, task)
-    theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
-    return _with_sent(_reply(task, {**sums, **seconds, **theta}), sent)
-
-
-def _masked(
-    message: Message,
-    node: Node,
-    client: "SiteClient",
-    task: Task,
-    update: NamedTensors,
-    received: NamedTensors,
-    sums: Mapping[str, Any],
-    dev: Mapping[str, Any] | None,
-) -> RecordDict:
-    """Return the reply with an update, its sums and, if they are summed too, those of the dev loss, all under masks."""
-    from fedlingua.privacy.noise_shares import planned
-
-    settings = client.settings
-    masked = _secure(task, node).mask_update(
-        client.clipped if settings.shares_noise else update,
-        received,
-        client.trainable.tensor_set,
-        sums=sums,
-        dev=dev or {} if settings.sums_scores else {},
-        asked=message.content.config_records[protocol.SECURE],
-        seed=settings.seed,
-        size=sum(len(text.splits["train"]) for text in client.texts.values()),
-        measured=received if task.measure else {},  # round 0 is the published backbone, whatever came
-        plan=partial(planned, settings) if settings.shares_noise else None,
-    )
-    return _reply(task, arrays=masked)
 
 
 @app.train("probe")
@@ -353,10 +335,8 @@ def evaluate(message: Message, node: Node) -> RecordDict:
     task, client = _client(message.content.config_records, node)
     received = client.received.receive(message.content)
     if client.settings.sums_scores:
-        sums = client.measure(received, task)
-        measured = received if task.round else {}
-        asked = message.content.config_records[protocol.SECURE]
-        return _reply(task, arrays=_secure(task, node).mask_dev_loss(sums, measured, client.trainable.tensor_set, asked))
+        sums, about = client.measure(received, task), (client.trainable.tensor_set, _of_sum(message))
+        return _reply(task, arrays=_secure(task, node).mask_dev_loss(sums, received, *about))
     reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
         from clients.selection import SiteSelection
@@ -386,9 +366,8 @@ def finish(message: Message, node: Node) -> RecordDict:
     if node.guard and node.settings.trains_privately:
         finished = {name: scores.of_federation() for name, scores in finished.items()}
     if node.settings.sums_scores:
-        used, asked = received if task.round else {}, message.content.config_records[protocol.SECURE]
-        secure = _secure(task, node)
-        return _reply(task, arrays=secure.mask_scores(node.settings.task, finished, used, client.trainable.tensor_set, asked))
+        about = client.trainable.tensor_set, _of_sum(message)
+        return _reply(task, arrays=_secure(task, node).mask_scores(node.settings.task, finished, received, *about))
     for name, scores in finished.items():
         for field, prefix in protocol.SCORES_PREFIXES.items():
             if (sums := getattr(scores, field)) is not None:
@@ -419,22 +398,17 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
 
 
 def _client_class(settings: Settings) -> "Callable[..., SiteClient]":
-    """Return the class that the option `client` names, with its arguments, or else the task's.
-
-    Raises:
-        ConfigError: It cannot be imported or made, is no SiteClient, or overrides a method of Flower's that a run does not call.
-    """
+    """Return the class that the option `client` names, with its arguments, or else the task's; raise ConfigError if it does not fit."""
     from clients.site_client import SiteClient
 
     value = settings.client or CLIENTS[settings.task]
     named, arguments = named_class("client", value, SiteClient, "clients.site_client.SiteClient")
     check_arguments("client", value, named, SiteClient, arguments)
-    if unused := [
-        each for each in ("fit", "evaluate", "get_parameters") if getattr(named, each) is not getattr(SiteClient, each)
-    ]:
-        raise ConfigError(
-            f"client = {settings.client!r}: it overrides {unused[0]}, which a run does not call; wanted train or measure"
-        )
+    for unused in ("fit", "evaluate", "get_parameters"):
+        if getattr(named, unused) is not getattr(SiteClient, unused):
+            raise ConfigError(
+                f"client = {settings.client!r}: it overrides {unused}, which a run does not call; wanted train or measure"
+            )
     return partial(named, **arguments)
 
 

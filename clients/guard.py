@@ -51,8 +51,6 @@ AGAIN_S = 10.0
 
 Answer = tuple[RecordDict, dict[str, Any]]
 """The content of a reply, and its fields in the audit log besides its bytes."""
-
-
 ONCE = {protocol.SIGNATURE, protocol.DIGESTS, protocol.LEAKS, protocol.KEYS, protocol.SHARES}
 """Requests that come once in an attempt, before its first round: the difference of two replies could be about a single sentence."""
 
@@ -81,12 +79,8 @@ class Guard:
     def answer(
         self, message: Message, flower_run: int, handle: Callable[[], RecordDict], num_tensors: Callable[[RecordDict], int]
     ) -> Answer:
-        """Check a message before doing any work for it, then return its stored reply or a new one made by `handle`.
-
-        Raises:
-            ExchangeError: The run is not approved, or the request exceeds the site's limits or is out of order; the message names the
-                key, the requested value and the allowed one.
-        """
+        """Check a message before doing any work for it, then return its stored reply or a new one made by `handle`; raise ExchangeError
+        if the run is not approved, or the request exceeds the site's limits or is out of order."""
         limits, rules = self.file.limits, rules_of(message.content.config_records)
         approval = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules)
         is_approved = approval in approved(self.file.approvals)
@@ -100,7 +94,9 @@ class Guard:
         if task:
             measure, bound = task.measure, {**bound, "run": task.run, "attempt": str(task.attempt)}
         self.file.check_rules(rules)  # before rules are the first ones, which stay
-        self._leaks_under = approval if is_approved else self._first_rules(rules)
+        self._leaks_under = approval if is_approved else rules_hash(rules)
+        if not is_approved:  # two splits may differ by one sentence
+            self._keep_first("rules", "text rules with the hash ", self._leaks_under)
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
         busy = ExchangeError("this site is still at work on an earlier message; ask it again later")
         # a SuperNode starts a process for each message as it comes
@@ -113,7 +109,7 @@ class Guard:
             with stopped_after(limits.max_minutes):
                 content = handle()
                 if not is_approved:  # once it has passed the limits, and before its reply leaves
-                    self._check_dev_text()
+                    self._keep_first("dev-text", "", self._dev_text)
                 note = self._note(request, num_tensors(content))
             if before and before[0].object_id != content.object_id:  # a node that rejoins must describe itself as before
                 raise ExchangeError(
@@ -155,11 +151,9 @@ class Guard:
         measured = {"dev": num_measured(whole["dev"], settings)}
         if request.kind == protocol.EVALUATE:
             return measured
-        trained = num_trained(self._sizes["train"], settings)
-        if request.kind == protocol.SIGNATURE:
-            trained = whole["train"]
-        measures = request.task is not None and request.task.measure is not None
-        return {"train": trained, **(measured if measures else {})}
+        signs, task = request.kind == protocol.SIGNATURE, request.task
+        trained = {"train": whole["train"] if signs else num_trained(self._sizes["train"], settings)}
+        return trained | (measured if task and task.measure is not None else {})
 
     def _check_task(self, task: Task, kind: str) -> None:
         """Raise ExchangeError if the site is not hosted here or a run with these settings has no such task."""
@@ -176,27 +170,20 @@ class Guard:
         if not 1 <= task.attempt <= most:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
-    def _first_rules(self, rules: TextRules) -> str:
-        """Return the hash of the first text rules of runs without approval, and refuse others: two splits may differ by one sentence."""
-        if (first := written_once(self.file.state / "rules", digest := rules_hash(rules))) != digest:
+    def _keep_first(self, file: str, what: str, asked: str) -> None:
+        """Refuse what differs from that of the first run without approval, which a file of the site's state holds."""
+        if (first := written_once(self.file.state / file, asked)) != asked:
             raise ExchangeError(
-                f"got text rules with the hash {digest[:16]}; under [limits] settings = 'within-limits' this site keeps its first ones, "
-                f"{first[:16]}; at the site: `fedlingua site approve --experiment FILE --federation FILE` approves the run with its rules, "
-                "or remove the file `rules` in the site's state to take others from now on"
+                f"got {what}{asked}; under [limits] settings = 'within-limits' this site keeps its first ones, {first}; at the site: "
+                "`fedlingua site approve --experiment FILE --federation FILE` approves the run, "
+                f"or remove the file `{file}` in the site's state to take others from now on"
             )
-        return digest
 
-    def _check_dev_text(self) -> None:
-        """Refuse other options that choose dev text than those of the first answer without approval: two losses may differ by a token."""
-        asked = self.asked
-        leaves_out = f"overlap {'=' if asked.overlap == 'remove' else '!='} 'remove'"
-        chosen = f"evaluate-share = {asked.evaluate_share!r}, max-tokens = {asked.max_tokens}, {leaves_out}"
-        if (first := written_once(self.file.state / "dev-text", chosen)) != chosen:
-            raise ExchangeError(
-                f"got {chosen}; under [limits] settings = 'within-limits' this site keeps its first, {first}; at the site: "
-                "`fedlingua site approve --experiment FILE --federation FILE` approves the run, or remove the file `dev-text` in the "
-                "site's state to take others from now on"
-            )
+    @property
+    def _dev_text(self) -> str:
+        """The options that choose dev text: under others, two dev losses may differ by one token."""
+        leaves_out = f"overlap {'=' if self.asked.overlap == 'remove' else '!='} 'remove'"
+        return f"evaluate-share = {self.asked.evaluate_share!r}, max-tokens = {self.asked.max_tokens}, {leaves_out}"
 
     def _check_attempt(self, task: Task, flower_run: str) -> None:
         """Refuse an attempt that was answered in another Flower run, where each of its requests could get a second reply."""
@@ -216,7 +203,7 @@ class Guard:
 
     def check_leaks(self, site: str, key: str, digest: str) -> None:
         """Raise ExchangeError if another list of leaks came before in any run of this approval, or under these text rules: the difference
-        of two dev losses would be about the sentences of one list. key: The check of the key that the list is hashed with."""
+        of two dev losses would be about its sentences. key: The check of the key that the list is hashed with."""
         if written_once(self.file.state / "leaks" / site / f"{self._leaks_under}-{key}", digest) != digest:
             raise ExchangeError(
                 "asked about other leaks than before under this approval or these text rules, and the difference may be a single sentence; "
@@ -224,7 +211,7 @@ class Guard:
             )
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
-        """Raise ExchangeError if a text is too small for a reply; record its sizes for the log. texts: The texts as used by the run."""
+        """Raise ExchangeError if a text is too small for a reply; record its sizes for the log."""
         self.file.limits.check_text({name: text.splits for name, text in texts.items()}, self.settings)
         for split in SPLITS:
             self._sizes[split] += [len(text.splits[split]) for text in texts.values()]
@@ -232,8 +219,7 @@ class Guard:
     def check_update(self, step_sizes: Callable[[], Sequence[int]]) -> None:
         """Raise ExchangeError if an update from these steps would reveal too much; under `dp.epsilon` noise prevents that.
 
-        Args:
-            step_sizes: Counts the examples of each optimizer step.
+        step_sizes: Counts the examples of each optimizer step.
         """
         if self.settings.how.travels and not self.settings.trains_privately:
             self.file.limits.check_update(step_sizes())
@@ -253,21 +239,16 @@ class StoredReplies:
     def admit(
         self, site: str, bound: Mapping[str, str], kind: str, stage: int, asked: str, measure: int | None = None
     ) -> Answer | None:
-        """Record a request; return its stored reply, or None if it has none.
-
-        A failed request may be repeated, but not replaced by a different one.
+        """Record a request; return its stored reply, or None if it has none. A failed request may be repeated, not replaced by another.
 
         Args:
-            site: The site's name, or NODE.
+            site, kind, stage: As in `_Request`.
             bound: Name -> value that must be the same in all requests of the run.
-            kind: The message type.
-            stage: The round; the last round plus one for the run's end.
             asked: The request's hash.
             measure: The earlier round whose dev loss the request also asks for.
 
         Raises:
-            ExchangeError: There are too many runs, a bound value changed, the stage is past, another request of this kind was recorded
-                for the stage, or the dev loss of this or a later round was already asked for.
+            ExchangeError: There are too many runs, or the request does not fit the earlier ones of this run.
         """
         if not self.folder.is_dir():
             self._begin()
@@ -310,8 +291,9 @@ class StoredReplies:
             raise ExchangeError(
                 f"the run would be number {len(runs) + 1} here; this site's file allows {self.max_runs} ([limits] max-runs)"
             )
-        for reply in (reply for old in runs[:-2] for reply in old.glob("*/*.reply")):
-            reply.unlink(missing_ok=True)
+        for old in runs[:-2]:
+            for reply in old.glob("*/*.reply"):
+                reply.unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def _file(self, site: str, stage: int, name: str) -> Path:

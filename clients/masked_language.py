@@ -23,7 +23,7 @@ from fedlingua.training.masked_language import MASKS_KEY
 
 
 class MaskedLanguageClient(SiteClient):
-    """A client that trains, evaluates and scores for one site, which pre-trains on text in one language."""
+    """A client of one site, which pre-trains on text in one language."""
 
     def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, Scores]:
         """Return the sums for perplexity and accuracy over four parts of each text, with every piece masked once."""
@@ -61,4 +61,5 @@ class MaskedLanguageClient(SiteClient):
 def _samples(scores: SequenceScores) -> Numbers:
     """Return the negative perplexity of each bootstrap sample of sequences, (samples,)."""
     drawn = draws(len(scores.nll))
-    return -np.exp(resampled_sums(np.array(scores.nll), drawn) / resampled_sums(np.array(scores.tokens, dtype=float), drawn))
+    nll, tokens = (resampled_sums(np.array(each, float), drawn) for each in (scores.nll, scores.tokens))
+    return -np.exp(nll / tokens)

@@ -1,8 +1,7 @@
 """A node: the sites that it hosts, their text and folders, and the run's settings as they take effect here.
 
-In a simulation one machine hosts all sites. The federation file then describes everything, components of equal sentences span all
-sites, text can be mixed, and a centralized method has one pseudo-site with the text of all. A deployed node has its own site file
-(`site-file` in its node config); paths in the server's settings have no meaning there.
+In a simulation one machine hosts all sites, which the federation file describes; text can be mixed, and a centralized method has one
+pseudo-site with the text of all. A deployed node has its own site file (`site-file` in its node config).
 """
 
 import logging
@@ -40,10 +39,7 @@ _READ: dict[str, tuple[Any, Mapping[str, SiteText]]] = {}
 
 @dataclass(frozen=True)
 class Consent:
-    """What a site permits.
-
-    raw: Whether raw gradients may leave it. noise: Generator of its signatures' noise. ledger: The privacy budget of its noised replies.
-    """
+    """What a site permits. raw: Whether raw gradients may leave it. noise: Generator of its signatures' noise."""
 
     raw: bool
     noise: Random
@@ -51,7 +47,7 @@ class Consent:
 
 
 def node_of(context: Context, settings: Settings) -> "Node":
-    """Create the node: a deployed one if its config names a site file, else a partition of a simulation."""
+    """Create the node that the config describes."""
     if not is_deployed(context):
         return SimulatedNode(settings, context)
     if settings.how.pooled:
@@ -73,8 +69,7 @@ def is_deployed(context: Context) -> bool:
 class SimulatedNode:
     """Partition p of n of a simulation. It hosts sites p, p+n, ... or the pooled site; their folders are inside the run folder.
 
-    guard, trust: A deployed node's message checks, and the sites that it trusts in secure sums; None in a simulation.
-    base_results: Folder of the untrained backbone's results on the sites' text, shared by all runs.
+    guard, trust: A deployed node's message checks, and the sites that it trusts in secure sums.
     """
 
     guard, trust = None, None  # nothing leaves the machine
@@ -117,7 +112,7 @@ class SimulatedNode:
         return Consent(True, Random(f"{self.settings.seed}/{site}/noise"), ledger)
 
     def seed(self, purpose: str) -> str:
-        """Return the seed of draws for a purpose; a deployed site's has a secret, so that the server cannot foresee the draws."""
+        """Return the seed of draws for a purpose; a deployed site's has a secret."""
         return f"{self.settings.seed}/{purpose}"
 
     def overlap_key(self) -> bytes:

@@ -29,7 +29,7 @@ _log = logging.getLogger("fedlingua.client")
 
 @dataclass(frozen=True)
 class PrivateTraining:
-    """A site's training with noise. folder: The site's private folder. ledger: The record of its privacy costs."""
+    """A site's training with noise."""
 
     site: str
     trainable: Trainable
@@ -38,13 +38,9 @@ class PrivateTraining:
     ledger: Ledger
 
     def train(
-        self,
-        train: Callable[..., LocalResult],
-        received: NamedTensors,
-        task: Task,
-        optimizer: dict[str, Numbers] | None,
+        self, train: Callable[..., LocalResult], received: NamedTensors, task: Task, optimizer: dict[str, Numbers] | None
     ) -> tuple[LocalResult, Tensors]:
-        """Train the current model with noise and enter the cost in the ledger.
+        """Train the current model with noise and enter the cost in the ledger; raise ExchangeError if it is more than is allowed.
 
         The result is stored first. A repeated request, as in a resumed run, gets the stored result again at no further cost.
 
@@ -54,9 +50,6 @@ class PrivateTraining:
 
         Returns:
             The sums of training; under `dp.noise = "shares"` also the sums of clipped gradients and, under SEED, the seed of their noise.
-
-        Raises:
-            ExchangeError: The round would cost more than the run or the site allows.
         """
         settings, model = self.settings, self.trainable.model
         asked = digest_of(f"{task.run}/{self.site}/{task.round}/{task.own}/{settings.hash()}", received)

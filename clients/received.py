@@ -35,8 +35,7 @@ class ReceivedFiles:
         """Check, store and return a request's tensors, both those sent and those named by hash. A request may have none.
 
         Raises:
-            NotHeldError: A part is named by hash but is not stored here.
-            ExchangeError: A part is missing, unknown, of a wrong size or dtype, not finite, or does not match its hash.
+            NotHeldError: A part is named by hash but is not stored here. ExchangeError: A part is not as it should be.
         """
         record, state = content.array_records.get(protocol.ARRAYS, ArrayRecord()), NamedState.of(content)
         if state is None:
@@ -63,9 +62,8 @@ class ReceivedFiles:
 
     def last_rounds(self, without: int) -> list[NamedTensors]:
         """Load the tensors of the last `self.last` rounds, in order, except those of round `without`."""
-        rounds = self._rounds
-        newest = max(rounds, default=0)
-        wanted = [number for number in rounds if number > newest - self.last and number != without]
+        oldest = max(rounds := self._rounds, default=0) - self.last
+        wanted = [number for number in rounds if number > oldest and number != without]
         return [Joined(load_file(self._file(number)), self.chosen) for number in wanted]
 
     def _held(self, part: str, digest: str) -> Numbers:
@@ -80,17 +78,16 @@ class ReceivedFiles:
 
     def _save(self, parts: dict[str, Numbers], state: NamedState) -> None:
         """Store the parts and remove the rounds that the server will not name again."""
-        file = self._file(state.number)
-        if state.number and not self._has(state):
-            save_tensors(parts, file, state.digests)
+        if state.number and self._digests(state.number) != dict(state.digests):
+            save_tensors(parts, self._file(state.number), state.digests)
         for number in outdated(self._rounds, state, self.last):
             self._file(number).unlink(missing_ok=True)
 
-    def _has(self, state: NamedState) -> bool:
-        if not self._file(state.number).is_file():
-            return False
-        with safe_open(self._file(state.number), "numpy") as stored:
-            return bool(stored.metadata() == dict(state.digests))
+    def _digests(self, number: int) -> dict[str, str]:
+        if not self._file(number).is_file():
+            return {}
+        with safe_open(self._file(number), "numpy") as stored:
+            return dict(stored.metadata())
 
     @property
     def _rounds(self) -> list[int]:

@@ -23,27 +23,19 @@ class RoundFiles:
         save_tensors(tensors, self._file(stage))
 
     def load(self, stage: Stage) -> Tensors:
-        """Load the tensors of a stage, none for START.
-
-        Raises:
-            ExchangeError: They are not stored, or damaged; the message names the stage, but not where the folder lies.
-        """
+        """Load the tensors of a stage, none for START; raise ExchangeError if they are not stored, or damaged."""
         file = self._file(stage)
         if stage == START:
             return {}
+        asked, where = f"asked for this site's own tensors {file.stem} (round-attempt)", f"{self.directory.name}/"
         if not file.is_file():
             there = ", ".join(sorted(other.stem for other in self.directory.glob("*.safetensors"))) or "none"
-            raise ExchangeError(
-                f"asked for this site's own tensors {file.stem} (round-attempt), which are not in {self.directory.name}/; "
-                f"here: {there}"
-            )
+            raise ExchangeError(f"{asked}, which are not in {where}; here: {there}")
         try:
             return load_file(file)
         except (OSError, SafetensorError) as error:
-            raise ExchangeError(
-                f"asked for this site's own tensors {file.stem} (round-attempt), which are damaged in {self.directory.name}/ "
-                f"({type(error).__name__}): restore that file, or start a new run"
-            ) from error
+            what_now = f"({type(error).__name__}): restore that file, or start a new run"
+            raise ExchangeError(f"{asked}, which are damaged in {where} {what_now}") from error
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove the files of all stages except `keep`, and those that were never finished."""

@@ -75,9 +75,8 @@ class SecureSite:
         """Accept a roster and return the sealed shares of this site's secrets.
 
         Raises:
-            ExchangeError: The roster lacks this site with its own keys, one of the site's clusters is too small, another roster was
-                accepted in this attempt, the owner has not approved the sites and their node keys, a site's keys are not signed, or
-                one site would have most of the weight.
+            ExchangeError: The roster lacks this site with its own keys, one of the site's clusters is too small or one site has most of
+                its weight, another roster was accepted in this attempt, or the sites are not approved or their keys not signed.
         """
         roster, secrets = Roster.of(record), self._secrets()
         own = {name: keys for name, *keys in zip(roster.names, roster.channels, roster.keys, strict=True)}.get(self.site)
@@ -124,8 +123,7 @@ class SecureSite:
             plan: Where noise is made in shares, returns part -> its scale and noise.
 
         Raises:
-            ExchangeError: No roster was accepted, the roster has no keys for the round or another size, the scales are invalid, other
-                numbers were sent under these masks before, or the round was asked for otherwise in an earlier attempt.
+            ExchangeError: The roster does not fit the round, or the round or its masks were used before for something else.
         """
         if self.task.round < 1:
             raise ExchangeError(f"asked for masks of round {self.task.round}; sites train in rounds from 1 on")
@@ -143,15 +141,14 @@ class SecureSite:
             )
         noise = plan(roster.clusters, chosen, max(roster.sizes, default=1)) if plan else {}
         for part, trained in join(update, chosen).items():
-            cluster, members = own[part]
-            sizes, group = chosen.sizes_of(part), noise[part].group if noise else Group.of(len(members))
-            exponents = scales[part]
+            (cluster, members), exponents = own[part], scales[part]
+            group = noise[part].group if noise else Group.of(len(members))
             if noise:  # it does not cover how many numbers were cut
                 levels, cut = noise[part].levels(trained, derived(update[SEED].tobytes(), part)), 0
             else:
                 draws = generator_of(seed, self.task.round, self.site, f"secure {part}")
                 change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]
-                taken, scales_sent, sizes_sent = in_sum(exponents, sizes)
+                taken, scales_sent, sizes_sent = in_sum(exponents, chosen.sizes_of(part))
                 levels, cut = encode(change[taken], scales_sent, sizes_sent, group, draws)
             numbers = np.concatenate([levels, np.ones(CHECKS, levels.dtype)])
             bound = self._context(roster, number, part, cluster, exponents, common)
@@ -162,26 +159,23 @@ class SecureSite:
             self._record_measured(number, measured, chosen)
             counters |= _dev_counters(dev)
         sent = json_hash({part: digest_of(numbers) for part, numbers in arrays.items()})
-        if written_once(self.folder / f"masked-{self.task.attempt}-{number}", sent) != sent:
+        if written_once(self._file("masked", number), sent) != sent:
             raise ExchangeError(f"asked about {sum_name(number)} again, now with another update; masks are used once")
         return {**arrays, **self._counters(number, counters, TRAINING, common)}
 
     def mask_dev_loss(
-        self, sums: Mapping[str, float], measured: NamedTensors, chosen: TensorSet, asked: Mapping[str, Any]
+        self, sums: Mapping[str, float], received: NamedTensors, chosen: TensorSet, asked: Mapping[str, Any]
     ) -> dict[str, Numbers]:
-        """Return the sums of the dev loss of `measured` as a reply's only array, masked; arguments and errors as in `mask_update`."""
+        """Return the sums of the dev loss of `received` as a reply's only array, masked; arguments and errors as in `mask_update`."""
         number = dev_loss_sum(self.task.round)
-        self._record_measured(number, measured, chosen)
-        common = self._common(self._roster_for(number), asked, measured, chosen)
+        self._record_measured(number, received if self.task.round else {}, chosen)
+        common = self._common(self._roster_for(number), asked, received, chosen)
         return self._counters(number, _dev_counters(sums), DEV_LOSS, common)
 
     def mask_scores(
         self, kind: str, texts: Mapping[str, Scores], received: NamedTensors, chosen: TensorSet, asked: Mapping[str, Any]
     ) -> dict[str, Numbers]:
-        """Return the numbers of scores that can be added up as a reply's only array, masked; arguments and errors as in `mask_update`.
-
-        kind: The option `task`.
-        """
+        """Return the numbers of scores that can be added up, in the same way. kind: The option `task`."""
         common = self._common(self._roster_for(SCORES), asked, received, chosen)
         return self._counters(SCORES, counted_scores(kind, texts), score_counters(kind), common)
 
@@ -190,16 +184,14 @@ class SecureSite:
         round, and the round whose dev loss is asked for.
 
         A sum of sites of which only one trains, measures or translates with honest tensors would be that site's alone.
-
-        Raises:
-            ExchangeError: The request does not say it, or this site has received other tensors than it says.
         """
         try:
             models = json.loads(asked[MODELS])
             said = {part: models[part][cluster] for part, (cluster, _) in roster.clusters_of(self.site).items()} if models else {}
         except (KeyError, TypeError, ValueError) as error:
             raise ExchangeError("a request for a part of a sum has to say which tensors each cluster has received") from error
-        if said != (own := {part: digest_of(numbers) for part, numbers in join(received, chosen).items()} if received else {}):
+        here = join(received, chosen) if received and self.task.round else {}  # round 0 is the published backbone
+        if said != (own := {part: digest_of(numbers) for part, numbers in here.items()}):
             raise ExchangeError(
                 f"a sum is asked for on the tensors {said or 'of the published backbone'}; this site has received {own}"
             )
@@ -208,13 +200,13 @@ class SecureSite:
     def _record_measured(self, number: int, received: NamedTensors, chosen: TensorSet) -> None:
         """Record which tensors' dev loss is in a sum; no tensors: those of the published backbone."""
         digests = digests_of(received, chosen).values() if received else ["base"]
-        written_once(self._measured_in(number), "-".join(digests))
+        written_once(self._file("measured", number), "-".join(digests))
 
     def _counters(self, number: int, sums: Mapping[str, Any], names: Sequence[str], common: str) -> dict[str, Numbers]:
         """Mask counters. The masks cover one list of numbers: the difference of two would be in the clear."""
         roster, counters = self._roster_for(number), counted(sums, names)
         said = counters.tobytes().hex()
-        if written_once(self._sent_in(number), said) != said:
+        if written_once(self._file("counters", number), said) != said:
             raise ExchangeError(f"asked about {sum_name(number)} again, now of other numbers; masks are used once")
         bound = self._context(roster, number, COUNTERS_PART, "", (), common)
         return {COUNTERS_PART: masked(counters, self._secrets(), roster, self.site, roster.names, number, bound)}
@@ -224,8 +216,7 @@ class SecureSite:
 
         Raises:
             ExchangeError: The survivors are not in the roster's order, lack this site, are too few in total or in a cluster, or differ
-                from an earlier request for this sum or for the dev loss of the same tensors; the site has sent nothing to the sum yet;
-                or a share was not sealed for this site.
+                from those of an earlier request; the site has sent nothing to the sum; or a share was not sealed for this site.
         """
         try:
             survivors, sealed, number = [str(name) for name in record["survivors"]], bytes(record["sealed"]), int(record["sum"])
@@ -257,11 +248,11 @@ class SecureSite:
             both = sealed[SEALED_BYTES * at : SEALED_BYTES * (at + 1)]
             seed, key = secrets.open_share(both, roster, self.site, sender, number)
             opened += seed if sender in survivors else key
-        if not self._sent_in(number).is_file():
+        if not self._file("counters", number).is_file():
             # Only what it has sent tells which tensors' dev loss is in the sum.
             raise ExchangeError(f"asked to open {sum_name(number)}, to which this site has sent nothing yet")
         enter(self.folder / "opened" / f"{number:04d}.json", sum_name(number), survivors)
-        if (measured := self._measured_in(number)).is_file():
+        if (measured := self._file("measured", number)).is_file():
             digest = measured.read_text(encoding="utf-8")
             enter(self.folder / "measured" / f"{digest}.json", "the dev loss of these tensors", survivors)
         return {"shares": opened}
@@ -281,13 +272,9 @@ class SecureSite:
     def _context(self, roster: Roster, number: int, part: str, cluster: str, exponents: Sequence[int], common: str) -> bytes:
         return context(roster, self.task.run, self.task.attempt, number, part, cluster, exponents, common)
 
-    def _sent_in(self, number: int) -> Path:
-        """Return the file that has the counters which this site sent to a sum."""
-        return self.folder / f"counters-{self.task.attempt}-{number}"
-
-    def _measured_in(self, number: int) -> Path:
-        """Return the file that has the hash of the tensors whose dev loss is in a sum."""
-        return self.folder / f"measured-{self.task.attempt}-{number}"
+    def _file(self, what: str, number: int) -> Path:
+        """Return a file about a sum: the numbers "masked" or "counters" that were sent to it, or what was "measured" for it."""
+        return self.folder / f"{what}-{self.task.attempt}-{number}"
 
     def _secrets(self) -> Secrets:
         """Return the attempt's secrets; the first call draws them from the system's random generator."""
@@ -306,12 +293,9 @@ class SecureSite:
 
 
 def enter(file: Path, what: str, survivors: Sequence[str]) -> None:
-    """Record the survivors of a sum on disk, before it is opened. Over all attempts, it is opened for one list of survivors only.
+    """Record the survivors of a sum on disk, before it is opened: over all attempts for one list of survivors only.
 
     A round that is trained again gives the same update, so the sums over S and over S without one site would reveal that site's update.
-
-    Raises:
-        ExchangeError: It was already opened for another list; the message names both lists.
     """
     before = json.loads(written_once(file, json.dumps(list(survivors))))
     if before != list(survivors):
@@ -327,11 +311,8 @@ def _dev_counters(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def _exponents(given: Any, count: int, part: str) -> list[int]:
-    if (
-        not isinstance(given, list)
-        or len(given) != count
-        or not all(type(each) is int and -MOST_EXPONENT <= each <= UNSENT for each in given)
-    ):
+    of_numbers = isinstance(given, list) and all(type(each) is int and -MOST_EXPONENT <= each <= UNSENT for each in given)
+    if not of_numbers or len(given) != count:
         wanted = f"{count} whole numbers from -60 to 60, or {UNSENT} for none"
         raise ExchangeError(f"the scales of the {part} are {str(given)[:99]}; wanted {wanted}")
-    return given
+    return list(given)

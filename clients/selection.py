@@ -1,7 +1,6 @@
 """Select which part of its update a site sends, and store what the selection needs in the next round.
 
-The rules are in fedlingua.selection. They may use the tensors after this round's training, the received ones, and the site's own after
-its last good round. The site's part in learning MetaSend's threshold is in clients/threshold_slope.py.
+The rules are in fedlingua.selection. The site's part in learning MetaSend's threshold is in clients/threshold_slope.py.
 """
 
 from collections.abc import Mapping
@@ -28,11 +27,8 @@ DEVIATIONS, RECEIVED = "deviations", "received."
 
 @dataclass(frozen=True)
 class Sent:
-    """The part of an update that a site sends.
-
-    arrays: Name -> array as it travels. deviations: Those of all tensors (Chu et al. 2024, eq. 2); theta: The threshold on them; both
-    only under a rule with a threshold.
-    """
+    """The part of an update that a site sends, as it travels; under a rule with a threshold also the deviations of all tensors (Chu et
+    al. 2024, eq. 2) and the threshold on them."""
 
     arrays: Mapping[str, Numbers]
     deviations: Numbers | None = None
@@ -54,10 +50,11 @@ class SiteSelection:
         with timed(seconds, SELECT_S):
             previous = self.client.own_tensors(task.own) if self.settings.compares_rounds else {}
             measured = deviations(update, previous, self.chosen) if self.settings.by_deviation else None
-            theta = None if measured is None else self._threshold(measured, task.round)
-            if measured is None or theta is None:
-                selection = self._selected(update, received, previous, task)
+            if measured is None:
+                theta, selection = None, self._selected(update, received, previous, task)
             else:
+                how, draws = self.settings, self._random(task.round)
+                theta = rules.unlearned_threshold(how.selected_by, measured, draws, how.fixed_threshold, how.random_threshold)
                 selection = self.by_threshold(measured, theta)
             return Sent(self._packed(update, received, task, selection), measured, theta), seconds
 
@@ -78,22 +75,15 @@ class SiteSelection:
         if rule == "top-k":
             return rules.top_k(update, chosen, self.settings.send_share)
         if rule == "apf":
-            return self._unfrozen(update, received, task)
+            if state := self._files.load(task.own):
+                check_state(state, chosen)
+            else:
+                state = apf_start(chosen, self.settings.apf_window, self.settings.apf_threshold)
+            selection, after = apf_step(state, chosen, update, received)
+            self._files.save(after, stage_of(task))
+            return selection
         assert rule in ("dp-g", "dp-l"), rule
         return rules.dp(differences(update, previous, chosen), chosen, self.settings.side)
-
-    def _threshold(self, measured: Numbers, number: int) -> float:
-        how, draws = self.settings, self._random(number)
-        return rules.unlearned_threshold(how.selected_by, measured, draws, how.fixed_threshold, how.random_threshold)
-
-    def _unfrozen(self, update: NamedTensors, received: NamedTensors, task: Task) -> Selection:
-        if state := self._files.load(task.own):
-            check_state(state, self.chosen)
-        else:
-            state = apf_start(self.chosen, self.settings.apf_window, self.settings.apf_threshold)
-        selection, after = apf_step(state, self.chosen, update, received)
-        self._files.save(after, stage_of(task))
-        return selection
 
     def _random(self, number: int) -> np.random.Generator:
         """Return a round's random generator; a repeated round draws the same numbers."""
@@ -103,13 +93,11 @@ class SiteSelection:
     # --- The server's threshold: probe, then send ----------------------------------------------------------------------
 
     def probe(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, float]:
-        """Measure and store the deviations of an update that waits for the round's threshold.
-
-        If a later request needs the tensors from which training started, they are stored too.
+        """Measure and store the deviations of an update that waits for the round's threshold, and what a later request needs of the
+        tensors from which training started.
 
         Returns:
-            The seconds that this took and the median deviation, by which the server scales its threshold. The median leaves out tensors
-            that were 0 or did not change.
+            The seconds that this took and the median deviation, without tensors that were 0 or did not change.
         """
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
@@ -128,7 +116,7 @@ class SiteSelection:
             return Sent(self._packed(update, start, task, selection), measured, theta), seconds
 
     def waiting(self, task: Task) -> tuple[Numbers, Tensors]:
-        """Load what `probe` stored: the deviations and, if stored, the tensors from which training started."""
+        """Load what `probe` stored."""
         stored = self._files.load(stage_of(task))
         return stored.pop(DEVIATIONS), {name.removeprefix(RECEIVED): tensor for name, tensor in stored.items()}
 

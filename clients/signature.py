@@ -1,7 +1,7 @@
 """A site's signatures for clustering: computed once, stored, and charged to the site's privacy budget.
 
-A server that could repeatedly request the same signature with new noise could average the noise away. A reply is therefore stored under
-a hash of everything that determines it and is returned unchanged. Each new private reply is an entry in the site's ledger.
+A server that got the same signature with new noise again and again could average the noise away. A reply is therefore stored under
+a hash of everything that determines it. Each new private reply is an entry in the site's ledger.
 """
 
 import hashlib
@@ -32,16 +32,12 @@ Signature = np.ndarray[Any, Any]
 def signature(
     site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings, folder: Path, consent: Consent
 ) -> dict[str, Signature]:
-    """Return the run's signatures by name, each (dimensions,) float32: from `folder`, or computed now and stored there.
-
-    Raises:
-        ExchangeError: The method has no signatures, the site does not allow raw gradients, or its privacy budget does not suffice.
-    """
+    """Return the run's signatures by name, each (dimensions,) float32: from `folder`, or computed now and stored there."""
     if settings.how.clustering != "gradients":
         raise ExchangeError(f"asked for a signature, and method {settings.method} has none; only adapter-gradients asks for it")
     file = folder / f"{_key(site, examples, trainable, settings)}.safetensors"
     private = settings.signature_form == "private"
-    if not private and not consent.raw:
+    if not (private or consent.raw):
         raise ExchangeError(
             "this site sends no raw gradients, because text can be read from them; use signature.form = 'private', "
             "or allow them in the site's file: [node] raw-gradients = true"

@@ -1,9 +1,8 @@
 """One round of local training at a site, the same for every task.
 
 `SiteClient.train` is the round: load the received tensors into the frozen backbone, train them on the site's own text, read the
-update. Every round starts with a new optimizer unless `optimizer-state` says otherwise. Messages carry named tensors both ways
-(clients/client_app.py); `fit` and `evaluate`, Flower's interface with lists of arrays, are thin wrappers for use without a server.
-The client of each task defines how a model is scored (clients/translation.py, clients/masked_language.py).
+update. `fit` and `evaluate`, Flower's interface with lists of arrays, are thin wrappers for use without a server. The client of each
+task defines how a model is scored (clients/translation.py, clients/masked_language.py).
 """
 
 import dataclasses
@@ -59,12 +58,11 @@ class SiteClient(NumPyClient):
     """A client that trains, evaluates and scores for one site.
 
     Args:
-        site: The site's name.
         texts: Site of origin -> text: the site's own and, if text is mixed, its share of other sites' texts; for a pooled site the
             texts of all its sites.
         trainable: The backbone with its tensor sets. Every call overwrites the tensors that an earlier one trained.
         settings: The run's settings as they take effect at this site.
-        folder: The site's private folder, for tensors that train without travelling and tensors with which a selection compares.
+        folder: The site's private folder.
         base_results: The machine's folder of the untrained backbone's results on texts, shared by all runs.
     """
 
@@ -96,11 +94,7 @@ class SiteClient(NumPyClient):
     # --- A round ----------------------------------------------------------------------------------------------------
 
     def train(self, received: NamedTensors, task: Task) -> tuple[NamedTensors, dict[str, Any]]:
-        """Train one round from the received tensors.
-
-        Args:
-            received: The travelling tensors by name; if empty, the site's own tensors of stage `task.own` are used.
-            task: The round, and the stage of the site's own tensors from which to continue.
+        """Train one round from the received tensors; if there are none, from the site's own tensors of stage `task.own`.
 
         Returns:
             The update by name, and the sums of training with its loss; after private training only its steps and seconds.
@@ -149,25 +143,27 @@ class SiteClient(NumPyClient):
         self.start_round(task.round)
         if task.round > 0:
             self.load(received, task.own)
+        how, model, codec = self.settings, self.trainable.model, self.trainable.backbone.codec
         with nullcontext() if task.round > 0 else self.trainable.as_base():
-            nll_sum, num_tokens = self._dev_nll()
+            examples, use = self.measured_examples(), HeadUse(how.head_chunk)
+            nll_sum, num_tokens = examples_nll(model, codec, examples, how.precision, use)
             self.after_measuring(task.round)
         sentences = sum(len(text.splits["dev"]) for text in self.texts.values())
         sums = {"nll_sum": nll_sum, "num_tokens": num_tokens, "num_examples": sentences}
         return {**sums, "seconds": time.monotonic() - started}
 
     def load(self, received: NamedTensors, own: Stage) -> None:
-        """Load the model that the site would use now and trains further: the received tensors, and those of its own of stage `own`."""
+        """Load the model that the site would use now: the received tensors, and those of its own of stage `own`."""
         if len(received) < len(self.trainable.trained.specs):
             write_tensors(self.trainable.model, self.own_tensors(own))
         write_tensors(self.trainable.model, received)
 
     def own_tensors(self, stage: Stage) -> Tensors:
-        """Load the site's own tensors of a stage, for START those from which all sites start; raise ExchangeError if they are gone."""
+        """Load the site's own tensors of a stage, for START those from which all sites start."""
         return self.trainable.initial if stage == START else self.own_rounds.load(stage)
 
     def forget(self, keep: Collection[Stage]) -> None:
-        """Remove the files of all stages except `keep`, those for which the server may still ask when it begins a round."""
+        """Remove the files of all stages except `keep`, those for which the server may still ask."""
         for files in (self.own_rounds, self.optimizers, self.selection_files, self.residuals, self.state_files):
             files.forget(keep)
 
@@ -185,7 +181,7 @@ class SiteClient(NumPyClient):
 
         Args:
             parameters: As many arrays as `get_parameters` returns, or none for the tensors that are here.
-            config: "round", by default 1, on which random draws and the learning rate's schedule depend; "proximal-mu", by default 0.
+            config: "round", by default 1, on which random draws and the learning rate depend; "proximal-mu", by default 0.
 
         Raises:
             ExchangeError: Another key in `config`, or another number of arrays; a shape is wrong, or a number not finite.
@@ -207,7 +203,7 @@ class SiteClient(NumPyClient):
 
     def _named(self, parameters: NDArrays) -> Tensors:
         wanted = self.trainable.tensor_set
-        if len(parameters) not in (0, len(wanted.specs)):
+        if parameters and len(parameters) != len(wanted.specs):
             raise ExchangeError(f"got {len(parameters)} arrays; wanted {len(wanted.specs)}, as get_parameters returns them")
         named = {name: np.asarray(array, np.float32) for name, array in zip(wanted.names, parameters, strict=False)}
         return check_tensors(named, wanted) if named else {}
@@ -225,18 +221,16 @@ class SiteClient(NumPyClient):
         """Choose the model that the site keeps, and store it with everything needed to use it without the server.
 
         Returns:
-            Text -> score sums of the kept model and of the base; if the site chose, also of other models among which it chose.
+            Text -> score sums of the kept model and of the base; if the site chose, also of the other models.
         """
 
     def count_chrf(self, base: bool, second: Second | None = None) -> Counts | None:
-        """Count chrF of the dev text as translated by the base or the current model; None if the task does not translate.
-
-        second: The second model, if the current one is to translate in an ensemble.
-        """
+        """Count chrF of the dev text as translated by the base or the current model, in an ensemble if there is a second one; None if the
+        task does not translate."""
         return None
 
     def start_round(self, number: int) -> None:
-        """Discard what an earlier attempt at this round left behind; called before the round is trained or measured."""
+        """Discard what an earlier attempt at this round left behind."""
 
     def after_measuring(self, number: int) -> None:
         """Inspect the model that the site would use after a round; called while the model holds its tensors."""
@@ -248,9 +242,11 @@ class SiteClient(NumPyClient):
 
     def deliver(self, number: int, candidate: str = FEDERATION, second: Second | None = None) -> None:
         """Store the model's current tensors, and an ensemble's second model, with everything needed to use them."""
-        direction = str(next(iter(self.own_texts.values())).direction)
-        about: dict[str, Any] = {"site": self.site, "direction": direction, "round": number}
-        about |= {"kept": candidate} if self.settings.chooses else {}
+        direction, choice = (
+            str(next(iter(self.own_texts.values())).direction),
+            {"kept": candidate} if self.settings.chooses else {},
+        )
+        about = {"site": self.site, "direction": direction, "round": number, **choice}
         deliver(self.folder, self.trainable, self.settings, about, second)
 
     @cached_property
@@ -261,9 +257,10 @@ class SiteClient(NumPyClient):
     def score_models(self, number: int, score: Callable[[Second | None], T]) -> tuple[dict[str, T], str]:
         """Score the federation's model, which is loaded; if the site chooses, also the model trained alone and the kept model.
 
-        score: Scores the current model, in an ensemble if it is given a second one.
-
         The model that the site keeps is stored; before the choice the federation's is, in case the phase is interrupted.
+
+        Args:
+            score: Scores the current model, in an ensemble if it is given a second one.
 
         Returns:
             Candidate -> result of `score`, without the base's; and the candidate that the site keeps.
@@ -278,8 +275,7 @@ class SiteClient(NumPyClient):
         result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
         write_tensors(self.trainable.model, result.tensors)
         self.deliver(number, result.name, result.second)
-        scored: dict[str, T] = {}
-        chosen = result.name, result.tensors, result.second
+        scored, chosen = dict[str, T](), (result.name, result.tensors, result.second)
         for name, tensors, second in ((FEDERATION, federated, None), (ALONE, result.alone, None), chosen):
             if tensors is not None and name not in (BASE, *scored):
                 write_tensors(self.trainable.model, tensors)
@@ -303,7 +299,7 @@ class SiteClient(NumPyClient):
         return list(documents.values())
 
     def examples(self, split: Split) -> list[Example]:
-        """Return the examples of a split over all of the site's texts, in the form used to measure the model."""
+        """Return the examples of a split, in the form used to measure the model."""
         make, codec = EXAMPLE_MAKERS[self.settings.task].measured, self.trainable.backbone.codec
         return [example for text in self.texts.values() for example in make(text, split, codec, self.settings)]
 
@@ -325,7 +321,7 @@ class SiteClient(NumPyClient):
         """Train the current model as one round does.
 
         Args:
-            towards: The tensors towards which `proximal_mu` pulls: the received ones.
+            towards: The tensors towards which `proximal_mu` pulls.
             private: How steps are made private; None if nothing of the result leaves the site.
         """
         texts = self.training_documents if private and private.documents else self.training_texts
@@ -334,11 +330,6 @@ class SiteClient(NumPyClient):
         return train(model, names, texts, codec, settings, seed, optimizer, private=private)
 
     def measured_examples(self) -> Sequence[Example]:
-        """Return the dev examples that the federation's model is measured on, the same in every round and for every seed."""
+        """Return the dev examples that `measure` uses, the same in every round and for every seed."""
         examples, share = self.examples("dev"), self.settings.evaluate_share
         return examples if share == 1 else Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
-
-    def _dev_nll(self) -> tuple[float, int]:
-        examples = self.measured_examples()
-        use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
-        return examples_nll(self.trainable.model, codec, examples, self.settings.precision, use)

@@ -28,8 +28,6 @@ def threshold_slope(
     `SiteClient.measure` loaded.
 
     Args:
-        selection: The site's selection, whose client holds the model.
-        task: The round.
         threshold: The round's threshold, and the weights of the site's update in its clusters.
         network: The second filter's network, if the run has one.
         drawn: Random batches of dev examples.
@@ -52,8 +50,7 @@ def threshold_slope(
 def dev_batches(examples: Sequence[Example], settings: Settings, seed: str, least: int) -> list[list[Example]]:
     """Draw `meta.batches` (b) batches of `meta.batch-size` dev sentences without replacement, or all sentences if there are fewer.
 
-    Also if fewer than `least` would be left: the dev loss, less that on the drawn sentences, would be about them alone. examples: Those
-    that the dev loss is measured on.
+    Also if fewer than `least` would be left: the dev loss, less that on the drawn sentences, would be about them alone.
     """
     size, number = settings.meta_batch_size, min(len(examples), settings.meta_batches * settings.meta_batch_size)
     drawn = Random(seed).sample(list(examples), number if len(examples) - number >= least else len(examples))

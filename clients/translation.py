@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class ScoredText:
         return replace(sums, more=totals, comet_checkpoint=max((each.checkpoint for each in more.values()), default=0))
 
     def translated(self, hypotheses: Sequence[str]) -> Translated:
-        """Combine the translations with their sources and references, as input of the metrics."""
+        """Return the input of the metrics."""
         sources, references = [pair.source for pair in self.pairs], [pair.target for pair in self.pairs]
         return Translated(sources, hypotheses, references, self.direction.target)
 
@@ -66,21 +66,7 @@ class ScoredText:
 
 
 class TranslationClient(SiteClient):
-    """A client that trains, evaluates and scores for one translating site.
-
-    It is a complete Flower NumPyClient and works without a server. In a notebook:
-
-        from clients.translation import TranslationClient
-
-        pairs = [("das Haus ist alt", "la maison est vieille"), ("der Hund ist alt", "le chien est vieux")]
-        client = TranslationClient.of_pairs(pairs, "de-fr", dev=pairs, backbone="demo", adapter_dim=16)
-        parameters = client.get_parameters({})
-        before, _, _ = client.evaluate(parameters, {})
-        for number in range(1, 4):
-            parameters, num_examples, sums = client.fit(parameters, {"round": number})
-        after, _, _ = client.evaluate(parameters, {})
-        print(f"dev loss {before:.2f} -> {after:.2f} after {num_examples} examples a round")
-    """
+    """A client of one translating site; a complete Flower NumPyClient, which also works without a server (docs/guides/client.md)."""
 
     _ensemble: tuple[Second, Ensemble] | None = None
 
@@ -155,16 +141,17 @@ class TranslationClient(SiteClient):
         for name, each in scored.items():
             file = "translations.tsv" if name == self.site else f"translations-{name}.tsv"
             replace_text(self.folder / file, each.table(base[name], hypotheses[name]))
-        texts = {name: each.translated(hypotheses[name]) for name, each in scored.items()}
-        before = {f"base.{name}": each.translated(base[name]) for name, each in scored.items()}
-        more = self._measured(texts | before)
+        measured = {name: each.translated(hypotheses[name]) for name, each in scored.items()}
+        measured |= {f"base.{name}": each.translated(base[name]) for name, each in scored.items()}
+        more = self._measured(measured)
         result = {}
         for name, each in scored.items():
-            sums = Scores(each.sums(hypotheses[name], more[name]), each.sums(base[name], more[f"base.{name}"]))
-            result[name] = sums
+            of_kept, of_base = each.sums(hypotheses[name], more[name]), each.sums(base[name], more[f"base.{name}"])
+            result[name] = Scores(of_kept, of_base)
             if self.chooses and FEDERATION in by_model:
-                result[name] = self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate)
-            now, base_bleu = (bleu_score(cast(ScoreSums, of)) for of in (sums.result, sums.base))
+                made = {key: texts[name] for key, texts in by_model.items()}
+                result[name] = self._with_choice(result[name], each, made, candidate)
+            now, base_bleu = bleu_score(of_kept), bleu_score(of_base)
             _log.info("site %s, %s: BLEU %.1f before, %.1f now, of %d sentences", name, split, base_bleu, now, len(each.pairs))
             about = {"split": split, "sentences": len(each.pairs), "bleu": now, "base_bleu": base_bleu}
             replace_text(self.folder / f"{SCORES}{name}.json", json.dumps({name: about}) + "\n")
@@ -222,11 +209,9 @@ class TranslationClient(SiteClient):
 
 def round_lines(number: int, text: str, first: ScoredText, translations: Sequence[str]) -> list[str]:
     """Return one JSON line per sentence, counted from 1. text: The name of the site from which the sentences are."""
-    about = {"round": number, "text": text, "direction": str(first.direction)}
-    return [
-        json.dumps(
-            {**about, "sentence": place, "source": pair.source, "reference": pair.target, "translation": translation},
-            ensure_ascii=False,
-        )
-        for place, (pair, translation) in enumerate(zip(first.pairs, translations, strict=True), start=1)
-    ]
+    lines, both = [], zip(first.pairs, translations, strict=True)
+    for place, (pair, translation) in enumerate(both, start=1):
+        about = {"round": number, "text": text, "direction": str(first.direction), "sentence": place}
+        about |= {"source": pair.source, "reference": pair.target, "translation": translation}
+        lines.append(json.dumps(about, ensure_ascii=False))
+    return lines

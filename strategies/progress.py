@@ -55,7 +55,7 @@ class Progress:
         return (last, trained[last]) if last else (0, 0)
 
     def own_best(self, site: str, last: int, best_by: str) -> int:
-        """Return the round up to `last` with the site's lowest dev loss, or under "last" its last round; 0 if it never trained."""
+        """Return the round up to `last` with the site's lowest dev loss, under "last" its last; 0: it never trained."""
         if best_by == "last":
             return self.own(site, last)[0]
         measured = {n: losses[site] for n, losses in self.dev_losses.items() if 0 < n <= last and site in losses}
@@ -68,7 +68,7 @@ class Progress:
         return mean_loss(losses, best_by) if losses else None
 
     def measured_in(self, site: str) -> int:
-        """Return the last round in which the site itself measured its dev loss; -1 if it never did."""
+        """Return the last round in which the site itself measured its dev loss; -1: none."""
         measured, newest = -1, None
         for number in sorted(self.dev_losses, reverse=True):
             sums = self.dev_losses[number].get(site)
@@ -127,7 +127,7 @@ class Progress:
         return 0 < patience <= number - _last_fall(_means(measured, best_by), min_gain)
 
     def values(self) -> dict[str, Any]:
-        """Return the fields that a checkpoint holds as JSON values; floats are restored bit for bit."""
+        """Return the fields that a checkpoint holds as JSON values."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("round", "outvoted")}
 
     @classmethod
@@ -135,8 +135,6 @@ class Progress:
         """Restore the progress after round `number` from what `values` returned."""
         known = {each.name for each in fields(cls)}
         progress = cls(number, **deepcopy({name: value for name, value in values.items() if name in known}))
-        if "aggregated" not in values:  # written by an earlier version
-            progress.aggregated = sorted({int(n) for rounds in progress.stages.values() for n in rounds})
         # JSON has neither integer keys nor tuples.
         progress.dev_losses = {int(n): losses for n, losses in progress.dev_losses.items()}
         progress.stages = {site: {int(n): attempt for n, attempt in rounds.items()} for site, rounds in progress.stages.items()}
@@ -194,7 +192,7 @@ def _last_fall(means: Means, min_gain: float) -> int:
 
 
 def _without_each(measured: DevLosses, number: int, best_by: str) -> Iterator[tuple[str, Means]]:
-    """Yield (site, means without it) for sites with at most half of the sentences in that round; nothing below three sites."""
+    """Yield (site, means without it) for sites with at most half of that round's sentences; nothing below three sites."""
     sites = dict.fromkeys(site for losses in measured.values() for site in losses)
     sizes = {site: sums["num_examples"] for site, sums in measured.get(number, {}).items()}
     total, whole = sum(sizes.values()), _means(measured, best_by)

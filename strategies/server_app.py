@@ -35,7 +35,7 @@ from strategies.methods.local_only import LocalOnly
 from strategies.methods.secure_sum import SecureFedMean
 from strategies.methods.stock import Stock, maker
 from strategies.rounds.overlap import compare_sites
-from strategies.rounds.registration import Registry, failed_documents, register_sites, sites_json
+from strategies.rounds.registration import Registry, register_sites, sites_json
 from strategies.rounds.traffic import FILE as TRAFFIC
 from strategies.rounds.traffic import CountedGrid
 from strategies.strategy import Federated, SiteStrategy
@@ -104,11 +104,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
 
 
 def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) -> None:
-    """Record in run.json the sites and the treatment of their text; a resumed run must have the same.
-
-    Raises:
-        RunError: The federation file has changed since the run began; the message says where.
-    """
+    """Record in run.json the sites and the treatment of their text; raise RunError if a resumed run has others."""
     now: dict[str, Any] = {
         "sites": {site.name: str(site.direction) for site in federation.sites},
         "families": dict(federation.families),
@@ -117,20 +113,15 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
     }
     before = (folder.read("run.json") or {}).get("federation")
     if resumed and before:
-        changed = [f"{what} = {now[what]} (was {before.get(what)})" for what in now if now[what] != before.get(what)]
+        changed = "; ".join(f"{what} = {now[what]} (was {before.get(what)})" for what in now if now[what] != before.get(what))
         if changed:
-            raise RunError(
-                f"the federation file has changed since the run began: {'; '.join(changed)}; a resumed run keeps its own"
-            )
+            raise RunError(f"the federation file has changed since the run began: {changed}; a resumed run keeps its own")
     folder.update(federation=now)
 
 
 def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
-    """Return the constructor of a run's strategy: the method's, the user's own (`strategy = "my_file:MyStrategy"`), or a class of Flower's.
-
-    Raises:
-        ConfigError: No such module or class, or a class that does not fit the other settings.
-    """
+    """Return the constructor of a run's strategy: the method's, the user's own (`strategy = "my_file:MyStrategy"`), or a class of Flower's;
+    raise ConfigError if it does not fit the other settings."""
     if settings.has_two_phases:
         from strategies.methods.metasend import MetaSend
     if not settings.strategy:
@@ -140,12 +131,12 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
             return SecureFedMean
         return FedMean if settings.how.travels else LocalOnly
     named, arguments = named_class("strategy", settings.strategy, Strategy, STRATEGIES)
-    class_name, ours = named.__name__, issubclass(named, SiteStrategy)
+    class_name, ours, said = named.__name__, issubclass(named, SiteStrategy), f"strategy = {settings.strategy!r}"
     if ours:
         _check_own(settings, named, arguments)
     if settings.has_two_phases and not issubclass(named, MetaSend):
         raise ConfigError(
-            f"strategy = {settings.strategy!r}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
+            f"{said}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
             "derive it from strategies.methods.metasend.MetaSend, or choose another selection"
         )
     if not (issubclass(named, FedMean) and named.rule is None):
@@ -161,9 +152,7 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     travels = named.travels if ours else Stock.travels
     if travels != settings.how.travels:
         have, wanted = ("tensors travel", "stay") if travels else ("tensors stay", "travel")
-        raise ConfigError(
-            f"strategy = {settings.strategy!r}: its {have}, but those of method {settings.method} {wanted}; change one of them"
-        )
+        raise ConfigError(f"{said}: its {have}, but those of method {settings.method} {wanted}; change one of them")
     return partial(named, **arguments) if ours else partial(Stock, make=maker(settings, named, arguments))
 
 
@@ -185,9 +174,10 @@ def _describe(
 ) -> None:
     sites = sites_json(registry)
     folder.write("sites.json", sites)
-    for site, failures in failed_documents(sites):
-        failed = f"{sum(failures.values())} documents ({list_failures(failures)})"
-        folder.event("note", text=f"site {site}: deidentify-with failed on {failed}; nothing of them is used")
+    for site, about in sites.items():
+        for failures in (account["failed_documents"] for account in about["accounts"].values() if "failed_documents" in account):
+            failed = f"{sum(failures.values())} documents ({list_failures(failures)})"
+            folder.event("note", text=f"site {site}: deidentify-with failed on {failed}; nothing of them is used")
     folder.write("clusters.json", _as_json({p: named for p, named in clusters.items() if trainable.tensor_set.of_part(p)}))
     backbone = trainable.backbone
     folder.update(

@@ -64,7 +64,7 @@ class SiteStrategy(Rounds):
         return {spec.name: own[spec.part][spec.name] for spec in self.tensor_set.specs}
 
     def training_start(self, site: str) -> NamedTensors:
-        """Return the tensors that a site's training started from, and that its update is measured against."""
+        """Return the tensors that a site's training started from."""
         return self.model_for(self.starts.get(site, self.sent), site)
 
     def averaged_clusters(self) -> Iterator[tuple[Part, str, tuple[str, ...]]]:
@@ -79,13 +79,13 @@ class SiteStrategy(Rounds):
         return ConfigRecord({protocol.PROXIMAL_MU: self.settings.pull} if self.settings.pull else {})
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
-        """Return the next state. updates: site -> its checked update, in federation order; valid during this round only."""
+        """Return the next state. updates: site -> its checked update, in federation order; valid in this round only."""
         raise NotImplementedError(f"{type(self).__name__} defines neither aggregate nor aggregate_train")
 
     # --- One round -------------------------------------------------------------------------------------------------------------
 
     def round(self, state: State, number: int, grid: Grid) -> State:
-        """Run a round and return the state after it; meanwhile `self.state` is unchanged. Replies are parsed as they arrive.
+        """Run a round and return the state after it; meanwhile `self.state` is unchanged.
 
         Raises:
             RunError: Too few good replies. RoundSkippedError: the same, if the run continues without the round.
@@ -118,7 +118,7 @@ class SiteStrategy(Rounds):
                 messages[-1].content[protocol.CONFIG] = config
         return messages
 
-    def parse_update(self, site: str, reply: Message, size: int) -> Training:
+    def parse_update(self, site: str, reply: Message) -> Training:
         """Parse and check a reply, enter its figures into the round's record, and move large tensors to a file."""
         received = self.training_start(site) if self.travels and self.sent.tensors else None
         training = parse_training(reply, self._expected(site), received, self._probed(site))
@@ -130,8 +130,7 @@ class SiteStrategy(Rounds):
 
     def check_updates(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
         """Return the updates to aggregate, in federation order. Updates that no honest site can have sent are left out, too long ones
-        are scaled down, and both are recorded. A site whose update is left out still counts for the quorum and is not set aside. The
-        change of an update that began in an earlier round is added to this round's tensors, scaled by its age.
+        are scaled down, and both are recorded. A site whose update is left out still counts for the quorum and is not set aside.
 
         Raises:
             RunError, RoundSkippedError: The updates of most sites are left out, and the others are too few for the quorum.
@@ -165,18 +164,13 @@ class SiteStrategy(Rounds):
         return scaled(update, start, np.full(len(self.tensor_set.specs), factor), now)
 
     def aggregate_updates(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
-        """Return the state that `aggregate_train` makes of the accepted updates; record whose they are.
-
-        As Flower's own strategies do, `aggregate_train` gets messages; the replies' contents are replaced for it.
-        """
+        """Return the state that `aggregate_train` makes of the accepted updates, as contents of the replies; record whose they are."""
         accepted = [reply for reply in replies if reply.site in updates]
         for reply in accepted:
             task = reply.message.content[protocol.TASK]
             reply.message.content = content_of(updates[reply.site], reply.parsed.sums, self.tensor_set, task)
         with timed(self.phases.record.server_s, "aggregate"):
-            arrays, metrics = self.aggregate_train(number, [reply.message for reply in accepted])
-        if metrics is not None:
-            self.result.train_metrics_clientapp[number] = metrics
+            arrays, _ = self.aggregate_train(number, [reply.message for reply in accepted])
         self.progress.aggregated += [number] if accepted else []
         for reply in accepted:
             self.progress.stages.setdefault(reply.site, {})[self.asked_in(reply.site)] = self.attempt
@@ -185,7 +179,7 @@ class SiteStrategy(Rounds):
         return self.sent if arrays is None else state_of(arrays, self.sent)
 
     def code_downlink(self, number: int, state: State) -> State:
-        """Return the state that the sites will have; under `send.code-down` its change since the round's start is coded for them."""
+        """Return the state that the sites will have, under `send.code-down` from its coded change."""
         if self.settings.code_down.method == "none":
             return state
         with timed(self.phases.record.server_s, "code"):
@@ -198,12 +192,12 @@ class SiteStrategy(Rounds):
         state = self.aggregate(self.sent, {site_of(reply): update_of(reply) for reply in messages})
         if self.settings.strategy:
             state = checked_state(f"{type(self).__name__}.aggregate", state, self.sent)
-        return arrays_of(state), self._mean_metrics(messages)
+        return arrays_of(state), mean_metrics(messages)
 
     # --- Evaluation --------------------------------------------------------------------------------------------------------------
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Make a request for each site with the tensors that it would use after this round; none in round 0, which measures the base."""
+        """Make a request for each site with the tensors that it would use after this round; none in round 0."""
         requests = self._requests(protocol.EVALUATE, state_of(arrays, self.state), grid, lambda _: server_round)
         due = set(self.due(server_round)) if self.settings.async_buffer else set(self.registry.expected)
         return [request for request in requests if site_of(request) in due]
@@ -213,9 +207,9 @@ class SiteStrategy(Rounds):
         return MetricRecord({"dev_loss": cast(float, self.progress.loss(server_round, self.settings.best_by))})
 
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
-        """Measure the sites' dev losses under a state by separate messages; they count for the pending round, if there is one."""
+        """Measure the sites' dev losses under a state by separate messages, for the pending round if there is one."""
         ask = partial(self.configure_evaluate, number, arrays_of(state), ConfigRecord(), grid)
-        replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, size_limit(None))
+        replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation)
         of = number if self.progress.pending is None else self.progress.pending
         self.record_dev_losses(of, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
         return replies
@@ -232,21 +226,14 @@ class SiteStrategy(Rounds):
             loss = MetricRecord({WEIGHT: sums["num_examples"], "eval_loss": sums["nll_sum"] / sums["num_tokens"]})
             messages.append(copy(message))
             messages[-1].content = RecordDict({protocol.TASK: task, protocol.METRICS: loss})
-        metrics = self.aggregate_evaluate(number, messages)
-        if metrics is not None:
-            self.result.evaluate_metrics_clientapp[number] = metrics
+        self.aggregate_evaluate(number, messages)
         self.phases.record.measure(number, self.progress.loss(number, self.settings.best_by), losses)
 
     def summary(self) -> None:
         """Announce method, sites and clusters in the run's progress."""
-        clusters = "; ".join(
-            f"{part}: {', '.join(names)}" for part, names in self.clusters.items() if self.tensor_set.of_part(part)
-        )
+        of_parts = ((part, names) for part, names in self.clusters.items() if self.tensor_set.of_part(part))
+        clusters = "; ".join(f"{part}: {', '.join(names)}" for part, names in of_parts)
         self.note(f"{self.settings.method} over {len(self.registry.sites)} sites; {clusters}")
-
-    def _mean_metrics(self, messages: Sequence[Message]) -> MetricRecord | None:
-        contents = [message.content for message in messages]
-        return aggregate_metricrecords(contents, WEIGHT) if contents else None
 
     # --- Checks of replies ---------------------------------------------------------------------------------------------------------
 
@@ -256,8 +243,8 @@ class SiteStrategy(Rounds):
 
     def _judged(self, changes: Mapping[str, tuple[Sums, Change]]) -> dict[str, Verdict]:
         """Return site -> verdict for updates to leave out or scale down; store the lengths of the others for later rounds."""
-        settings, names, distances = self.settings, self.tensor_set.names, dict[str, Distance]()
-        verdicts, furthest = dict[str, Verdict](), 1.0
+        settings, names, furthest = self.settings, self.tensor_set.names, 1.0
+        verdicts, distances = dict[str, Verdict](), dict[str, Distance]()
         for site, (sums, change) in changes.items() if self.travels and settings.max_update_ratio else ():
             steps = int(min(sums["steps"], sums.get("num_examples", math.inf)))  # a step has at least one example
             began = self.asked_in(site)
@@ -296,18 +283,20 @@ class SiteStrategy(Rounds):
         if self.travels:
             record["update_norm"] = change.norm
         if selection:
-            record["tensors_share"] = selection.share_of_tensors
-            record["numbers_share"] = selection.share_of_numbers
+            record |= {"tensors_share": selection.share_of_tensors, "numbers_share": selection.share_of_numbers}
         if deviations is not None:
             # A tensor that was zero everywhere has no finite deviation, and JSON has no infinity.
             rounded = [float(f"{value:.6g}") if math.isfinite(value) else None for value in deviations.tolist()]
-            line = {"round": self.phases.record.number, "site": site, "deviations": rounded}
-            self.folder.append("deviations.jsonl", line)
+            self.folder.append("deviations.jsonl", {"round": self.phases.record.number, "site": site, "deviations": rounded})
             if finite := [value for value in rounded if value is not None]:
                 record.setdefault("deviation", median(finite))  # a probed update has it already
 
-    def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
+    def _parse_evaluation(self, site: str, reply: Message) -> Evaluation:
         return Evaluation(parse_evaluation(reply, self._expected(site)))
+
+
+def mean_metrics(messages: Sequence[Message]) -> MetricRecord | None:
+    return aggregate_metricrecords([message.content for message in messages], WEIGHT) if messages else None
 
 
 def length(change: Change, verdict: Verdict | None) -> float:

@@ -29,8 +29,7 @@ def encode_downlink(
 
     Args:
         before: The state whose tensors the sites have.
-        after: The state that the method computed in the round.
-        number: The round, which decides random draws together with the run's seed.
+        after: The state that the method computed in round `number`.
     """
     code = settings.code_down
     tensors = {part: dict(clusters) for part, clusters in after.tensors.items()}
@@ -52,11 +51,7 @@ def encode_downlink(
 
 
 def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code) -> Joined:
-    """Return a site's tensors after its training: those that it received, plus the coded change that it sent.
-
-    Raises:
-        ExchangeError: A part is missing or unknown, or its payload is not what the code makes of such tensors.
-    """
+    """Return a site's tensors after its training: those that it received, plus the coded change that it sent."""
     starts = flat_parts(received, tensor_set)
     if wrong := sorted(set(starts) ^ set(arrays)):
         raise ExchangeError(
@@ -71,11 +66,7 @@ def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor
 def decoded_selection(
     arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code
 ) -> dict[str, Numbers]:
-    """Decode what a site selected of its tensors into the form that `pack_selected` gives it without a code.
-
-    Raises:
-        ExchangeError: A mask is invalid, or a payload does not decode to the right number of numbers.
-    """
+    """Decode what a site selected of its tensors into the form that `pack_selected` gives it without a code."""
     selection = selection_of(arrays, tensor_set)
     decoded = dict(arrays)
     for part, old in pack_selected(received, selection).items():

@@ -22,7 +22,7 @@ from strategies.aggregation.updates import Sent, Update
 
 @dataclass(frozen=True)
 class State:
-    """A method's state between rounds. A checkpoint holds it, and a skipped round leaves it unchanged.
+    """A method's state between rounds, which a checkpoint holds.
 
     Args:
         tensors: part -> cluster -> its tensors; the arrays are never written to.
@@ -106,21 +106,16 @@ WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
 """`aggregation` -> its weights; one line for each weighted mean."""
 
 
-def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lambda site, share: None) -> Weights:
-    """Return the weights that `aggregation` names (FedMean's under norm clipping), none above `robust.max-share`.
-
-    Args:
-        on_bound: Called with a site whose weight is bounded, and the weight that it would have had.
-    """
+def weights_of(settings: Settings) -> Weights:
+    """Return the weights that `aggregation` names (FedMean's under norm clipping), none above `robust.max-share`."""
     by = WEIGHTS.get(settings.aggregation, WEIGHTS["fed-mean"])(settings)
 
     def bounded(updates: Sequence[Update]) -> list[float]:
         shares, most = by(updates), settings.max_site_share
-        for update, large in zip(updates, shares, strict=True):
-            if len(shares) > 2 and large > most:
-                on_bound(update.site, large)
-                return [most if share == large else share / (1 - large) * (1 - most) for share in shares]
-        return shares
+        large = max(shares)
+        if len(shares) < 3 or large <= most:
+            return shares
+        return [most if share == large else share / (1 - large) * (1 - most) for share in shares]
 
     return bounded
 
@@ -146,7 +141,7 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
 
     Sums run in the order given, in float32: float32(w) * x, site after site. Only if a tensor was sent in part and weights are
     renormalised, each number has its own divisor; then the sum is taken in float64 and rounded once, so that a number that one site
-    alone sent stays exact. Apart from the result, no array of an update's size is allocated.
+    alone sent stays exact.
 
     Args:
         before: The cluster's tensors at the beginning of the round.

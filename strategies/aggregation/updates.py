@@ -1,8 +1,7 @@
 """A site's update, and views of its numbers without a copy: from a file, scaled, as a pseudo-gradient.
 
-All updates of a round are compared (`robust.max-ratio`) before any is aggregated, so they cannot be added up on arrival. In memory, the
-full models of twelve sites would take twelve times the model. In files, thirty sites take no more of the server's memory than three,
-because aggregation reads the files block by block.
+All updates of a round are compared (`robust.max-ratio`) before any is aggregated, so they cannot be added up on arrival. In files, thirty
+sites take no more of the server's memory than three, because aggregation reads the files block by block.
 """
 
 import shutil
@@ -28,8 +27,7 @@ BUDGET = 2 * LARGE
 class Update:
     """A site's complete tensors after local training; what it did not send has the value that it received.
 
-    Large tensors may be stored in a file and are read on access, so a rule that reads them one by one needs memory for only
-    one. They must not be written to, and are deleted after the round.
+    Large tensors may be stored in a file and are read on access. They must not be written to, and are deleted after the round.
 
     Args:
         num_examples: Sentences by which the site is weighted: those trained on or, if these are a sample, all they are drawn from.
@@ -63,7 +61,7 @@ class Sent:
     Args:
         weight: Its weight in the cluster, above 0.
         tensors: The tensors that it sent, float32 in their full shape.
-        masks: Tensor -> flat bools, true for numbers that were sent; only for tensors sent in part. The others are ignored.
+        masks: Tensor -> flat bools, true for numbers that were sent; only for tensors sent in part.
     """
 
     weight: float
@@ -141,8 +139,9 @@ def scaled(update: Update, start: Mapping[str, Flat], factors: Numbers, onto: Ma
     assert isinstance(tensors, Joined), "as updates come off the wire"
     parts: dict[str, Flat] = {}
     for part, numbers in tensors.parts.items():
-        at = [number for number, (where, *_) in enumerate(tensors.chosen.places) if where == part]
-        edges = np.array([*(tensors.chosen.places[number][1] for number in at), len(numbers)])
+        places = tensors.chosen.places
+        at = [number for number, (where, *_) in enumerate(places) if where == part]
+        edges = np.array([*(places[number][1] for number in at), len(numbers)])
         parts[part] = Scaled(numbers, start[part], base[part], edges, factors[at].astype(np.float32))
     return replace(update, tensors=Joined(parts, tensors.chosen))
 
@@ -152,9 +151,7 @@ def scaled(update: Update, start: Mapping[str, Flat], factors: Numbers, onto: Ma
 
 @dataclass(frozen=True)
 class FlatFile:
-    """`length` float32 numbers of a file, from number `start` on, read on each access, because mapped pages would count as the server's
-    memory.
-    """
+    """`length` float32 numbers of a file, from number `start` on, read on each access: mapped pages would count as the server's memory."""
 
     path: Path
     start: int

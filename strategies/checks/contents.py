@@ -39,8 +39,8 @@ class Expected:
 
     Args:
         about: The site's own account of its text.
-        earlier: The digest of its last accepted update; None: there is none.
-        most_loss: The highest possible loss, in nats a token. most_seconds: The longest possible duration, in seconds.
+        earlier: The digest of its last accepted update, if any.
+        most_loss: The highest possible loss, in nats a token. most_seconds: The longest possible duration.
         measures: Whether the request also asks for the dev loss of an earlier round. dev: The sums of such a loss, if known.
     """
 
@@ -85,16 +85,15 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
 
     Args:
         received: The tensors that training started from; None if tensors stay at the site.
-        probed: The sums of the site's probe, to which the reply adds only the seconds of the selection; None without a probe."""
+        probed: The sums of the site's probe, if any, to which the reply adds only the seconds of the selection."""
     settings, tensor_set = expected.settings, expected.tensor_set
-    carried = {protocol.DEVIATIONS: settings.by_deviation, protocol.MEASURED: expected.measures}
-    besides = {name for name, is_carried in carried.items() if is_carried}
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS, *besides})
+    besides = {protocol.DEVIATIONS: settings.by_deviation, protocol.MEASURED: expected.measures}
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS, *(name for name in besides if besides[name])})
     metrics, arrays = reply.content.metric_records[protocol.METRICS], reply.content.array_records[protocol.ARRAYS]
     if probed is None:
-        of_selection = (protocol.SELECT_S, protocol.THETA) if settings.by_deviation else (protocol.SELECT_S,)
-        besides_sums = () if settings.selected_by == "all" else of_selection
-        sums = _training_sums(metrics, (*checks.TRAINING_SUMS, *besides_sums), expected)
+        selects = [protocol.SELECT_S] if settings.selected_by != "all" else []
+        theta = [protocol.THETA] if settings.by_deviation else []
+        sums = _training_sums(metrics, (*checks.TRAINING_SUMS, *selects, *theta), expected)
     else:
         seconds = checks.check_numbers(metrics, (protocol.SELECT_S,))
         checks.check_seconds(seconds, expected.most_seconds)
@@ -138,7 +137,7 @@ def parse_probe(reply: Message, expected: Expected) -> Sums:
 
 
 def _training_sums(metrics: MetricRecord, wanted: Sequence[str], expected: Expected) -> Sums:
-    """Return the sums of a training; refuse those that the settings and the site's account of its text do not allow."""
+    """Return the sums of a training, if the settings and the site's account of its text allow them."""
     settings, epochs = expected.settings, expected.settings.local_epochs
     if settings.trains_privately:
         sums = checks.check_numbers(metrics, [name for name in wanted if name not in checks.SECRET_SUMS])
@@ -165,8 +164,7 @@ def _training_sums(metrics: MetricRecord, wanted: Sequence[str], expected: Expec
 
 def _examples(settings: Settings, about: Mapping[str, Any]) -> tuple[int, int]:
     """Return the least and the most examples of one epoch, before they are cut to whole steps. Each pair is an example. A sequence of
-    text in one language holds one sentence or more. How many are drawn of several texts depends on the size of each.
-    """
+    text in one language holds one sentence or more."""
     sentences, texts = int(about["train"]), len(about["directions"])
     least = sentences if settings.task == "translation" else 1
     if not settings.draws:
@@ -187,9 +185,8 @@ def most_steps(settings: Settings, about: Mapping[str, Any]) -> int:
 def _in_an_epoch(examples: int, settings: Settings) -> int:
     """Return how many of an epoch's examples are trained on: under `whole_steps` a multiple of a step's, if they fill one."""
     window = settings.batch_size * settings.accumulation
-    if settings.tokens_per_batch or not settings.whole_steps or examples < window:
-        return examples
-    return examples // window * window
+    in_part = settings.tokens_per_batch or not settings.whole_steps or examples < window
+    return examples if in_part else examples // window * window
 
 
 def parse_evaluation(reply: Message, expected: Expected) -> Sums:
@@ -213,9 +210,6 @@ def parse_dev_loss(record: MetricRecord, expected: Expected) -> Sums:
 def parse_slope(record: Any, expected: Expected) -> dict[str, Any]:
     """Return a site's part in the meta step: sums, and the second filter's gradient if there is one. Losses and gradients that are not
     finite are accepted here; the meta step leaves them out and names the site.
-
-    Raises:
-        ExchangeError: The part is missing or incomplete, or something in it has another form.
     """
     settings = expected.settings
     slope = {"slope", protocol.SLOPE_S} if settings.asks_own_terms else set()
@@ -232,10 +226,7 @@ def parse_slope(record: Any, expected: Expected) -> dict[str, Any]:
         checks.check_loss(sums["nll_sum"], sums["num_tokens"], expected.most_loss)
     if settings.second_filter and (not isinstance(record["filter"], list) or len(record["filter"]) != SIZE):
         raise ExchangeError(f"the second filter's gradient is {type(record['filter']).__name__}; wanted a list of {SIZE} numbers")
-    return {
-        **{key: float(value) for key, value in sums.items()},
-        **({"filter": record["filter"]} if settings.second_filter else {}),
-    }
+    return {key: value if key == "filter" else float(value) for key, value in record.items()}
 
 
 def parse_scores(reply: Message, expected: Expected, texts: Sequence[str], mixed: bool) -> dict[str, Scores]:

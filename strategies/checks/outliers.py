@@ -147,8 +147,8 @@ def judge(
     """Return site -> verdict, for updates that are too long, or that change nothing although their sites took steps.
 
     If there is only one update to compare with, nobody can say which of the two is wrong, so the longer one is scaled down, not left out.
-    earlier: Each site's last update that was accepted unscaled; these count if fewer than two others answered. names: The tensors' names.
-    stretch: How many times further than its steps a single tensor may go, because a code had left part of its change out before.
+    earlier: Each site's last update that was accepted unscaled; these count if fewer than two others answered. stretch: How many times
+    further than its steps a single tensor may go, because a code had left part of its change out before.
     """
     verdicts = {}
     for site, own in distances.items():
@@ -156,10 +156,10 @@ def judge(
         others += [] if len(others) > 1 else list(earlier)
         if not others:
             continue
-        wanted, sent = expected(own.steps, own.rate, others, adam), (~np.isnan([other.change for other in others])).sum(axis=0)
         if own.change[0] == 0 and median(other.change[0] for other in others) > 0:
             verdicts[site] = Verdict(f"it says that it took {own.steps} steps, and changes nothing")
             continue
+        wanted, sent = expected(own.steps, own.rate, others, adam), (~np.isnan([other.change for other in others])).sum(axis=0)
         limits = wanted * ([most_ratio] + [most_ratio * TENSORS[adam]] * len(names))
         if adam:
             limits[1:] = np.maximum(limits[1:], stretch * STRAIGHT / CLIP * own.rate * own.steps)

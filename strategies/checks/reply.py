@@ -93,19 +93,19 @@ class Possible:
 def check_sums(record: MetricRecord, wanted: Sequence[str], possible: Possible) -> dict[str, float]:
     """Return the sums after the checks of `check_numbers` and of the bounds in `possible`."""
     values = check_numbers(record, wanted)
+    tokens, examples, (least, most) = values["num_tokens"], values["num_examples"], possible.examples
     for key in ("num_tokens", "num_examples"):
         if values[key] < 1 or values[key] % 1:
             raise ExchangeError(f"{key} = {values[key]!r}; wanted a whole number, at least 1")
-    examples, (least, most) = values["num_examples"], possible.examples
     if examples > most:
         raise ExchangeError(f"num_examples = {examples!r}; the site has {most}")
     if examples < least:
         raise ExchangeError(f"num_examples = {examples!r}; wanted at least {least}, by the site's own account and the settings")
     measured = max(1, round(possible.share * examples))
     fewest, most_tokens = (number * measured for number in possible.tokens)
-    if not fewest <= values["num_tokens"] <= most_tokens:
-        raise ExchangeError(f"num_tokens = {values['num_tokens']!r}, of {measured} examples; wanted {fewest} to {most_tokens}")
-    check_loss(values["nll_sum"], values["num_tokens"], possible.loss)
+    if not fewest <= tokens <= most_tokens:
+        raise ExchangeError(f"num_tokens = {tokens!r}, of {measured} examples; wanted {fewest} to {most_tokens}")
+    check_loss(values["nll_sum"], tokens, possible.loss)
     check_seconds(values, possible.seconds)
     return values
 
@@ -148,10 +148,6 @@ def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: flo
     Args:
         sums: "result" and "base", and if the site chose also "federated" and "alone" -> checked sums.
         most: Largest magnitude of a gain.
-
-    Raises:
-        ExchangeError: There are scores of a choice without the choice, an unknown candidate, kept scores that are not the named
-            model's, or invalid intervals.
     """
     if record is None or "federated" not in sums:
         if record is not None or len(sums) > 2:

@@ -33,7 +33,6 @@ def left_out_next(
         whole: The part's tensors.
         left_out: For each of them whether this sum was without it.
         new: (n,) float32, the cluster's mean after the round, the tensors end to end; start: the one before.
-        draws: Decides random rules.
     """
     if settings.rule == "all":
         return list(left_out)

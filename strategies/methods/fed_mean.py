@@ -2,20 +2,19 @@
 
 One round (Liu et al. 2023, algorithm 1), as `SiteStrategy.round` (strategies/strategy.py) runs it at the server:
 
-1. ask: `configure_train` makes a request for every site, or for those drawn (strategies/rounds/draw.py). It carries the tensors of the
-   site's encoder and decoder cluster (`model_for`), as one flat array for each part. The sites train (clients/site_client.py).
-2. wait: `Phases.exchange` (strategies/rounds/phases.py) sends the requests and pulls the replies, until all have arrived, the deadline has
-   passed, or the quorum cannot be reached.
+1. ask: `configure_train` makes a request for every site, or for those drawn (strategies/rounds/draw.py), with the tensors of its encoder
+   and decoder cluster (`model_for`). The sites train (clients/site_client.py).
+2. wait: `Phases.exchange` (strategies/rounds/phases.py) pulls the replies, until all have arrived, the deadline has passed, or the quorum
+   cannot be reached.
 3. parse: `parse_update` takes each reply as it arrives; `parse_training` (strategies/checks/contents.py) refuses one that cannot be true.
-4. check: `check_updates` compares the updates with each other (strategies/checks/outliers.py). Updates that no honest site can have sent
-   are left out, and updates that are a little too long are scaled down.
-5. aggregate: `aggregate_updates` calls Flower's hook `aggregate_train`, and this calls `aggregate`, a function of the round's first state
-   and the updates. In every cluster it takes the mean of what the sites sent (strategies/aggregation/mean.py); a server optimizer
-   steps towards it (strategies/methods/server_optimizer.py).
+4. check: `check_updates` compares the updates with each other (strategies/checks/outliers.py), leaves out those that no honest site can
+   have sent, and scales down those that are a little too long.
+5. aggregate: `aggregate_updates` calls Flower's hook `aggregate_train`, and this calls `aggregate`. In every cluster it takes the mean of
+   what the sites sent (strategies/aggregation/mean.py); a server optimizer steps towards it (strategies/methods/server_optimizer.py).
 6. store: the new state becomes the run's, and a checkpoint is written (strategies/rounds/loop.py). A round with too few good replies ends
    before this step, so nothing has to be undone.
-7. evaluate: before the next round's training every site measures the dev loss of the model that it would use now, and `record_dev_losses`
-   records it. If no training is certain to follow, `evaluate` asks for this loss before the state is stored.
+7. evaluate: with the next round's training every site measures the dev loss of the model that it would use now. If no training is certain
+   to follow, `evaluate` asks for this loss before the state is stored.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,12 +42,12 @@ class FedMean(SiteStrategy):
     def __init__(self, of: Federated) -> None:
         super().__init__(of)
         settings = of.settings
-        self.weights = weights_of(settings, self._note_bound)
+        self.weights = weights_of(settings)
         self.missing = "previous" if settings.selected_by == "all" else settings.missing
         self.optimizer = None if settings.optimized_by == "none" else ServerOptimizer(settings)
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
-        """Replace each cluster's tensors by the mean of its sites, or the rule's result; with a server optimizer, step towards the mean."""
+        """Replace each cluster's tensors by its sites' mean, or the rule's result; with a server optimizer, step towards the mean."""
         combine = partial(pseudo_gradient, combine=self._combined) if self.optimizer else self._combined
         new = inner_cluster_aggregation(state.tensors, updates, self.tensor_set, self.clusters, combine)
         return self.optimizer.step(state, new) if self.optimizer else replace(state, tensors=new)
@@ -60,7 +59,3 @@ class FedMean(SiteStrategy):
             return self.rule(members)
         weights = self.weights([replace(update, tensors={}) for update in members])  # weights depend on sizes and losses alone
         return mean(before, [update.sent(weight) for update, weight in zip(members, weights, strict=True)], self.missing)
-
-    def _note_bound(self, site: str, share: float) -> None:
-        most = self.settings.max_site_share
-        self.note(f"site {site} would be {share:.0%} of its cluster's mean; robust.max-share = {most:g} bounds it")

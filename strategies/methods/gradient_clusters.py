@@ -11,7 +11,7 @@ from fedlingua.clustering.clusters import Clusters, named, no_clusters, only
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.records import from_record
+from fedlingua.exchange.records import from_record, message_bytes
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.privacy.accounting import signature_epsilon
 from fedlingua.runs.folder import RunFolder
@@ -55,8 +55,8 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
     folder.event("note", text=_announcement(sum(sizes.values()), epsilon, delta, " and ".join(adapters.values())))
     sent: dict[str, int] = {}
 
-    def parse(site: str, reply: Message, num_bytes: int) -> Mapping[str, Numbers]:
-        sent[site] = num_bytes
+    def parse(site: str, reply: Message) -> Mapping[str, Numbers]:
+        sent[site] = message_bytes(reply)
         return parse_signatures(reply, sizes)
 
     need, most = "clusters by gradients need every site's signature", WITHOUT_TENSORS + 5 * sum(sizes.values())
@@ -95,7 +95,7 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
 
 
 def _announcement(size: int, epsilon: float | None, delta: float, of: str) -> str:
-    """Say what every site will send. size: how many numbers, in all signatures of a site; epsilon, delta: their price; of: adapters."""
+    """Say what every site will send. size: How many numbers; epsilon, delta: Their price; of: Adapters."""
     if epsilon is None:
         return (
             f"warning: every site sends the raw gradient of {of}, {size} numbers, once; text it was trained on can be read out "
@@ -114,9 +114,8 @@ def parse_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, N
     for name, size in sizes.items():
         signature = arrays[name]
         if signature.shape != (size,) or signature.dtype != np.float32 or not np.isfinite(signature).all():
-            raise ExchangeError(
-                f"{name}: the signature is {signature.dtype} {signature.shape}; wanted {size} finite float32 numbers"
-            )
+            got = f"{signature.dtype} {signature.shape}"
+            raise ExchangeError(f"{name}: the signature is {got}; wanted {size} finite float32 numbers")
         if not signature.any():
             raise ExchangeError(f"{name}: the signature is zero everywhere, so it points nowhere")
     return arrays

@@ -47,12 +47,8 @@ SLOPES = 10.0
 class MetaRound:
     """The threshold of a round, its inputs and its effects.
 
-    Args:
-        model, filter: The networks, restored from the round's state.
-        probes: Site -> sums of its training.
-        deviations: Site -> those of all its tensors, sent or not.
-        shares: Site whose update was aggregated -> part -> its weight in its cluster.
-        answers: Site -> its part in the meta step, as `parse_slope` returns it.
+    probes: Site -> sums of its training. deviations: Site -> those of all its tensors. shares: Site whose update was aggregated -> part
+    -> its weight in its cluster. answers: Site -> its part in the meta step, as `parse_slope` returns it.
     """
 
     model: ThresholdModel
@@ -148,18 +144,15 @@ class MetaSend(FedMean):
                 shares[site][part] = weight
         deviations = {reply.site: reply.parsed.deviations for reply in replies if reply.parsed.deviations is not None}
         self.meta = replace(meta, deviations=deviations, shares=shares)
-        record, model = self.phases.record, meta.model
-        theta, tau = meta.theta, model.tau
-        record.about["threshold"] = {"theta": theta.value, "mu": theta.mu, "scale": model.scale, "tau": tau}
-        sent = [float(sums.get("numbers_share", 0.0)) for site, sums in record.sites.items() if site in meta.probes]
-        if silence := model.report(sent):
-            self.note(f"round {number}: {silence}")
+        theta, model = meta.theta, meta.model
+        figures = {"theta": theta.value, "mu": theta.mu, "scale": model.scale, "tau": model.tau}
+        self.phases.record.about["threshold"] = figures
         return state
 
     # --- The meta step -----------------------------------------------------------------------------------------------------------
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Add to each request what its site needs for the meta step, if the threshold is learned."""
+        """Add to each request what its site needs for the meta step."""
         messages, meta = list(super().configure_evaluate(server_round, arrays, config, grid)), self.meta
         if meta is None or not self.learns:
             return messages
@@ -180,14 +173,13 @@ class MetaSend(FedMean):
     def _learn(self, number: int, meta: MetaRound) -> None:
         """Take one step of both networks, by the sites' answers."""
         answers, weights, model = meta.answers, self._site_weights(meta.answers), meta.model
-        values = {
-            site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else float(sums["slope"]) for site, sums in answers.items()
-        }
-        finite = {site: value for site, value in values.items() if math.isfinite(value)}
-        for site in values.keys() - finite.keys():
-            what = "loss" if self.by_loss else "gradient"
-            self.note(f"round {number}: site {site}: its {what} is {values[site]}; left out of the meta step")
-        figures = self.phases.record.about["threshold"]
+        figures, what, finite = self.phases.record.about["threshold"], "loss" if self.by_loss else "gradient", dict[str, float]()
+        for site, sums in answers.items():
+            value = sums["nll_sum"] / sums["num_tokens"] if self.by_loss else float(sums["slope"])
+            if math.isfinite(value):
+                finite[site] = value
+            else:
+                self.note(f"round {number}: site {site}: its {what} is {value}; left out of the meta step")
         counted = finite if self.by_loss else bounded(finite, SLOPES * self.settings.max_update_ratio)
         total, price = mean_over_sites(counted, weights), self.settings.meta_bytes_weight
         if self.by_loss:
@@ -205,17 +197,15 @@ class MetaSend(FedMean):
             gradients = {site: sums["filter"] for site, sums in answers.items()}
             figures["filtered"], left_out = meta.filter.step(gradients, weights, SLOPES * self.settings.max_update_ratio)
             for site in left_out:
-                why = "its gradient of the second filter is not finite; left out of the filter's step"
-                self.note(f"round {number}: site {site}: {why}")
+                self.note(f"round {number}: site {site}: its gradient is not finite; left out of the second filter's step")
 
     def _add_filter(self, message: Message) -> None:
         if self.meta and self.meta.filter:
             message.content[protocol.FILTER] = to_record({protocol.FILTER: self.meta.filter.network})
 
     def _site_weights(self, answers: Mapping[str, Any]) -> dict[str, float]:
-        """Return the weight of each site's dev loss in L_val: under fed-avg its number of training sentences, tempered in the same
-        way; otherwise 1, also under by-loss, whose weights change every round.
-        """
+        """Return the weight of each site's dev loss in L_val: under fed-avg that of its update, otherwise 1, also under by-loss, whose
+        weights change every round."""
         if self.settings.aggregation == "fed-avg":
             power = 1 / self.settings.sampling_temperature
             return {site: float(self.registry.about[site]["train"]) ** power for site in answers}
@@ -223,7 +213,7 @@ class MetaSend(FedMean):
 
     # --- Replies -----------------------------------------------------------------------------------------------------------------
 
-    def _parse_probe(self, site: str, reply: Message, size: int) -> Sums:
+    def _parse_probe(self, site: str, reply: Message) -> Sums:
         sums = parse_probe(reply, self._expected(site))
         record = self.phases.record.of(site)
         record["seconds"]["train"] = round(sums["seconds"], 3)
@@ -234,11 +224,11 @@ class MetaSend(FedMean):
         assert self.meta
         return self.meta.probes[site]
 
-    def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
+    def _parse_evaluation(self, site: str, reply: Message) -> Evaluation:
         if self.meta is None or not self.learns:
-            return super()._parse_evaluation(site, reply, size)
+            return super()._parse_evaluation(site, reply)
         answer = reply.content.pop(protocol.META, None)
-        evaluation = super()._parse_evaluation(site, reply, size)
+        evaluation = super()._parse_evaluation(site, reply)
         slope, record = parse_slope(answer, self._expected(site)), self.phases.record.of(site)
         record["seconds"] |= {f"meta {what}": round(slope[key], 6) for what, key in META_PARTS.items() if key in slope}
         return replace(evaluation, meta=slope)

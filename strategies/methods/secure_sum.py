@@ -9,8 +9,8 @@ of each sum's secrets, sealed for the other sites (`query.shares`). A round then
 
 A rule that leaves tensors out (`send.rule`) is applied to the mean, so that all sites of a cluster leave out the same ones.
 
-In `aggregate` the mean of a cluster's sum replaces each survivor's update, so a server optimizer works as usual. The sums of training are
-counters under masks of their own, over all sites. So are, under `privacy.scores = "sum"`, those of dev losses and scores.
+In `aggregate` the mean of a cluster's sum replaces each survivor's update. The sums of training are counters under masks of their own,
+over all sites. So are, under `privacy.scores = "sum"`, those of dev losses and scores.
 """
 
 import json
@@ -77,17 +77,13 @@ EXPONENTS = "secure-exponents"
 
 
 class SecureFedMean(FedMean):
-    """FedMean that never sees a single update.
-
-    Raises:
-        RunError: At the start: a cluster with fewer sites than `privacy.min-cluster`, or a site that sends no keys.
-        ConfigError: At the start: more parameters than can have noise in shares.
-    """
+    """FedMean that never sees a single update."""
 
     def __init__(self, of: Federated) -> None:
         super().__init__(of)
-        self._parts = [part for part in PARTS if self.tensor_set.of_part(part)]
-        self._sets: dict[str, TensorSet] = {part: self.tensor_set.in_part(part) for part in self._parts}
+        parts = [part for part in PARTS if self.tensor_set.of_part(part)]
+        self._sets: dict[str, TensorSet] = {part: self.tensor_set.in_part(part) for part in parts}
+        self._summed = {part: self.clusters[part] for part in parts}
         least = self.settings.privacy_min_cluster
         for part, cluster, sites in self.averaged_clusters():
             Group.of(len(sites))
@@ -96,9 +92,8 @@ class SecureFedMean(FedMean):
                     f"the {part} cluster {cluster} has {len(sites)} sites ({', '.join(sites)}), and a secure sum needs "
                     f"{least} (privacy.min-cluster); give cluster.least = {least}, or method = 'adapter-fed'"
                 )
-        clusters = {part: self.clusters[part] for part in self._parts}
         largest = max(int(about["train"]) for about in self.registry.about.values())
-        self._noise = planned(self.settings, clusters, self.tensor_set, largest) if self.settings.shares_noise else {}
+        self._noise = planned(self.settings, self._summed, self.tensor_set, largest) if self.settings.shares_noise else {}
         """Part -> its scale and noise, if sites make the noise in shares."""
         self._at_most_once: dict[str, list[str]] = self.folder.read(OPENED) or {}
         self._masked: dict[str, dict[str, Callable[[], Numbers]]] = {}
@@ -108,7 +103,7 @@ class SecureFedMean(FedMean):
 
     @property
     def evaluates_with_training(self) -> bool:
-        """True: a training request may also measure the round before, since this class only adds scales to it."""
+        """True, since this class only adds scales to a training request."""
         return True
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> Result:
@@ -117,15 +112,12 @@ class SecureFedMean(FedMean):
         ask = partial(ask_every_site, grid, self.settings, self.registry, self.folder)
         need, count = "a secure sum needs the keys of every site", num_sums(self.settings.rounds)
         keys = ask(protocol.KEYS, partial(_keys, count), need, lambda _: 4096 + 2 * KEY_BYTES * count)
-        names = tuple(keys)
-        clusters = {part: self.clusters[part] for part in self._parts}
-        channels, public = tuple(keys[site][0] for site in names), tuple(keys[site][1] for site in names)
-        signed = {site: sent[2:] for site, sent in keys.items() if sent[2]}
-        signers = tuple(signed[site][0] for site in names) if len(signed) == len(names) else ()
+        names, (channels, public, signers, signatures) = tuple(keys), zip(*keys.values(), strict=True)
+        if not all(signers):
+            signers = signatures = ()
         by_size = self.settings.aggregation == "fed-avg"
         sizes = tuple(int(self.registry.about[site]["train"]) for site in names) if by_size else ()
-        signatures = tuple(signed[site][1] for site in names if signers)
-        self.roster = Roster(names, channels, public, clusters, signers, signatures, sizes)
+        self.roster = Roster(names, channels, public, self._summed, signers, signatures, sizes)
         try:
             for _, _, sites in self.averaged_clusters():
                 self.roster.check_weights(sites, self.settings.sampling_temperature)
@@ -133,8 +125,7 @@ class SecureFedMean(FedMean):
             raise RunError(str(error)) from error
         length = SEALED_BYTES * len(names) * count
         records = {protocol.SECURE: ConfigRecord(self.roster.record())}
-        parse = partial(_sealed, length)
-        self._sealed = ask(protocol.SHARES, parse, need, lambda _: 4096 + 2 * length, lambda _: records)
+        self._sealed = ask(protocol.SHARES, partial(_sealed, length), need, lambda _: 4096 + 2 * length, lambda _: records)
         self.note(_in_words(self.roster))
         return super().start(grid, initial_arrays, *args, **kwargs)
 
@@ -149,7 +140,7 @@ class SecureFedMean(FedMean):
         return messages
 
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
-        """Make the requests; those for a part of a sum say which tensors all sites receive, which masks are bound to."""
+        """Make the requests; those for a part of a sum say which tensors all sites receive."""
         messages = super()._requests(message_type, state, grid, round_of)
         if self.settings.sums_scores and messages:
             number = round_of(site_of(messages[0]))  # the same for all sites
@@ -161,10 +152,9 @@ class SecureFedMean(FedMean):
 
     def _models(self, which: int, state: State, measure: int | None, number: int) -> str:
         """Return the hashes of all clusters' tensors as JSON, and remember what the masks of a sum are bound to."""
-        parts = self._parts if number else []
         models = {
-            str(part): {cluster: digest_of(self._numbers_of(state, part, cluster)) for cluster in self.clusters[part]}
-            for part in parts
+            str(part): {cluster: digest_of(self._numbers_of(state, part, cluster)) for cluster in clusters}
+            for part, clusters in (self._summed if number else {}).items()
         }
         self._common[which] = common_to_all(models, measure, number)
         return json.dumps(models)
@@ -180,7 +170,7 @@ class SecureFedMean(FedMean):
             self._fail_without(number, before, f"{', '.join(missing)} cannot be asked")
         return [message for message in messages if site_of(message) in before]
 
-    def parse_update(self, site: str, reply: Message, size: int) -> Training:
+    def parse_update(self, site: str, reply: Message) -> Training:
         """Check the form of a reply, since its masked numbers allow no other check, and store them."""
         expected = self._expected(site)
         sends_dev = expected.measures and not self.settings.sums_scores
@@ -198,42 +188,35 @@ class SecureFedMean(FedMean):
         return Training(Update(site, Joined({}, NOTHING), int(expected.about["train"])), {}, NO_CHANGE, "", dev=dev)
 
     def check_updates(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
-        """Open the round's sums with the sites' shares; return each survivor's update, which is the mean of its clusters.
-
-        Raises:
-            RunError, RoundSkippedError: Too few sites for a sum, too few shares, or masks that did not cancel.
-        """
+        """Open the round's sums with the sites' shares; return each survivor's update, which is the mean of its clusters."""
         survivors = [reply.site for reply in replies]
         self._check_enough(number, survivors)
         pending = self.progress.pending
         if self.settings.sums_scores:  # its dev loss may be known to the sites, even if the server learns nothing
             self.progress.pending = None
         opened_sum = self._open(training_sum(number), number, survivors, TRAINING)
-        summed = opened_sum.counters
+        summed, summed_numbers = opened_sum.counters, 0
         self._check_training(number, summed, survivors)
         if self.settings.sums_scores and pending is not None:
             self._measured_together(pending, replies, summed)
         means: dict[str, dict[str, Flat]] = {site: {} for site in survivors}
-        summed_numbers = 0
-        exponents: dict[str, dict[str, list[int]]] = {part: {} for part in self._parts}
-        skipped: dict[str, dict[str, list[bool]]] = {part: {} for part in self._parts}
+        exponents: dict[str, dict[str, list[int]]] = {part: {} for part in self._sets}
+        skipped: dict[str, dict[str, list[bool]]] = {part: {} for part in self._sets}
         for part, cluster, sites in self.averaged_clusters():
             here = [site for site in sites if site in survivors]
-            scales = self._exponents(number, part, cluster)
-            exponents[part][cluster], skipped[part][cluster] = scales, self._skipped(part, cluster)
+            scales, left_out = self._exponents(number, part, cluster), self._skipped(part, cluster)
             if here:
                 change = self._mean_change(number, part, cluster, here, opened_sum)
-                sizes, most = self.tensor_set.sizes_of(part), self._most_exponent(number)
-                summed_numbers += len(here) * (sum(sizes) - sum(compress(sizes, self._skipped(part, cluster))))
-                if not self._noise:
-                    exponents[part][cluster] = next_exponents(change, sizes, scales, most, summed["cut"] > 0)
                 start = self._numbers_of(self.sent, part, cluster)
-                new = start + change
+                sizes, new = self.tensor_set.sizes_of(part), start + change
+                summed_numbers += len(here) * (sum(sizes) - sum(compress(sizes, left_out)))
+                if not self._noise:
+                    scales = next_exponents(change, sizes, scales, self._most_exponent(number), summed["cut"] > 0)
                 draws = generator_of(self.settings.seed, number, cluster, f"send {part}")
-                now = skipped[part][cluster]
-                skipped[part][cluster] = left_out_next(self.settings, part, self._sets[part], now, new, start, draws)
+                left_out = left_out_next(self.settings, part, self._sets[part], left_out, new, start, draws)
                 for site in here:
                     means[site][part] = new
+            exponents[part][cluster], skipped[part][cluster] = scales, left_out
         self._masked.clear()
         self._next = {EXPONENTS: exponents, SKIPPED: skipped}
         names = ("steps",) if self.settings.trains_privately else ("nll_sum", "num_tokens", "num_examples", "steps")
@@ -285,17 +268,13 @@ class SecureFedMean(FedMean):
         sums = {"nll_sum": nll_sum, "num_tokens": tokens, "num_examples": examples, "seconds": 0.0}
         self.record_dev_losses(number, [(reply.message, reply.site, sums) for reply in replies])
 
-    def _parse_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
+    def _parse_scores(self, site: str, reply: Message) -> dict[str, Scores]:
         if not self.settings.sums_scores:
-            return super()._parse_scores(site, reply, size)
-        return self._counters_of(score_counters(self.settings.task), site, reply, size)
+            return super()._parse_scores(site, reply)
+        return self._counters_of(score_counters(self.settings.task), site, reply)
 
     def collect_scores(self, replies: Sequence[Reply[dict[str, Scores]]]) -> None:
-        """Store the sums of the sites' scores.
-
-        Raises:
-            RunError: Too few sites for a sum; a resumed run asks them again.
-        """
+        """Store the sums of the sites' scores."""
         if not self.settings.sums_scores:
             super().collect_scores(replies)
             return
@@ -309,7 +288,7 @@ class SecureFedMean(FedMean):
             raise RunError(str(skipped)) from skipped
         self.totals = of_all
 
-    def _counters_of(self, names: Sequence[str], site: str, reply: Message, size: int) -> dict[str, Scores]:
+    def _counters_of(self, names: Sequence[str], site: str, reply: Message) -> dict[str, Scores]:
         """Store a reply's masked counters, besides which it has nothing to parse."""
         check_records(reply, {protocol.TASK, protocol.ARRAYS})
         arrays = opened(reply.content.array_records[protocol.ARRAYS])
@@ -322,7 +301,7 @@ class SecureFedMean(FedMean):
     # --- Opening a sum -----------------------------------------------------------------------------------------------------------
 
     def _open(self, number: int, round_number: int, survivors: Sequence[str], names: Sequence[str]) -> "_Opened":
-        """Have the sites open a sum, and return its counters.
+        """Have the sites open a sum.
 
         Raises:
             RunError, RoundSkippedError: Too few sites, other sites than before the run was resumed, too few shares, or masks that did
@@ -343,7 +322,7 @@ class SecureFedMean(FedMean):
         bound = self._context(number, COUNTERS_PART, "", ())
         summed = totals(unmasked(counters, self.roster, self.roster.names, seeds, keys, number, bound), names)
         if summed[SITES] != len(survivors):
-            self._fail(self._uncancelled(number, "the counters"))
+            self._fail_uncancelled(number, "the counters")
         return _Opened(seeds, keys, summed)
 
     def _unmask_requests(self, number: int, round_number: int, survivors: Sequence[str]) -> list[Message]:
@@ -357,7 +336,7 @@ class SecureFedMean(FedMean):
                 messages[-1].content[protocol.SECURE] = ConfigRecord(about)
         return messages
 
-    def _shares(self, site: str, reply: Message, size: int) -> dict[str, bytes]:
+    def _shares(self, site: str, reply: Message) -> dict[str, bytes]:
         check_records(reply, {protocol.TASK, protocol.SECURE})
         given = _bytes(reply, "shares", SECRET_BYTES * len(self.roster.names))
         return {owner: given[SECRET_BYTES * at : SECRET_BYTES * (at + 1)] for at, owner in enumerate(self.roster.names)}
@@ -365,11 +344,7 @@ class SecureFedMean(FedMean):
     def _secrets(
         self, number: int, survivors: Sequence[str], shares: Mapping[str, Mapping[str, bytes]]
     ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """Return the survivors' seeds, and the private keys of the others.
-
-        Raises:
-            ExchangeError: Too few shares, or a key that is not the one of the roster.
-        """
+        """Return the survivors' seeds, and the private keys of the others."""
         seeds, keys = dict[str, bytes](), dict[str, bytes]()
         for owner in self.roster.names:
             secret = recovered({holder: held[owner] for holder, held in shares.items()}, self.roster)
@@ -394,7 +369,7 @@ class SecureFedMean(FedMean):
         bound = self._context(which, part, cluster, scales)
         total = group.reduced(unmasked(total, self.roster, members, of.seeds, of.keys, which, bound))
         if (total[count:] != len(here)).any():
-            self._fail(self._uncancelled(which, f"the {part} cluster {cluster}"))
+            self._fail_uncancelled(which, f"the {part} cluster {cluster}")
         if self._noise:
             sentences = sum(int(self.registry.about[site]["train"]) for site in here)
             return self._noise[part].change(total[:count], float(learning_rates(self.settings, number, 1)[0]), sentences)
@@ -407,8 +382,8 @@ class SecureFedMean(FedMean):
         """Skip a round with too few sites, or too few in a cluster, before its sum is opened."""
         self._check_threshold(training_sum(number), survivors)
         for part, cluster, sites in self.averaged_clusters():
-            left = [site for site in sites if site in survivors]
-            if 0 < len(left) < (least := self.settings.privacy_min_cluster):
+            left, least = [site for site in sites if site in survivors], self.settings.privacy_min_cluster
+            if 0 < len(left) < least:
                 are_left = f"{len(left)} sites of the {part} cluster {cluster} are left"
                 self._fail(f"round {number}: {are_left}, and privacy.min-cluster = {least}")
             try:
@@ -431,8 +406,8 @@ class SecureFedMean(FedMean):
         """Fail as long as a site is missing from those over which a sum was opened: they open it for the same sites only."""
         self._fail(f"the sum of {sum_name(number)} was opened before over {', '.join(before)}, and {who}; resume with them")
 
-    def _uncancelled(self, number: int, what: str) -> str:
-        return (
+    def _fail_uncancelled(self, number: int, what: str) -> None:
+        self._fail(
             f"{sum_name(number)}: the masks of {what} did not cancel, so nothing is known of the sum; a site was sent other tensors, "
             "scales or keys than the others, or did not send what it should"
         )
@@ -468,14 +443,13 @@ class SecureFedMean(FedMean):
         """Return the exponents of a cluster's scales in a round: from the last aggregate, at first from the sum of the steps' rates."""
         if self._noise:  # scales follow from the settings
             return [0] * len(self._sets[part].specs)
-        known = self.sent.values.get(EXPONENTS)
-        most = self._most_exponent(number)
+        known, most = self.sent.values.get(EXPONENTS), self._most_exponent(number)
         return [min(each, most) for each in known[part][cluster]] if known else [most] * len(self._sets[part].specs)
 
     def _asked(self, number: int, part: str, cluster: str) -> list[int]:
         """Return what sites are asked for: each tensor's exponent, or that it is left out."""
-        skipped = self._skipped(part, cluster)
-        return [UNSENT if skip else scale for skip, scale in zip(skipped, self._exponents(number, part, cluster), strict=True)]
+        both = zip(self._skipped(part, cluster), self._exponents(number, part, cluster), strict=True)
+        return [UNSENT if skip else scale for skip, scale in both]
 
     def _skipped(self, part: str, cluster: str) -> list[bool]:
         known = self.sent.values.get(SKIPPED)
@@ -516,7 +490,7 @@ def _check_counters(counters: Numbers, names: Sequence[str]) -> None:
         raise ExchangeError(f"its counters are {counters.dtype} {counters.shape}; wanted {1 + len(names)} of uint64")
 
 
-def _keys(count: int, site: str, reply: Message, size: int) -> tuple[bytes, bytes, str, bytes]:
+def _keys(count: int, site: str, reply: Message) -> tuple[bytes, bytes, str, bytes]:
     check_records(reply, {protocol.TASK, protocol.SECURE})
     record = reply.content.config_records[protocol.SECURE]
     signer, signature = record.get("signer", ""), record.get("signature", b"")
@@ -525,7 +499,7 @@ def _keys(count: int, site: str, reply: Message, size: int) -> tuple[bytes, byte
     return _bytes(reply, "channel", KEY_BYTES), _bytes(reply, "keys", KEY_BYTES * count), signer, signature
 
 
-def _sealed(length: int, site: str, reply: Message, size: int) -> bytes:
+def _sealed(length: int, site: str, reply: Message) -> bytes:
     check_records(reply, {protocol.TASK, protocol.SECURE})
     return _bytes(reply, "sealed", length)
 

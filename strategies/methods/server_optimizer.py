@@ -131,8 +131,8 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
 class ServerOptimizer:
     """An optimizer for each tensor of each cluster of a run; the moments are stored in the state's memory.
 
-    A tensor that no site sent, or in whose cluster no site answered, makes no step: it and its moments stay the same bit for bit. In a
-    tensor that a site did send, a number that none sent has a gradient of 0 and moves by its momentum only.
+    A tensor that no site sent makes no step: it and its moments stay the same bit for bit. In a tensor that a site did send, a number
+    that none sent has a gradient of 0 and moves by its momentum only.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -159,10 +159,5 @@ class ServerOptimizer:
         """Return the hyperparameters of the next step. rounds_before: number of rounds that came before it."""
         settings = self.settings
         share = SCHEDULES[settings.server_schedule](rounds_before, settings.rounds)
-        return Step(
-            settings.server_learning_rate * share,
-            settings.server_momentum,
-            settings.server_beta2,
-            settings.server_epsilon,
-            settings.server_weight_decay,
-        )
+        others = settings.server_momentum, settings.server_beta2, settings.server_epsilon, settings.server_weight_decay
+        return Step(settings.server_learning_rate * share, *others)

@@ -3,15 +3,12 @@
 `strategy = "flwr.serverapp.strategy:FedMedian"` names a class, `"flwr.serverapp.strategy:FedTrimmedAvg(beta=0.2)"` adds
 arguments, and `"my_file:MyStrategy"` names your subclass. An instance treats a cluster's part as Flower's loop treats a federation:
 
-- `configure_train` gets the cluster's tensors and a grid of its sites. What it returns is sent: its arrays, and its config. Sites
-  use the config keys that they know (`proximal-mu` of FedProx).
+- `configure_train` gets the cluster's tensors and a grid of its sites; its arrays and its config are sent. Sites use the config keys
+  that they know (`proximal-mu` of FedProx).
 - `aggregate_train` gets the cluster's checked replies: the tensors of that part in one ArrayRecord, and in one MetricRecord
   `num-examples` (also under the key that the instance weights by), `train_loss`, `num-tokens` and `steps`. What it returns becomes the
   cluster's tensors; None leaves the cluster unchanged.
-- Attributes that it changes in `aggregate_train` (FedAdam's moments, FedAvgM's momentum) are stored in the state and so in
-  checkpoints; every round makes new instances with them.
-
-The choice of sites, deadlines, checks of replies, quorum, evaluation and best round are this project's own for every strategy.
+- Attributes that it changes there (FedAdam's moments) are stored in the state; every round makes new instances with them.
 """
 
 import copy
@@ -20,6 +17,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +34,7 @@ from fedlingua.settings.config import Settings
 from strategies.aggregation.mean import State
 from strategies.rounds.flower_records import WEIGHT, arrays_of, checked_array, lazy_record, site_of, state_of
 from strategies.rounds.traffic import CountedGrid, Traffic
-from strategies.strategy import Federated, SiteStrategy
+from strategies.strategy import Federated, SiteStrategy, mean_metrics
 
 MEMORY = "stock"
 """Prefix of instances' arrays in a state's memory, and key of their other attributes in its values."""
@@ -86,7 +84,7 @@ class Stock(SiteStrategy):
         return super().configure_train(server_round, arrays_of(replace(state, tensors=tensors)), ConfigRecord(merged), grid)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Return the arrays that the instances' own `aggregate_train` return for their clusters, and the mean metrics."""
+        """Return the arrays that the instances' own `aggregate_train` return for their clusters."""
         messages = {site_of(reply): reply for reply in replies}
         state, tensors = self.sent, {part: dict(clusters) for part, clusters in self.sent.tensors.items()}
         memory, values = dict(state.memory), dict(state.values.get(MEMORY, {}))
@@ -103,7 +101,7 @@ class Stock(SiteStrategy):
                 own, values[key] = remembered(instance, self.fresh, settled)
                 memory |= {f"{MEMORY}/{key}/{name}": array for name, array in own.items()}
         new = replace(state, tensors=tensors, memory=memory, values={**state.values, MEMORY: values})
-        return arrays_of(new), self._mean_metrics(list(messages.values()))
+        return arrays_of(new), mean_metrics(list(messages.values()))
 
     def _instance(self, state: State, key: str) -> Strategy:
         """Return a new instance with the stored attributes of the last one. key: part/cluster, or "" for none."""
@@ -165,9 +163,6 @@ def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[st
     Args:
         fresh: A new instance's attributes in JSON's types.
         settled: Attributes that `configure_train` sets anew each round; left out unless `aggregate_train` has changed them.
-
-    Raises:
-        RunError: A checkpoint cannot hold an attribute; the message names it.
     """
     memory: Tensors = {}
     attributes: dict[str, Any] = {}
@@ -201,11 +196,7 @@ def _plain(instance: Strategy) -> dict[str, Any]:
 
 
 def _as_json(value: Any, name: str, arrays: Tensors) -> Any:
-    """Return a value in JSON's types; arrays are put into `arrays`, and the value refers to them by name.
-
-    Raises:
-        TypeError: A checkpoint cannot hold the value; the message is its type.
-    """
+    """Return a value in JSON's types, which refers to its arrays, put into `arrays`, by name; raise TypeError for any other value."""
     if isinstance(value, np.ndarray | Array):
         arrays[name] = np.array(value if isinstance(value, np.ndarray) else value.numpy(), order="C")
         return {"array": name, "flower": isinstance(value, Array)}
@@ -251,9 +242,7 @@ def maker(settings: Settings, named: type[Strategy], arguments: Mapping[str, Any
         if name in OURS:
             raise ConfigError(f"strategy = {settings.strategy!r}: {name} says how many sites are asked; here `quorum` does")
 
-    def make() -> Strategy:
-        return named(**given)
-
+    make = partial(named, **given)
     try:
         made = make()
     except (TypeError, ValueError) as error:

@@ -8,10 +8,9 @@ The paper leaves open, and this module decides:
 
 - theta = scale x softplus(o + c), o the MLP's output: above 0 for every o, and equal to the scale at o = 0. The paper's thresholds lie in
   0..1; with small learning rates deviations are far below, so the scale is their median, of the first round or of each (`meta.scale`).
-  After the first round deviations fall to a half or less, faster than the MLP learns to follow. With each round's median, on the other
-  hand, an MLP that learns little is just a median rule.
-- The output layer starts at 0, so theta starts at the scale (half of the tensors) and only learning moves it. With random weights an
-  untrained MLP moves theta to 0.57 or 1.44 times the scale as the losses fall, depending on the seed, and learning has less effect.
+  After the first round deviations fall to a half or less, faster than the MLP learns to follow; with each round's median, an MLP that
+  learns little is just a median rule.
+- The output layer starts at 0, so theta starts at the scale (half of the tensors) and only learning moves it.
 - The losses are not normalised. The MLP is float32 with ReLU; its hidden layer is initialised like torch's linear layers.
 """
 
@@ -52,7 +51,7 @@ class Theta:
     """A round's threshold.
 
     value: the threshold sent to the sites, above 0. mu: the MLP's result. drawn: the number drawn around mu, with its sign; without
-    exploration mu itself. replaced: site whose loss is missing -> which value replaced it, in words for the run's log.
+    exploration mu itself. replaced: site whose loss is missing -> which value replaced it, in words.
     """
 
     value: float
@@ -79,7 +78,7 @@ class _Learned:
         return weights | optimizer_state(self.adam, self.weights)
 
     def load(self, tensors: Mapping[str, Numbers]) -> None:
-        """Load what `tensors` copied; other tensors may be among them."""
+        """Load what `tensors` returned, among others."""
         with torch.no_grad():
             for name, weight in self.weights.items():
                 weight.copy_(torch.from_numpy(tensors[name].copy()))
@@ -90,8 +89,8 @@ class _Learned:
 class ThresholdModel(_Learned):
     """The MLP; the same seed and losses give the same bytes on one CPU type.
 
-    sites: all sites in federation order, the order of the MLP's inputs. spread: with the estimator `loss`, sigma of the drawn thetas as
-    a share of mu; 0 with the others.
+    sites: all sites in federation order, the order of the MLP's inputs. spread: sigma of the drawn thetas as a share of mu; 0 unless
+    the estimator is `loss`.
     """
 
     def __init__(self, sites: Sequence[str], settings: Settings) -> None:
@@ -105,16 +104,13 @@ class ThresholdModel(_Learned):
         """site -> its last usable training loss"""
         self.baselines: dict[str, float] = {}
         """site -> mean of its earlier validation losses, with more weight on newer ones"""
-        self.silent: list[float] = []
-        """Thetas of the latest successive rounds in which no site sent anything, two at most."""
         self._mu: torch.Tensor | None = None
         self._theta: Theta | None = None
 
     # --- Forward -------------------------------------------------------------------------------------------------------------------
 
     def begin(self, deviations: Sequence[float]) -> None:
-        """Set the scale to the median of the deviations, in the first round or, with `meta.scale = "round"`, in every round.
-        A run gives one deviation per site, the median over the site's tensors.
+        """Set the scale to the median of the sites' deviations, in the first round or, with `meta.scale = "round"`, in every round.
 
         Raises:
             RunError: The scale was never set, and no deviation is finite and above 0.
@@ -156,19 +152,17 @@ class ThresholdModel(_Learned):
     def _take(self, losses: Mapping[str, float]) -> dict[str, str]:
         """Store the losses. Return site -> what is wrong with its loss and which value replaces it."""
         given = {site: float(losses[site]) for site in self.sites if abs(losses.get(site, math.nan)) < _NO_LOSS}
-        known = {**self.losses, **given}
+        self.losses = known = {**self.losses, **given}
         if not known:
             raise RunError(
                 f"no site gave a training loss, now or before, so there is no theta; wanted those of {', '.join(self.sites)}"
             )
-        mean = math.fsum(known.values()) / len(known)
-        missing = [site for site in self.sites if site not in given]
-        self.losses = known
-        return {
-            site: (f"its loss is {losses[site]}; " if site in losses else "it gave no loss; ")
-            + (f"its last, {known[site]:.4g}, is used" if site in known else f"the mean of the others, {mean:.4g}, is used")
-            for site in missing
-        }
+        mean, replaced = math.fsum(known.values()) / len(known), dict[str, str]()
+        for site in (site for site in self.sites if site not in given):
+            wrong = f"its loss is {losses[site]}" if site in losses else "it gave no loss"
+            instead = f"its last, {known[site]:.4g}" if site in known else f"the mean of the others, {mean:.4g}"
+            replaced[site] = f"{wrong}; {instead}, is used"
+        return replaced
 
     def _output(self, losses: torch.Tensor) -> torch.Tensor:
         """Compute o, (1,), by products and sums, because a BLAS may split its sums by the number of threads."""
@@ -199,9 +193,9 @@ class ThresholdModel(_Learned):
 
         losses: site -> L_j, plus lambda x the share sent if bytes have a price; only finite ones count. weights: site -> its v in L_val.
         Each site is compared with its own baseline, so L_val does not depend on who answers; its first loss only becomes its baseline.
-        A loss enters the baseline after the comparison: a baseline that contained it would depend on the draw and bias the slope.
+        A loss enters the baseline after the comparison, or it would bias the slope.
         """
-        assert self._theta is not None, "theta() first"
+        assert self._theta, "theta() first"
         assert self.spread, "nothing was tried out"
         finite = {site: loss for site, loss in losses.items() if math.isfinite(loss)}
         before = {site: self.baselines[site] for site in finite if site in self.baselines}
@@ -213,35 +207,22 @@ class ThresholdModel(_Learned):
         theta = self._theta
         return self.step(score_slope(loss, baseline, theta.drawn, theta.mu, self.spread * theta.mu))
 
-    def report(self, shares: Sequence[float]) -> str | None:
-        """Return a warning if no site has sent anything for two rounds. shares: each site's share of numbers sent."""
-        assert self._theta is not None, "theta() first"
-        self.silent = [] if any(shares) else [*self.silent, self._theta.value][-2:]
-        if len(self.silent) < 2:
-            return None
-        return (
-            f"no site has sent anything for two rounds: theta was {self.silent[0]:.3g}, then {self.silent[1]:.3g}, and nothing lay on "
-            "the side that is sent; where nothing is sent the server learns little"
-        )
-
     # --- From round to round -------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
-        """Return what the next round needs, after this round's step: named tensors, and JSON values with exact floats."""
+        """Return what the next round needs: named tensors, and JSON values."""
         version, words, gauss = self.random.getstate()
         return self.tensors(), {
             "scale": self.scale,
             "losses": self.losses,
             "baselines": self.baselines,
-            "silent": self.silent,
             "random": [version, list(words), gauss],
         }
 
     def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
-        """Load what `state` returned, so that the run continues as if it had never stopped."""
+        """Load what `state` returned."""
         self.load(tensors)
-        self.scale, self.silent = values["scale"], list(values["silent"])
-        self.losses, self.baselines = dict(values["losses"]), dict(values["baselines"])
+        self.scale, self.losses, self.baselines = values["scale"], dict(values["losses"]), dict(values["baselines"])
         version, words, gauss = values["random"]
         self.random.setstate((version, tuple(words), gauss))
         self._mu = self._theta = None
@@ -278,8 +259,8 @@ class SecondFilter(_Learned):
         self, gradients: Mapping[str, Sequence[float]], weights: Mapping[str, float], ratio: float = 0.0
     ) -> tuple[bool, list[str]]:
         """Take one step with the weighted mean of the sites' gradients, as L_val is that mean of their losses. Return (whether it was
-        taken, sites left out for gradients that are not finite, or whose squares are not in float32). weights: site -> weight of its
-        dev text in L_val. ratio: The most that a gradient's norm may be of their median, as `meta_gradient.bounded` takes it.
+        taken, sites left out for gradients that are not finite, or whose squares are not in float32). weights, ratio: As in
+        `step_by_loss` and `meta_gradient.bounded`.
         """
         with np.errstate(over="ignore"):
             squares = {site: np.square(np.array(gradient, np.float32)) for site, gradient in gradients.items()}

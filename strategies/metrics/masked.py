@@ -27,12 +27,7 @@ LEAST_NATS = 0.99 * math.log(2)
 
 
 def check_sums(record: MetricRecord, most: int, most_loss: float = MOST_NATS) -> MaskedScores:
-    """Check and return a site's score sums. most_loss: nats a masked piece.
-
-    Raises:
-        ExchangeError: There are not four losses and four counts of each kind; a loss is too large, or too small for the pieces
-            not guessed; more pieces are guessed than masked; or the sums have more sentences than the site.
-    """
+    """Check and return a site's score sums. most: Its sentences. most_loss: Nats a masked piece."""
     wanted = {"sentences", "nll", "tokens", "correct", "masks"}
     if set(record) != wanted:
         raise ExchangeError(f"scores hold {', '.join(sorted(record))}; wanted {', '.join(sorted(wanted))}")

@@ -29,11 +29,7 @@ MOST_LENGTH = 10_000
 
 
 def check_sums(record: MetricRecord, most: int, most_loss: float = math.inf) -> ScoreSums:
-    """Check and return a site's score sums.
-
-    Raises:
-        ExchangeError: The sums are not lists of counts, have more sentences than the site, or have counts that no text can have.
-    """
+    """Check and return a site's score sums. most: Its sentences."""
     more = {key.removeprefix(MORE): value for key, value in record.items() if key.startswith(MORE)}
     if set(record) - {CHECKPOINT} - {f"{MORE}{name}" for name in OF_TEXT} != {"sentences", "bleu", "chrf"}:
         raise ExchangeError(

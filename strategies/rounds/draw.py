@@ -1,9 +1,8 @@
 """Draw the sites that train in a round, if not all do (`sites-per-round`). A draw depends only on the seed and the sites' names.
 
-Draws go through passes: each site trains once before any trains again, so no site is ever more than one round ahead of another. Sites that
-are still due in the pass are equally likely. If fewer are due than a round needs, all of them train, and the next pass draws the rest from
-the other sites, which are equally likely. Over seeds every site is in every round with the same probability, k of n, so the mean over the
-drawn sites needs no special weights.
+Draws go through passes: each site trains once before any trains again. Sites that are still due in the pass are equally likely. If fewer
+are due than a round needs, all of them train, and the next pass draws the rest from the other sites, which are equally likely. Over seeds
+every site is in every round with the same probability, k of n, so the mean over the drawn sites needs no special weights.
 
 A cluster gets its share of a round's draws, rounded down or up. Encoder and decoder clusters cross, so the draw is the rounding of a
 bipartite graph: its vertices are clusters, each site is the edge between its two, and the sum at every vertex is rounded down or up.
@@ -21,11 +20,7 @@ Vertex = tuple[int, str | None]
 
 
 def draws(sites: Iterable[str], clusters: Clusters, number: int, seed: int) -> Iterator[set[str]]:
-    """Yield the sites of round 1, 2, ..., the same for any order of `sites`.
-
-    Args:
-        number: Sites in a round, 1 to all of them.
-    """
+    """Yield the sites of round 1, 2, ..., the same for any order of `sites`. number: Sites in a round, 1 to all of them."""
     everybody = sorted(sites)
     ends = {site: [cluster_of(clusters, part, site) for part in CLUSTERED] for site in everybody}
     due = everybody

@@ -27,12 +27,7 @@ RESIDUAL = "residual/"
 
 
 class LazyArray(Array):
-    """A Flower Array over float32 numbers stored elsewhere: in an array or a file.
-
-    Args:
-        source: The state or update that the numbers belong to.
-        place: Their part, cluster and name in a state.
-    """
+    """A Flower Array over float32 numbers of a state or update, in an array or a file. place: Their part, cluster and name in a state."""
 
     def __init__(self, numbers: Flat | Numbers, shape: tuple[int, ...], source: State | Update, *place: Any) -> None:
         self.dtype, self.shape, self.stype = "float32", shape, NPY
@@ -72,13 +67,9 @@ def arrays_of(state: State) -> ArrayRecord:
 
 
 def state_of(arrays: ArrayRecord, before: State) -> State:
-    """Return the state that `arrays_of` was given, with the tensors that a hook has replaced.
+    """Return the state that `arrays_of` was given, with the tensors that a hook has replaced; raise RunError if they are not its own.
 
-    Args:
-        before: The state at the beginning of the round, for a record that a hook has made anew.
-
-    Raises:
-        RunError: Other names or shapes, or numbers that are not finite; or a new record where the method stores more than tensors.
+    before: The state at the beginning of the round, for a record that a hook has made anew.
     """
     sources = [array.source for array in arrays.values() if isinstance(array, LazyArray) and isinstance(array.source, State)]
     state = sources[0] if sources else before
@@ -101,11 +92,7 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
 
 
 def checked_state(who: str, state: State, before: State) -> State:
-    """Return a state as a checkpoint would give it back, with its tensors in float32. who: What made it, for errors.
-
-    Raises:
-        RunError: No State; other clusters, names or shapes than before; numbers that are not finite; what no checkpoint can hold.
-    """
+    """Return a state as a checkpoint would give it back, with its tensors in float32; raise RunError for any other. who: What made it."""
     if not isinstance(state, State):
         raise RunError(f"{who} gave {type(state).__name__}; wanted a State, as replace(state, tensors=...) makes")
     for name, array in state.memory.items():
@@ -149,9 +136,10 @@ def checked_array(who: str, name: str, array: Array, before: Numbers) -> Numbers
 def checked_numbers(who: str, name: str, given: Numbers, shape: tuple[int, ...]) -> Numbers:
     """Return numbers as float32; raise RunError for another shape, or numbers that are not finite."""
     numbers = np.asarray(given, np.float32, order="C")
-    if numbers.shape != shape or not np.isfinite(numbers).all():
-        why = "numbers that are not finite" if numbers.shape == shape else f"shape {numbers.shape}; wanted {shape}"
-        raise RunError(f"{who} gave {name} with {why}")
+    if numbers.shape != shape:
+        raise RunError(f"{who} gave {name} with shape {numbers.shape}; wanted {shape}")
+    if not np.isfinite(numbers).all():
+        raise RunError(f"{who} gave {name} with numbers that are not finite")
     return numbers
 
 
@@ -182,9 +170,8 @@ def update_of(reply: Message) -> Update:
     """Return the update that `content_of` was given, or what a hook has replaced it with."""
     arrays, metrics = next(iter(reply.content.array_records.values())), next(iter(reply.content.metric_records.values()))
     weight: Any = metrics[WEIGHT]
-    sources = {id(array.source): array.source for array in arrays.values() if isinstance(array, LazyArray)}
-    lazy = all(isinstance(array, LazyArray) for array in arrays.values())
-    if lazy and len(sources) == 1 and isinstance(update := next(iter(sources.values())), Update):
+    sources = {id(source): source for array in arrays.values() for source in [getattr(array, "source", None)]}
+    if len(sources) == 1 and isinstance(update := next(iter(sources.values())), Update):
         return update if weight == update.num_examples else replace(update, num_examples=weight)
     tensors: Tensors = {name: array.numpy() for name, array in arrays.items()}
     loss: Any = metrics.get(LOSS, 0.0)

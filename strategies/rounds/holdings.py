@@ -19,7 +19,7 @@ class Holdings:
     """The tensors that each site holds. This is only in the server's memory, so a resumed run sends everything again.
 
     Args:
-        best_of: Site -> the round whose tensors it would keep if the run ended now.
+        best_of: Site -> the round whose tensors it would keep now.
         last: How many of the last rounds a site stores besides that one.
     """
 
@@ -32,9 +32,6 @@ class Holdings:
 
     def replace_held(self, messages: Mapping[str, Message]) -> dict[str, int]:
         """Name the tensors of requests by hash. Parts that a site holds are removed; a part with a known coded change is replaced by it.
-
-        Args:
-            messages: Site -> its request.
 
         Returns:
             Site -> size in bytes of the request's tensors as float32.

@@ -82,7 +82,7 @@ class Rounds(Strategy):
         self.starts: dict[str, State] = {}
         """Site -> the state of an earlier round that it trains from, under `async.buffer`."""
         self._best_round: dict[tuple[int, int], int] = {}
-        """(a round, how many rounds are measured) -> the best round up to it: the last answer, which every site is asked for."""
+        """(a round, how many rounds are measured) -> the best round up to it; only the last answer."""
         self._last_stages: dict[str, list[Stage]] = {}
         """Site -> the stages of its own tensors that the run asks for if it goes on from the last checkpoint."""
         self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
@@ -96,23 +96,18 @@ class Rounds(Strategy):
         self.phases = Phases(of.settings, of.registry, of.folder, Progress(), holdings)
         self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
         self.note = self.phases.note
-        self.result = Result()
 
     @abstractmethod
-    def init(self, tensors: NamedTensors) -> State:
-        """Return the state before the first round."""
+    def init(self, tensors: NamedTensors) -> State: ...
 
     @abstractmethod
-    def model_for(self, state: State, site: str) -> NamedTensors:
-        """Return the tensors that a site receives; none if the site's tensors never leave it."""
+    def model_for(self, state: State, site: str) -> NamedTensors: ...
 
     @abstractmethod
-    def round(self, state: State, number: int, grid: Grid) -> State:
-        """Run a round and return the state after it; meanwhile `self.state` is unchanged."""
+    def round(self, state: State, number: int, grid: Grid) -> State: ...
 
     @abstractmethod
-    def evaluate(self, state: State, number: int, grid: Grid) -> Any:
-        """Measure the sites' dev losses under a state by separate messages."""
+    def evaluate(self, state: State, number: int, grid: Grid) -> Any: ...
 
     @property
     def progress(self) -> Progress:
@@ -137,11 +132,7 @@ class Rounds(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Any = None,
     ) -> Result:
-        """Run all rounds, or the remaining ones of a resumed run; choose the best, deliver it, and score it once.
-
-        Raises:
-            RunError: A phase has too few good replies; the message names the sites.
-        """
+        """Run all rounds, or the remaining ones of a resumed run; choose the best, deliver it, and score it once."""
         self.summary()
         self.update_files.clear()  # left by a killed server
         initial = opened(initial_arrays)
@@ -162,7 +153,7 @@ class Rounds(Strategy):
         if self.progress.round < num_rounds:
             self.note(f"stopped after round {self.progress.round}: no better dev loss in {self.settings.patience} rounds")
         self._finish(grid, num_rounds)
-        return self.result
+        return Result(arrays=arrays_of(self.state))
 
     def _run_round(self, grid: Grid, number: int, num_rounds: int) -> None:
         started = time.monotonic()
@@ -210,7 +201,7 @@ class Rounds(Strategy):
         return task.round
 
     def is_measured_now(self, number: int) -> bool:
-        """Return whether separate messages measure that loss, because no later request is sure to carry the same tensors."""
+        """Return whether separate messages measure that loss: no later request is sure to carry the same tensors."""
         all_are_asked = self.evaluates_with_training and self._draws is None and not self.settings.async_buffer
         no_other = number == self.phases.num_rounds or not all_are_asked or self.progress.may_end(number, *self._patience)
         return self.is_measured(number) and no_other
@@ -224,8 +215,8 @@ class Rounds(Strategy):
         line = {"round": number, "attempt": self.attempt, "seconds": round(seconds, 3), "dev_loss": dev_loss}
         self.folder.add_round({**line, **record.line()})
         if number == 0 and self.settings.backbone_weights == "published":
-            measured = self.progress.dev_losses.get(0, {})
-            losses = {site: sums["nll_sum"] / sums["num_tokens"] for site, sums in measured.items()}
+            measured = self.progress.dev_losses.get(0, {}).items()
+            losses = {site: sums["nll_sum"] / sums["num_tokens"] for site, sums in measured}
             self.folder.warn(near_chance(losses, self.registry.vocabulary))
         if number > 0:
             self.progress.traffic += record.traffic
@@ -244,10 +235,8 @@ class Rounds(Strategy):
         self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, pending})
         self._last_stages = self._stages_asked_for()
         self.folder.update(rounds=number, best_round=self.progress.best_round)
-        uplink = sum(up for up, _ in record.traffic)
-        self.folder.event(
-            "round", round=number, rounds=num_rounds, dev_loss=dev_loss, seconds=round(seconds, 3), uplink_bytes=uplink
-        )
+        about = {"dev_loss": dev_loss, "seconds": line["seconds"], "uplink_bytes": sum(up for up, _ in record.traffic)}
+        self.folder.event("round", round=number, rounds=num_rounds, **about)
 
     def _resume(self) -> None:
         """Restore the last complete round; skip damaged checkpoints and name them."""
@@ -270,8 +259,8 @@ class Rounds(Strategy):
         self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
 
     def _check_resumable(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint whose best round is missing, since a run resumed from an earlier one trains that round again; and one for
-        which the sites have no longer stored what they need, since the server names stages of the last two rounds only (`_task`)."""
+        """Refuse a checkpoint whose best round is missing, since a run resumed from an earlier one trains that round again; and one that
+        needs what the sites no longer store (`_task`)."""
         newest = max(*self.folder.checkpoints.rounds(), int((self.folder.read("run.json") or {}).get("rounds", 0)))
         if 0 < checkpoint.number < newest - 1 and self._sites_store:
             raise RunError(
@@ -295,10 +284,8 @@ class Rounds(Strategy):
         return self._has_own_tensors or self.settings.remembers
 
     def _stages_asked_for(self) -> dict[str, list[Stage]]:
-        """Return site -> the stages of its own tensors that the run asks for if it goes on from the round that is stored last.
-
-        They are those of that round, to train further, and of the best round by then. What only training needs, such as a residual, is
-        never delivered, so it is not asked for of the best round."""
+        """Return site -> the stages of its own tensors that the run asks for if it goes on from the round that is stored last: those of
+        that round, to train further, and of the best round by then. What only training needs, such as a residual, is never delivered."""
         last = self.progress.round
         stages = {site: [self.progress.own(site, last)] for site in self.registry.expected if self._sites_store}
         for site, asked_for in stages.items() if self._has_own_tensors else ():
@@ -307,8 +294,7 @@ class Rounds(Strategy):
         return {site: [stage for stage in dict.fromkeys(asked_for) if stage != START] for site, asked_for in stages.items()}
 
     def _is_at_sites(self, number: int) -> bool:
-        """Return whether all sites are sure to have their own tensors of a round, so that it may be delivered: those that they were to
-        store when the current round began, or those of that round."""
+        """Return whether all sites are sure to have their own tensors of a round, so that it may be delivered."""
         if not self.settings.splits_model:
             return True
         own, last = self.progress.own, self.state.round
@@ -321,24 +307,21 @@ class Rounds(Strategy):
     def _finish(self, grid: Grid, num_rounds: int) -> None:
         """Deliver the best round's tensors and collect the scores."""
         state, last = self.state, self.progress.round
-        best = {
-            site: self.progress.best_round if self.one_best_round else self._best_up_to(site, last)
-            for site in self.registry.expected
-        }
+        one, sites = self.progress.best_round, self.registry.expected
+        best = {site: one if self.one_best_round else self._best_up_to(site, last) for site in sites}
         self.phases.begin_round(num_rounds, num_rounds)
-        if self.travels and self.progress.best_round > 0:
-            self.state = state = _state_of(self.folder.checkpoints.load(self.progress.best_round))
-        self.result.arrays = arrays_of(state)
+        if self.travels and one > 0:
+            self.state = state = _state_of(self.folder.checkpoints.load(one))
         ask = partial(self._requests, protocol.FINISH, state, grid, best.__getitem__)
         self.collect_scores(self.phases.exchange(grid, ask, "finish", self._parse_scores))
-        best_round = self.progress.best_round if self.one_best_round else best
+        best_round = one if self.one_best_round else best
         self.folder.update(best_round=best_round, failures_at_the_end=self.phases.record.failures)
 
     def collect_scores(self, replies: Sequence[Reply[dict[str, Scores]]]) -> None:
         """Store what the sites sent at the end."""
         self.scores = {text: scores for reply in replies for text, scores in reply.parsed.items()}
 
-    def _parse_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
+    def _parse_scores(self, site: str, reply: Message) -> dict[str, Scores]:
         texts = [member.name for member in self.registry.members[site]]
         mixed = self.registry.federation.rules.split.mixed
         return parse_scores(reply, self._expected(site), texts, mixed)

@@ -1,8 +1,8 @@
 """Search for sentences that several sites have: all sites send keyed hashes, and the server compares them, without the key or any text.
 
 It sends two requests before the first round. DIGESTS: every site replies with the hashes of its sentences. LEAKS: every site receives those
-hashes of its dev and test sentences that are also in another site's train. It replies with the number of pairs that have them and,
-under overlap = "remove", leaves these pairs out from then on. The server stores counts (overlap.json) and no hash.
+hashes of its dev and test sentences that are also in another site's train, replies with the number of pairs that have them and, under
+overlap = "remove", leaves these out from then on. The server stores counts and no hash.
 """
 
 from collections import Counter
@@ -30,11 +30,7 @@ _CHECK_DIGITS = 16
 
 
 def compare_sites(grid: Grid, settings: Settings, registry: Registry, folder: RunFolder) -> None:
-    """Compare the sites' text if `overlap` says so; a resumed run reuses what its first attempt has stored.
-
-    Raises:
-        RunError: There is only one site, a site sends no usable reply, keys differ, or all of a site's dev or test text would go.
-    """
+    """Compare the sites' text if `overlap` says so; a resumed run reuses what its first attempt has stored."""
     if settings.overlap == "off" or registry.pooled:
         return
     known = folder.read(FILE) if settings.resume else None
@@ -96,14 +92,9 @@ def _most_bytes(registry: Registry, site: str) -> int:
     return WITHOUT_TENSORS + 1024 * languages + int((1 + SHARE) * DTYPE.itemsize * languages * sentences)
 
 
-def _digests(registry: Registry, site: str, reply: Message, size: int) -> tuple[str, SiteDigests]:
-    """Return the check of the site's key and the hashes in a DIGESTS reply.
-
-    Raises:
-        ExchangeError: There is not one array for each split and language, or one is not uint64, unsorted, or too long.
-    """
-    about = registry.about[site]
-    languages = _languages(registry, site)
+def _digests(registry: Registry, site: str, reply: Message) -> tuple[str, SiteDigests]:
+    """Return the check of the site's key and the hashes in a DIGESTS reply."""
+    about, languages = registry.about[site], _languages(registry, site)
     check_records(reply, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
     check = reply.content.config_records[protocol.KEY].get("check")
     if not isinstance(check, str) or len(check) != _CHECK_DIGITS or set(check) - set("0123456789abcdef"):
@@ -123,8 +114,8 @@ def _digests(registry: Registry, site: str, reply: Message, size: int) -> tuple[
     return check, {split: {one: arrays[protocol.digests_name(split, one)] for one in languages} for split in SPLITS}
 
 
-def _leaks(registry: Registry, site: str, reply: Message, size: int) -> dict[Split, int]:
-    """Return the pairs of dev and test in a LEAKS reply; raise ExchangeError for other numbers, or more than there are."""
+def _leaks(registry: Registry, site: str, reply: Message) -> dict[Split, int]:
+    """Return the pairs of dev and test in a LEAKS reply."""
     check_records(reply, {protocol.TASK, protocol.METRICS})
     counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
     for split in JUDGED:

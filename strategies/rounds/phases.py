@@ -28,8 +28,8 @@ WAIT_PAUSE_S = 5.0
 """Seconds between two attempts to reach missing sites under `below-quorum = "wait"` or "go-on"."""
 _MAY_BE_ASKED_AGAIN = ("refused", "unreadable", "not held")
 T = TypeVar("T")
-Parser = Callable[[str, Message, int], T]
-"""(site, reply, its size in bytes) -> the parsed reply; raises ExchangeError for a bad one."""
+Parser = Callable[[str, Message], T]
+"""(site, reply) -> the parsed reply; raises ExchangeError for a bad one."""
 
 
 class RoundSkippedError(Exception):
@@ -37,7 +37,7 @@ class RoundSkippedError(Exception):
 
 
 class Phases:
-    """The phases of a run, round after round. `record` is that of the current round. Remembers which sites have not answered yet.
+    """The phases of a run, round after round. `record` is that of the current round.
 
     Attributes:
         training: Under `async.buffer`, message id -> the site that trains on it while rounds go on.
@@ -52,9 +52,9 @@ class Phases:
         self._refused: set[str] = set()
         """Sites whose last reply in this phase was bad."""
         self._unanswered: dict[str, tuple[str, int, float]] = {}
-        """Site -> the message that it has not answered, the upper bound of its reply's size, and when to ask the site again; the pause
-        doubles each time."""
+        """Site -> the message that it has not answered, the upper bound of its reply's size, and when to ask the site again."""
         self._pauses: dict[str, float] = {}
+        """Site -> seconds until it is asked again, which double each time."""
         self.training: dict[str, Pending] = {}
         self.last_request: dict[str, tuple[Task, float]] = {}
         self.good: dict[str, Reply[Any]] = {}
@@ -110,18 +110,19 @@ class Phases:
         self.training = {message_id: each for message_id, each in self.training.items() if each.site in connected}
         available, busy = [], self.busy if phase != "finish" else set[str]()  # the last message may wait behind a training
         for site in self.wanted(phase):
+            reason: Failure | None = None
             if self._is_aside(site):
                 count = self.progress.bad_replies[site]
-                self.record.fail(
-                    Failure(site, f"set aside after {count} refused replies (robust.max-bad-replies)", "aside"), phase
-                )
+                reason = Failure(site, f"set aside after {count} refused replies (robust.max-bad-replies)", "aside")
             elif site not in connected:
                 self._unanswered.pop(site, None)  # its message was lost with its node
-                self.record.fail(Failure(site, "its node is not connected", "away"), phase)
+                reason = Failure(site, "its node is not connected", "away")
             elif site in self._unanswered:  # it would begin the next message only after its current one
-                self.record.fail(Failure(site, "still owes the reply to an earlier message, so it is not asked", "late"), phase)
+                reason = Failure(site, "still owes the reply to an earlier message, so it is not asked", "late")
             elif site not in busy:
                 available.append(site)
+            if reason:
+                self.record.fail(reason, phase)
         return available
 
     def _pull_late_replies(self, grid: Grid) -> None:
@@ -166,23 +167,19 @@ class Phases:
         good: dict[str, Reply[T]] = {}
         self.good = good
         self._refused.clear()
-        wanted, quorum = self.wanted(phase), self.quorum(phase)
+        wanted, quorum, below_quorum = self.wanted(phase), self.quorum(phase), self.settings.below_quorum
         sites: Collection[str] = wanted
         is_first_request, asks_again = True, True
         """Whether sites may still be asked once more after bad replies."""
         # A run that continues without a quorum, or waits for one, gives up on no site before the deadline.
-        waits_for_all = self.settings.below_quorum != "fail"
-        waits_for_absent = self.settings.below_quorum == "go-on" and phase != "finish" and not self.settings.async_buffer
-        waits_s = self.settings.wait_s if self.settings.below_quorum == "wait" else self.settings.deadline_of(phase)
+        waits_for_all = below_quorum != "fail"
+        waits_for_absent = below_quorum == "go-on" and phase != "finish" and not self.settings.async_buffer
+        waits_s = self.settings.wait_s if below_quorum == "wait" else self.settings.deadline_of(phase)
         gives_up = time.monotonic() + waits_s
         while True:
             asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
-            if (
-                waits_for_absent
-                and is_first_request
-                and len(asked) + len(good) < quorum
-                and self._may_come(quorum, phase, gives_up)
-            ):
+            too_few = is_first_request and len(asked) + len(good) < quorum
+            if waits_for_absent and too_few and self._may_come(quorum, phase, gives_up):
                 self._say_once(f"round {self.record.number}, {phase}: waiting for sites that are away")
                 time.sleep(min(WAIT_PAUSE_S, waits_s))
                 continue
@@ -197,11 +194,11 @@ class Phases:
                 sites, asks_again = set(self._refused), False
                 self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(sites))}")
                 continue
-            if len(good) >= quorum or self.settings.below_quorum != "wait" or not self._may_come(quorum, phase, gives_up):
+            if len(good) >= quorum or below_quorum != "wait" or not self._may_come(quorum, phase, gives_up):
                 break
             sites, asks_again = wanted, False
             self._say_once(f"round {self.record.number}, {phase}: waiting for sites, {len(good)} of {quorum} are good")
-            time.sleep(min(WAIT_PAUSE_S, self.settings.wait_s))
+            time.sleep(min(WAIT_PAUSE_S, waits_s))
         self.need_quorum(list(good), phase)
         return [good[site] for site in wanted if site in good]
 
@@ -264,8 +261,8 @@ class Phases:
 
     def _count_requests(self, messages: dict[str, Message], phase: Phase, outstanding: int) -> None:
         """Replace tensors that sites hold by their hashes, and record what is sent. outstanding: Number of earlier requests."""
-        number, awaited = self.record.number, len(messages) + outstanding
-        self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=awaited)
+        awaited = len(messages) + outstanding
+        self.folder.event("phase", phase=phase, round=self.record.number, rounds=self.num_rounds, sites=awaited)
         for site, message in messages.items():
             self.last_request[site] = Task.of(message.content.config_records[protocol.TASK]), time.monotonic()
         whole = self.holdings.replace_held(messages)
@@ -293,7 +290,7 @@ class Phases:
     # --- Failures --------------------------------------------------------------------------------------------------------------
 
     def _refuse(self, failure: Failure, phase: Phase) -> None:
-        """Record a refused reply, and set the site aside once it has sent too many; a run that waits for sites forgives errors."""
+        """Record a refused reply, which counts towards setting the site aside; a run that waits for sites forgives errors."""
         self.record.fail(failure, phase)
         self._refused.add(failure.site)
         if failure.kind == "failed" and self.settings.below_quorum == "wait":
@@ -340,7 +337,7 @@ def read_reply(site: str, reply: Message, task: Task, parse: Parser[T]) -> Reply
     """Return a reply with its parsed content or why it does not count; errors of the server itself are raised."""
     try:
         check_task(reply, task)
-        return Reply(site, reply, parse(site, reply, message_bytes(reply)))
+        return Reply(site, reply, parse(site, reply))
     except (RunError, OSError):
         raise
     except Exception as error:  # a reply with arbitrary content may fail anywhere
@@ -358,13 +355,13 @@ def ask_every_site(
     most_bytes: Callable[[str], int],
     records: Callable[[str], Mapping[str, ArrayRecord | ConfigRecord]] = lambda site: {},
 ) -> dict[str, T]:
-    """Ask all sites before the first round and return site -> its parsed reply, in federation order; every site has to answer.
+    """Ask all sites before the first round and return site -> its parsed reply, in federation order.
 
     A site that sends a bad reply is asked once more.
 
     Args:
         need: What the run needs of every site, in words; the error message begins with it.
-        most_bytes: Site -> the upper bound of its reply's size, checked before the reply is decoded.
+        most_bytes: Site -> the upper bound of its reply's size.
         records: Site -> what its request carries besides its task.
 
     Raises:

@@ -37,9 +37,7 @@ class RoundRecord:
         entry = {"site": failure.site, "phase": phase, "kind": failure.kind, "reason": failure.reason}
         if entry not in self.failures:
             self.failures.append(entry)
-            self.folder.event(
-                "failure", phase=phase, round=self.number, site=failure.site, kind=failure.kind, reason=failure.reason
-            )
+            self.folder.event("failure", round=self.number, **entry)
 
     def measure(self, number: int, dev_loss: float | None, losses: Mapping[str, Sums]) -> None:
         """Enter the dev losses after this round, or after an earlier one, for which also log an event. losses: site -> sums."""

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -38,9 +38,8 @@ LAST_WORDS_S = 10.0
 class Registry:
     """The sites of a federation, and the nodes that answer for those registered so far.
 
-    code, fingerprint: Hashes that a node has to report; the latter may be set once nodes are asked, before answers are read. pooled:
-    Whether one pseudo-site represents all of them. vocabulary: The size of the run's vocabulary. nodes: Site -> Flower node id. about:
-    Site -> its description of its text. traffic: Bytes of all messages.
+    code, fingerprint: Hashes that a node has to report; the latter may be set once nodes are asked. pooled: Whether one pseudo-site
+    represents all sites. vocabulary: Number of its tokens. nodes: Site -> Flower node id. about: Site -> its description of its text.
     """
 
     federation: Federation
@@ -94,10 +93,7 @@ class Registry:
         return Message(content, dst_node_id=to, message_type=message_type, group_id=str(task.round), ttl=lives)
 
     def leave_out(self, counts: Mapping[str, Mapping[Split, int]]) -> None:
-        """Subtract pairs from the sites' dev and test text from now on, also when a site registers again.
-
-        counts: site -> split -> pairs.
-        """
+        """Subtract pairs from the sites' dev and test text, also when a site registers again. counts: site -> split -> pairs."""
         self._left_out = dict(counts)
         self.about = {site: _without(record, counts.get(site, {})) for site, record in self.about.items()}
 
@@ -109,8 +105,7 @@ class Registry:
             # have come back under a new id, and been refused while the old one still seemed to be there.
             idle = {node for node, number in self._asked.items() if not number} - set(self.nodes.values())
             self._asked = {node: number for node, number in self._asked.items() if node not in gone | idle}
-        new = sorted(connected - set(self._asked))
-        if new:
+        if new := sorted(connected - set(self._asked)):
             about: dict[str, Any] = {"message_type": protocol.DESCRIBE, "group_id": "0", "ttl": deadline_s + LOADS_S}
             rules = ConfigRecord(self._rules)
             requests = [Message(RecordDict({protocol.RULES: rules}), dst_node_id=node, **about) for node in new]
@@ -133,20 +128,18 @@ class Registry:
     def drop_giants(self) -> list[Failure]:
         """Of three or more sites, remove those with over `MOST_TIMES` the median of sentences, unless the federation file bounds them."""
         known = self.federation.rules.sizes, self.federation.rules.limits
-        giants = {}
+        giants = dict[str, Failure]()
         for split in SPLITS:
             sizes = sorted(int(self.about[site][split]) for site in self.sites)
             most = MOST_TIMES * max(1, sizes[len(sizes) // 2]) if len(sizes) > 2 else math.inf
             for site in self.sites:
                 given = any(getattr(one, split) for one in (*known, *(member.sizes for member in self.members[site])))
                 if int(self.about[site][split]) > most and not given:
-                    giants[site] = (
-                        f"says {self.about[site][split]} sentences of {split}, over {most}, which is {MOST_TIMES} times the sites' median; "
-                        f"where it is true, give max-{split} in the federation file's [split]"
-                    )
+                    why = f"says {self.about[site][split]} sentences of {split}, over {most}, which is {MOST_TIMES} times the sites' median"
+                    giants[site] = Failure(site, f"{why}; where it is true, give max-{split} in the federation file's [split]")
         for site in giants:
             del self.nodes[site]
-        return [Failure(site, reason) for site, reason in giants.items()]
+        return [*giants.values()]
 
     @property
     def waits_for_answers(self) -> bool:
@@ -158,15 +151,16 @@ class Registry:
 
     def _enter(self, reply: Message | ExchangeError, node: int, grid: Grid) -> list[Failure]:
         """Register a node's sites; return those that do not fit."""
-        name, speaker = f"node {node}", self._speaker(node, grid)
+        name = f"node {node}"
+        who = self._speaker(node, grid) or name
         for site in [site for site, other in self.nodes.items() if other == node]:
             del self.nodes[site]
         if isinstance(reply, ExchangeError):
-            return [Failure(speaker or name, str(reply))]
+            return [Failure(who, str(reply))]
         if reply.has_error():
-            return [Failure(speaker or name, first_line(reply.error.reason), "failed")]
+            return [Failure(who, first_line(reply.error.reason), "failed")]
         if message_bytes(reply) > MOST_BYTES:
-            return [Failure(speaker or name, f"tells more than {MOST_BYTES} bytes of itself")]
+            return [Failure(who, f"tells more than {MOST_BYTES} bytes of itself")]
         failures, strangers = [], []
         about_node = reply.content.config_records.get(protocol.NODE, ConfigRecord())
         for key, record in reply.content.config_records.items():
@@ -176,10 +170,8 @@ class Registry:
             if site not in self.members:
                 strangers.append(site)
                 continue
-            fault = self._fault(site, node, about_node, record, grid)
-            if fault:
-                kind, reason = fault
-                failures.append(Failure(site, f"{reason} ({name})", kind))
+            if fault := self._fault(site, node, about_node, record, grid):
+                failures.append(Failure(site, f"{fault[1]} ({name})", fault[0]))
             else:
                 self.nodes[site], self.about[site] = node, _without(record, self._left_out.get(site, {}))
                 self.traffic.speakers.setdefault(node, site)
@@ -213,8 +205,8 @@ class Registry:
                 return "refused", f"says {record[split]} sentences of {split}; the federation file has {asked or most}"
         for split, number in self._left_out.get(site, {}).items():
             if number and record[split] <= number:
-                why = f"came back with {record[split]} pairs of {split}, and {number} that others train on were left out before"
-                return "refused", why
+                says = f"came back with {record[split]} pairs of {split}"
+                return "refused", f"{says}, and {number} that others train on were left out before"
         return None
 
     def _speaker(self, node: int, grid: Grid) -> str:
@@ -277,33 +269,21 @@ def _told(faults: list[Failure], folder: RunFolder) -> list[Failure]:
 
 def sites_json(registry: Registry) -> dict[str, Any]:
     """Return the content of sites.json: every site that has registered."""
-    nodes = sorted(set(registry.nodes.values()))
-    return {site: _site_json(registry, site, nodes) for site in registry.sites}
-
-
-def failed_documents(sites: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
-    """Return sites whose hook failed on documents, with counts by type of failure. sites: as in `sites_json`."""
-    accounts = [(site, account) for site, about in sites.items() for account in about["accounts"].values()]
-    return [(site, account["failed_documents"]) for site, account in accounts if "failed_documents" in account]
-
-
-def _site_json(registry: Registry, site: str, nodes: Sequence[int]) -> dict[str, Any]:
-    about = registry.about[site]
-    account = {
-        "read": about["read"],
-        "kept": about["kept"],
-        "dropped": dict(zip(about["reasons"], about["dropped"], strict=True)),
-    }
-    if "failures" in about:
-        account["failed_documents"] = dict(zip(about["failures"], about["failed_documents"], strict=True))
-    directions = [str(direction) for direction in registry.directions[site]]
-    return {
-        "directions": directions,
-        "members": {one.name: str(one.direction) for one in registry.members[site]},
-        "node": nodes.index(registry.nodes[site]),
-        **{split: about[split] for split in SPLITS},
-        "accounts": {directions[0] if len(directions) == 1 else "all": account},
-    }
+    nodes, sites = sorted(set(registry.nodes.values())), dict[str, Any]()
+    for site in registry.sites:
+        about, directions = registry.about[site], [str(direction) for direction in registry.directions[site]]
+        dropped = dict(zip(about["reasons"], about["dropped"], strict=True))
+        account = {"read": about["read"], "kept": about["kept"], "dropped": dropped}
+        if "failures" in about:
+            account["failed_documents"] = dict(zip(about["failures"], about["failed_documents"], strict=True))
+        sites[site] = {
+            "directions": directions,
+            "members": {one.name: str(one.direction) for one in registry.members[site]},
+            "node": nodes.index(registry.nodes[site]),
+            **{split: about[split] for split in SPLITS},
+            "accounts": {directions[0] if len(directions) == 1 else "all": account},
+        }
+    return sites
 
 
 def _key_of(node: int, grid: Grid) -> bytes:

@@ -88,9 +88,8 @@ def replies_to(
 ) -> Iterator[tuple[str, Message | Failure]]:
     """Send `messages` (site -> message) at once, call `on_sent`, and yield replies as they arrive: (site, reply or error).
 
-    Each site is yielded once, and once more for every duplicate. Flower names the node of a lost client wrongly, and a node may write
-    anything into a reply, so a reply belongs to the site whose message it was pulled for. `messages` is emptied once they are sent, so
-    that their tensors take no memory while the sites work.
+    Each site is yielded once, and once more for every duplicate. A node may write anything into a reply, so a reply belongs to the site
+    whose message it was pulled for. `messages` is emptied once they are sent, so that their tensors take no memory while the sites work.
 
     Args:
         most_bytes: Site -> the upper bound of its reply's size, checked before anything is decoded.
@@ -122,8 +121,11 @@ def replies_to(
                     yield site, _fault(site, reply, message_id, most) or cast(Message, reply)
                     continue
                 about = site_by_message.get(str(cast(Message, reply).metadata.reply_to_message_id))
-                why = "a second reply to the same message; the first one counts"
-                why = why if about else "a reply to a message that was never sent"
+                why = (
+                    "a second reply to the same message; the first one counts"
+                    if about
+                    else "a reply to a message that was never sent"
+                )
                 yield about or "", Failure(about or "unknown", why, "duplicate")
         for message_id in [message_id for message_id, each in waiting.items() if time.monotonic() >= each.ends]:
             late = waiting.pop(message_id)

@@ -1,8 +1,7 @@
 """Byte counts of all messages between the server and its sites, as serialized. The grid counts them, so none is missed.
 
 A round's `uplink_bytes` and `downlink_bytes` are those of training and evaluation. The counts here also include registration,
-signatures, delivery, and replies that were late, refused or errors, but not what the transport adds (the bundle once, requests,
-polling): `benchmarks/transport.py` compares them with the bytes that go through the sockets.
+signatures, delivery, and replies that were late, refused or errors, but not what the transport adds (benchmarks/transport.py).
 """
 
 import time
@@ -31,7 +30,7 @@ _POLL_S = 3.0
 
 
 class Traffic:
-    """The byte counts of a run, by site and kind of message: describe, signature, train, probe, send, evaluate or finish.
+    """The byte counts of a run, by site and kind of message.
 
     counts: (site, kind, way) -> bytes; messages that name no site are counted under their node. speakers: node -> the first
     site that it registered, to which the bytes of such messages belong.
@@ -42,7 +41,7 @@ class Traffic:
         self.speakers: dict[int, str] = {}
 
     def take(self, earlier: Bytes) -> None:
-        """Add the counts of the run's earlier attempts, in the form that `as_json` returns."""
+        """Add the counts of the run's earlier attempts."""
         for site, kinds in earlier.items():
             for kind, moved in kinds.items():
                 self.counts.update({(site, kind, way): moved.get(way, 0) for way in (UPLINK, DOWNLINK, FP32)})
