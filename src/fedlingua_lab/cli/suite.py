@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 from typer import Argument, BadParameter, Option
@@ -24,6 +25,7 @@ from fedlingua.desk.cli.progress import view_on
 from fedlingua.desk.experiment import given_settings
 from fedlingua.desk.paths import check_folder_to_write
 from fedlingua.desk.pretraining.demo import make_built_in
+from fedlingua.desk.units import duration
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.kinds import SUITE
 from fedlingua_lab.suites.read import Suite, read_suite
@@ -162,7 +164,7 @@ class RunQueue:
             time.sleep(self.poll_s if self.active else 0.0)
 
     def _begin(self, engine: Engine, run: Run, side_by_side: bool) -> None:
-        say(f"run {len(self.runs) - len(self.waiting)} of {len(self.runs)}: {run.title}")
+        say(f"run {len(self.runs) - len(self.waiting)} of {len(self.runs)}: {run.title}{self._left()}")
         try:
             settings = make_ready(run, self.runs)
         except RunError as error:
@@ -173,6 +175,14 @@ class RunQueue:
             self.active[run.folder] = Attempt(engine, settings, run.federation, RunFolder(run.folder), self.nodes, view)
         except RunError as error:
             _give_up(run.folder, error)
+
+    def _left(self) -> str:
+        """Return how long this run and those that wait will take, each as long as the mean of the completed ones; "" if there is none."""
+        completed = {run.folder for run in self.runs if run.settings.how.trains and standing(run) == "completed"}
+        if not completed:
+            return ""
+        seconds = fmean((RunFolder(folder).read("run.json") or {})["seconds"] for folder in completed)
+        return f", about {duration(round(seconds * (len(self.waiting) + 1) / (len(self.active) + 1)))} left"
 
 
 def _give_up(folder: Path, error: RunError) -> None:
