@@ -127,20 +127,20 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
     Raises:
         BackboneError: loaded by transformers alone, it does not give the same ids.
     """
-    for name in tokenizer_files(backbone.codec):
+    codec, file = backbone.codec, directory / "tokenizer_config.json"
+    for name in tokenizer_files(codec):
         if (backbone.directory / name).is_file():
             shutil.copyfile(backbone.directory / name, directory / name)
-    code, file = backbone.codec.language_code, directory / "tokenizer_config.json"
-    asks_by_token = not direction.is_one_language and backbone.codec.first_id(direction) is not None
-    if asks_by_token:
-        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        config |= {"src_lang": code(direction.source), "tgt_lang": code(direction.target)}
-        config.setdefault("tokenizer_class", type(backbone.codec.tokenizer).__name__)
-        replace_text(file, json_text(config))
-    codec = backbone.codec
-    trained_on = codec.pieces([PROBE]) if direction.is_one_language else codec.encode_source([PROBE], direction, 512)
-    given = PROBE if direction.is_one_language else codec.as_text(PROBE, direction)
-    whole = not (direction.is_one_language or (codec.is_causal and codec.tokenizer.chat_template))  # a template writes them
+    if direction.is_one_language:
+        given, whole, trained_on = PROBE, False, codec.pieces([PROBE])
+    else:
+        whole = not (codec.is_causal and codec.tokenizer.chat_template)  # a template writes them
+        given, trained_on = codec.as_text(PROBE, direction), codec.encode_source([PROBE], direction, 512)
+        if codec.first_id(direction) is not None:
+            config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+            config |= {"src_lang": codec.language_code(direction.source), "tgt_lang": codec.language_code(direction.target)}
+            config.setdefault("tokenizer_class", type(codec.tokenizer).__name__)
+            replace_text(file, json_text(config))
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         ids = tokenizer([given], add_special_tokens=whole)["input_ids"]

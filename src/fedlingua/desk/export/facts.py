@@ -91,8 +91,7 @@ def _of_run(model: TrainedModel, run_dir: Path) -> Facts:
     host = next((name for name, entry in sites.items() if model.site in entry["members"]), None)
     members = {site: direction for entry in sites.values() for site, direction in entry["members"].items()}
     languages = sorted({code for held in map(parse_written, members.values()) for code in held.sides})
-    # A site with several directions has an entry for each.
-    scored = scores.get("sites", {})
+    scored = scores.get("sites", {})  # an entry for each direction of a site with several
     traffic = (folder.read("traffic.json") or {}).get(host or "", {}).values()
     ways = ("uplink_bytes", "downlink_bytes")
     return {
@@ -103,7 +102,7 @@ def _of_run(model: TrainedModel, run_dir: Path) -> Facts:
         "sentences": {key: sites[host][key] for key in ("train", "dev", "test")} if host else None,
         "together_with": None if model.settings.how.pooled else _together(folder, host),
         "trained_parameters": about.get("trained_parameters"),
-        "exchanged_parameters": scores.get("exchanged_parameters", about.get("exchanged_parameters")),
+        "exchanged_parameters": about.get("exchanged_parameters"),
         "scored_on": scores.get("split", "test"),
         "scores": scored.get(f"{model.site}:{model.direction}", scored.get(model.site or "")),
         "bytes": {way: sum(int(kind[way]) for kind in traffic) for way in ways} if traffic else None,
@@ -123,10 +122,9 @@ def _signatures(settings: Settings) -> Facts | None:
     """Return what the sites' signatures disclosed for clustering, before the first round; None if they sent none."""
     if settings.how.clustering != "gradients":
         return None
-    if settings.signature_form != "private":
-        return {"form": settings.signature_form, "epsilon": None, "delta": None}
-    noise, delta = settings.signature_noise, settings.signature_delta
-    return {"form": settings.signature_form, "epsilon": signature_epsilon(noise, delta), "delta": delta}
+    delta = settings.signature_delta if settings.signature_form == "private" else None
+    epsilon = None if delta is None else signature_epsilon(settings.signature_noise, delta)
+    return {"form": settings.signature_form, "epsilon": epsilon, "delta": delta}
 
 
 def licence_of(directory: Path, name: str) -> str | None:

@@ -42,10 +42,10 @@ def check_form(form: str, quantization: str) -> None:
         check_choice(form, FORMS, "--form")
     if quantization:
         check_choice(quantization, QUANTIZATIONS, "--quantization")
-    if quantization and form != "ctranslate2":
-        raise ConfigError(
-            f"--quantization {quantization} is for CTranslate2 models; give --form ctranslate2 as well, or leave it out"
-        )
+        if form != "ctranslate2":
+            raise ConfigError(
+                f"--quantization {quantization} is for CTranslate2 models; give --form ctranslate2 as well, or leave it out"
+            )
     if form == "ctranslate2" and find_spec("ctranslate2") is None:
         raise ConfigError("--form ctranslate2 needs CTranslate2, an extra; install it with pip install 'fedlingua[ctranslate2]'")
 

@@ -1,7 +1,4 @@
-"""The model card of a backbone trained from scratch: README.md beside its weights, made from pretraining.json alone.
-
-`card.md.jinja` is its template; huggingface_hub writes the header that the hub reads.
-"""
+"""The model card of a backbone trained from scratch: README.md beside its weights, made from pretraining.json alone."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +13,7 @@ HEADER = ["language", "library_name", "pipeline_tag", "license", "tags"]
 
 
 def model_card(about: About) -> str:
-    """Return the card: languages, figures, text, recipe, versions, what the model is for."""
+    """Return the card."""
     from huggingface_hub import ModelCardData  # imports yaml; it and jinja2 are only needed at a training's end
 
     from fedlingua.desk.templates import markdown

@@ -79,7 +79,7 @@ def demo_encoder_hash() -> str:
 
 
 def demo_encoder() -> Path:
-    """Return the demo encoder's directory; train it (about a minute on two cores) if the cache has none made by this recipe."""
+    """Return the demo encoder's directory; train it (a minute on two cores) if the cache has none of this recipe."""
     directory = cache_dir() / "backbones" / "demo-encoder"
     made_by = directory / "recipe.sha256"
     with making(directory):

@@ -39,7 +39,6 @@ class Outcome:
 Score = Callable[[PreTrainedModel, Codec], Mapping[str, float]]
 """(model, codec) -> BLEU of the dev text by direction."""
 UNWATCHED = Watching(checkpoint_minutes=0.0)
-"""No checkpoint is written."""
 
 
 def pretrain(
@@ -129,10 +128,6 @@ class _Training:
         return time.monotonic() - self.started
 
     @property
-    def ended(self) -> bool:
-        return self.done >= 1.0
-
-    @property
     def done(self) -> float:
         """Share of the training, 0 to 1."""
         settings = self.settings
@@ -142,14 +137,14 @@ class _Training:
         """Take all remaining steps, and put the weights to save into the model."""
         self.model.train()
         pace.at(self.step, self.settings.steps, self.done)
-        while not self.ended:
+        while self.done < 1:
             for group in self._rest_of_epoch():
                 self._take_step(group)
                 pace.at(self.step, self.settings.steps, self.done, **self._losses())
-                if self.step % self.every == 0 and not self.ended:
-                    report(self._look())
-                if self.ended:
+                if self.done >= 1:
                     break
+                if self.step % self.every == 0:
+                    report(self._look())
                 minutes = self.watching.checkpoint_minutes
                 if minutes and time.monotonic() - self.saved_at > 60 * minutes:
                     save(self.state())
@@ -200,7 +195,7 @@ class _Training:
         """Measure the averaged weights on the dev text; BLEU if requested, and always after the last step."""
         swapped = _swap(self.parameters, self.average)
         nll, tokens = corpus_nll(self.model, self.dev_batches)
-        translated = self.watching.evaluate_every > 0 or self.watching.keep == "best" or self.ended
+        translated = self.watching.evaluate_every > 0 or self.watching.keep == "best" or self.done >= 1
         bleu = self.score(self.model, self.codec) if translated and self.score else {}
         self.model.train()
         _swap(self.parameters, swapped)

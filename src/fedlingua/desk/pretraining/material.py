@@ -1,4 +1,4 @@
-"""The start of a small backbone's training: a tokenizer made from its text, a model with random weights, examples by epoch."""
+"""The start of a small backbone's training: tokenizer, model with random weights, examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

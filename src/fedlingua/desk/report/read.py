@@ -210,8 +210,7 @@ class RunContent:
     @property
     def exchanged_parameters(self) -> float | None:
         """The number of parameters in a site's whole update."""
-        known = self.run.get("exchanged_parameters")
-        return number(self.summary.get("exchanged_parameters") if known is None else known)
+        return number(self.run.get("exchanged_parameters"))
 
     @property
     def failures(self) -> list[tuple[int, Failure]]:

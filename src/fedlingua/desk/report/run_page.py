@@ -41,8 +41,8 @@ def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         "passes": passes_plot(folder) if better_off(folder) else None,
         "bytes": run_plots.bytes_plot(folder),
         "time": run_plots.time_plot(folder) if folder.round_sites else None,
-        "shares": share_plot(folder.rounds, sent) if sent and (sent.tensors or sent.numbers) else None,
-        "threshold": threshold_plot(folder.rounds, sent) if sent and (sent.thresholds or sent.own_thresholds) else None,
+        "shares": share_plot(sent) if sent and (sent.tensors or sent.numbers) else None,
+        "threshold": threshold_plot(sent) if sent and (sent.thresholds or sent.own_thresholds) else None,
         "deviations": deviation_plot(sent) if sent and shown_rounds(sent.deviations) else None,
         **{f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures},
     }

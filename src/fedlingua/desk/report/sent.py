@@ -14,15 +14,10 @@ import plotly.graph_objects as go
 from fedlingua.desk import units
 from fedlingua.desk.json_values import number, sequence, whole
 from fedlingua.desk.report import canvas
-from fedlingua.desk.report.read import Round, RunContent, read_lines
+from fedlingua.desk.report.read import RunContent, read_lines
 
 FILE = "deviations.jsonl"
 BINS = 40
-DECADES_APART = 20.0
-"""Thresholds get a logarithmic axis if the greatest is more than this many times the least."""
-FAR = 100.0
-"""A threshold this many times beyond all deviations is named but not drawn, because it would leave no room for them."""
-
 
 Deviations = dict[int, dict[str, list[float | None]]]
 """round -> site -> deviation of each tensor of its update; None if the tensor was zero before and cannot be compared."""
@@ -125,29 +120,27 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def share_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
-    """Plot dev loss and, below it, the shares of tensors and of numbers sent, by round (MetaSend's journal version, figure 7)."""
-    figure = canvas.stacked(["dev loss, nats a token", "sent of an update, %, mean over sites"], 0.14)
-    losses = {each.number: each.dev_loss for each in rounds}
-    canvas.line(figure, losses, "dev loss", "round %{x}<br>dev loss %{y:.4f}", 1, line_color=canvas.INK, line_width=3)
+def share_plot(sent: Sent) -> go.Figure:
+    """Plot the shares of tensors and of numbers sent, by round (MetaSend's journal version, figure 7)."""
+    figure = go.Figure()
     for name, shares, color in (("tensors", sent.tensors, canvas.UP), ("numbers", sent.numbers, canvas.DOWN)):
         points = {index: 100 * share.mean for index, share in shares.items()}
         look: canvas.Look = {"line_color": color, "line_width": 3, "customdata": [str(share) for share in shares.values()]}
-        canvas.line(figure, points, name, f"round %{{x}}, {name}<br>%{{customdata}}", 2, **look)
-    canvas.frame_stacked(figure, 480, "round")
-    canvas.round_axis(figure, losses)
-    figure.update_yaxes(range=[-4, 104], tickvals=[0, 25, 50, 75, 100], row=2, col=1)
+        canvas.line(figure, points, name, f"round %{{x}}, {name}<br>%{{customdata}}", **look)
+    canvas.frame(figure, 300, "round", "sent of an update, %, mean over sites")
+    canvas.round_axis(figure, [*sent.tensors, *sent.numbers])
+    figure.update_yaxes(range=[-4, 104], tickvals=[0, 25, 50, 75, 100])
+    figure.update_layout(showlegend=True)
     return figure
 
 
-def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
+def threshold_plot(sent: Sent) -> go.Figure:
     """Plot the threshold by round with the median deviation and, if learned, its initial value (MetaSend's journal version, figure 9).
 
     If every site has its own threshold, plot their mean, least and greatest.
     """
-    theta = {index: each["theta"] for index, each in sent.thresholds.items()}
-    own = sent.own_thresholds if not theta else {}
-    theta |= {index: each.mean for index, each in own.items()}
+    own = sent.own_thresholds if not sent.thresholds else {}
+    theta = {i: each["theta"] for i, each in sent.thresholds.items()} or {i: each.mean for i, each in own.items()}
     medians = {index: each.mean for index, each in sent.medians.items()}
     lines: dict[str, tuple[Mapping[int, float], dict[str, Any]]] = {}
     lines["median deviation"] = medians, {"width": 2, "color": canvas.BEFORE, "dash": "dash"}
@@ -166,32 +159,32 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
     if sent.scale is not None:
         figure.add_hline(y=sent.scale, line=canvas.DOTTED)
     figure.update_layout(showlegend=True)
-    canvas.round_axis(figure, (each.number for each in rounds))
-    shown = [value for values, _ in lines.values() for value in values.values()]
-    shown += _known([sent.scale])
-    spread = min(shown, default=0.0) > 0 and max(shown) > DECADES_APART * min(shown)
-    figure.update_yaxes(exponentformat="power", type="log" if spread else None)
+    canvas.round_axis(figure, theta)
+    shown = _known([sent.scale, *(value for values, _ in lines.values() for value in values.values())])
+    figure.update_yaxes(exponentformat="power", type="log" if min(shown, default=0.0) > 0 else None)
     return figure
 
 
 def deviation_plot(sent: Sent) -> go.Figure:
-    """Plot histograms of the tensors' deviations, one panel per round, with that round's threshold (MetaSend, figure 1)."""
+    """Plot histograms of the tensors' deviations, one panel per round, titled with its threshold (MetaSend, figure 1)."""
     rounds = {index: sent.deviations[index] for index in shown_rounds(sent.deviations)}
-    thetas = {index: sent.theta(index) for index in rounds}
     edges = bin_edges([value for sites in rounds.values() for values in sites.values() for value in values if value])
-    by_site = {index: _counts(sites, sent.sites, edges) for index, sites in rounds.items()}
-    top = 1.08 * max(int(np.sum(list(counts.values()), axis=0).max()) for counts in by_site.values())
-    titles = [f"round {i}" if theta is None else f"round {i}, threshold {theta:.2g}" for i, theta in thetas.items()]
+    by_site = [_counts(sites, sent.sites, edges) for sites in rounds.values()]
+    titles = [f"round {i}" + ("" if (theta := sent.theta(i)) is None else f", threshold {theta:.2g}") for i in rounds]
     figure = canvas.stacked(titles, 0.2 / len(rounds))
-    for row, (index, sites) in enumerate(by_site.items(), start=1):
+    bins = list(pairwise(edges))
+    centres = [(low + high) / 2 for low, high in bins]
+    look: canvas.Look = {"width": [high - low for low, high in bins], "col": 1}
+    look["customdata"] = [f"{low:.2g} to {high:.2g}" for low, high in bins]
+    for row, sites in enumerate(by_site, start=1):
         for place, (site, counts) in enumerate(sites.items()):
-            _add_histogram(figure, edges, site, counts, place, row)
-        theta = thetas[index]
-        if theta is not None and edges[0] / FAR < theta < edges[-1] * FAR:
-            _add_threshold(figure, theta, top, row)
+            style = look | {"marker": {"color": canvas.colour(place), "line": {"width": 0}}, "row": row, "showlegend": row == 1}
+            name = escape(site).replace("%{", "% {")  # "%{" would be read as a placeholder
+            hover = f"{name}: %{{y}} tensors<br>deviation %{{customdata}}"
+            canvas.bars(figure, centres, counts, canvas.short(site), hover, legendgroup=site, **style)
     canvas.frame_stacked(figure, 90 + 150 * len(rounds), "deviation")
     figure.update_layout(barmode="stack", bargap=0, showlegend=True)
-    figure.update_yaxes(range=[0, top], nticks=4, title_text="tensors")
+    figure.update_yaxes(matches="y", nticks=4, title_text="tensors")
     figure.update_xaxes(type="log", exponentformat="power")
     return figure
 
@@ -222,20 +215,3 @@ def _counts(of_round: Mapping[str, Sequence[float | None]], sites: Sequence[str]
     if len(sites) > len(canvas.PALETTE):
         moved = {"all sites": [value for values in moved.values() for value in values]}
     return {site: [int(count) for count in np.histogram(values, edges)[0]] for site, values in moved.items()}
-
-
-def _add_histogram(figure: go.Figure, edges: Sequence[float], site: str, counts: Sequence[int], place: int, row: int) -> None:
-    bins = list(pairwise(edges))
-    centres, widths = [(low + high) / 2 for low, high in bins], [high - low for low, high in bins]
-    style: canvas.Look = {"width": widths, "marker": {"color": canvas.colour(place), "line": {"width": 0}}, "row": row, "col": 1}
-    style |= {"legendgroup": site, "showlegend": row == 1, "customdata": [f"{low:.2g} to {high:.2g}" for low, high in bins]}
-    name = escape(site).replace("%{", "% {")  # "%{" would be read as a placeholder
-    canvas.bars(figure, centres, counts, canvas.short(site), f"{name}: %{{y}} tensors<br>deviation %{{customdata}}", **style)
-
-
-def _add_threshold(figure: go.Figure, theta: float, top: float, row: int) -> None:
-    """Add the threshold as a trace rather than a shape, so that it has a legend entry and a hover text."""
-    legend = {"legendgroup": "threshold", "legendrank": 2000}
-    legend |= {"showlegend": not any(trace.name == "threshold" for trace in figure.data)}
-    style = {"mode": "lines", "line": {"color": canvas.INK, "width": 2.5}}
-    canvas.marks(figure, [theta, theta], [0, top], "threshold", "threshold %{x:.3g}", row, **style, **legend)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.cells import cell_len
@@ -24,7 +25,7 @@ NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 
 
 def fitting(
-    rows: Sequence[Sequence[str]], width: int, spare: Sequence[int], names: Collection[int] = (0,), last: Sequence[int] = ()
+    rows: Sequence[Sequence[str]], width: int, spare: Sequence[int], names: Collection[int], last: Sequence[int]
 ) -> dict[int, int]:
     """Choose the columns that fit a terminal uncut: all, or all without the first few of `spare` and then of `last`.
 
@@ -80,12 +81,12 @@ def choice_rows(folder: RunContent) -> tuple[list[list[str]], list[list[str]]]:
 def better_off(folder: RunContent) -> str:
     """Say how many sites gain over the better of base and the model trained alone; "" if sites did not choose."""
     gains = [line.choice.over_better[0] for line in folder.scores if line.choice and line.choice.over_better]
-    counts = integers(folder.summary.get("choices"))  # if the server learned the scores of all sites together
-    better, worse = counts.get("gained", sum(gain > 0 for gain in gains)), counts.get("lost", sum(gain < 0 for gain in gains))
     if not gains:
         return ""
-    of = f"{better} of {counts.get('of', len(gains))} sites are better off"
-    return f"{of}, {worse} worse" if worse else of
+    counts = {"gained": sum(gain > 0 for gain in gains), "lost": sum(gain < 0 for gain in gains), "of": len(gains)}
+    counts |= integers(folder.summary.get("choices"))  # if the server learned the scores of all sites together
+    said = f"{counts['gained']} of {counts['of']} sites are better off"
+    return f"{said}, {counts['lost']} worse" if counts["lost"] else said
 
 
 def verdict(folder: RunContent) -> str:
@@ -112,7 +113,7 @@ def averages(folder: RunContent) -> list[Score]:
     if first is BLEU and micro.before is None:
         sizes = [line.sentences for line in folder.scores]
         micro = Change(first, _weighted([line.first.before for line in folder.scores], sizes), micro.after)
-        both = ([line.second.before for line in folder.scores], [line.second.after for line in folder.scores])
+        both = zip(*((line.second.before, line.second.after) for line in folder.scores), strict=True)
         of_second = Change(second, *(_weighted(values, sizes) for values in both))
     lines = [
         Score("macro", change(first, folder.summary, "macro_"), change(second, folder.summary, "macro_")),
@@ -182,9 +183,7 @@ def _escaped(row: Sequence[str]) -> list[str]:
 def _weighted(values: Sequence[float | None], sizes: Sequence[int | None]) -> float | None:
     """Return the mean weighted by test size; None unless every line has a value and a size, for it would be another mean."""
     known = [(mean, size) for mean, size in zip(values, sizes, strict=True) if mean is not None and size]
-    if not known or len(known) < len(values):
-        return None
-    return sum(mean * size for mean, size in known) / sum(size for _, size in known)
+    return fmean(*zip(*known, strict=True)) if known and len(known) == len(values) else None
 
 
 def _no_scores(folder: RunContent) -> str:
