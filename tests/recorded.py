@@ -95,7 +95,7 @@ class RecordingEngine:
         failed = self.taken[int(run_id) - 1].aggregation in self.failing
         return RunStatus("finished", "failed" if failed else "completed")
 
-    def log_tail(self, lines: int = 40, run_id: str = "") -> str:
+    def log_tail(self, run_id: str) -> str:
         return "the log's last lines"
 
 

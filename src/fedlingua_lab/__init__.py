@@ -33,4 +33,4 @@ COMMANDS = {
         "Fine-tune a pre-trained encoder for tagging or classification, and score it.",
     ),
 }
-"""Name of a command -> its module, the command that it is listed after, and its help, which a test compares with the module's."""
+"""Name of a command -> its module, the command that it is listed after, and its help."""

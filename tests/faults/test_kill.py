@@ -15,6 +15,7 @@ import pytest
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.cli.engine import MARK, Engine
+from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.processes import end
 from fedlingua.runs.folder import RunFolder
 from tests.in_process import checkpoint_bytes, rounds
@@ -43,15 +44,15 @@ class Simulation:
         run_id = self.start(folder)
         ends = time.monotonic() + 300
         while not (status := self.engine.status(run_id)).finished:
-            assert time.monotonic() < ends, self.engine.log_tail()
+            assert time.monotonic() < ends, self.engine.log_tail(run_id)
             time.sleep(0.5)
-        assert status.outcome == "completed", self.engine.log_tail()
+        assert status.outcome == "completed", self.engine.log_tail(run_id)
         return float(folder.read("run.json")["seconds"])
 
     def kill(self, folder: RunFolder, moment: Moment) -> bool:
         """Start or go on, and kill -9 at the moment; False where the run was over before."""
         run_id = self.start(folder)
-        victim = self.server_app()
+        victim = self.server_app(run_id)
         while not moment(folder):
             if not victim.is_running() or victim.status() == psutil.STATUS_ZOMBIE or self.is_over(folder):
                 self.engine.status(run_id)
@@ -65,7 +66,7 @@ class Simulation:
     def is_over(self, folder: RunFolder) -> bool:
         return (folder.read("run.json") or {}).get("status") == "completed"
 
-    def server_app(self) -> psutil.Process:
+    def server_app(self, run_id: str) -> psutil.Process:
         ends = time.monotonic() + 60
         while time.monotonic() < ends:
             for process in psutil.process_iter():
@@ -79,7 +80,7 @@ class Simulation:
                 except (psutil.Error, OSError):
                     continue
             time.sleep(0.05)
-        raise AssertionError(f"no flwr-simulation\n{self.engine.log_tail()}")
+        raise AssertionError(f"no flwr-simulation\n{self.engine.log_tail(run_id)}")
 
 
 def after(seconds: float) -> Moment:
@@ -103,7 +104,7 @@ def while_a_checkpoint_is_written(number: int) -> Moment:
 def simulation(four_sites, tmp_path):
     # Every attempt starts its clients anew, each with torch to load: on a slow machine that is more than a test's usual deadline.
     config = {**four_sites, "method": "adapter-families", "rounds": ROUNDS, "deadline.join-s": 180.0}
-    with Engine(APP_DIR, tmp_path / "home") as engine:
+    with Engine(APP_DIR, tmp_path / "home", Profile.read(APP_DIR / PROFILES_FILE, "simulation")) as engine:
         yield Simulation(engine, config)
 
 

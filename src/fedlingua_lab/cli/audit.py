@@ -12,7 +12,7 @@ from fedlingua.desk.completed import CompletedRun
 from fedlingua.runs.folder import RunFolder
 from fedlingua_lab.audit.subject import Subject
 
-commands = Commands(help="What a server could read from the messages of a run.")
+commands = Commands(group=True)
 
 
 @commands.command("leak", epilog=example("fedlingua audit leak runs/demo-adapter-families-2022 --site hospital-de"))

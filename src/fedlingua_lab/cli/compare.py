@@ -75,7 +75,6 @@ def compare(
     ] = 0,
     to: Annotated[Path | None, Option(metavar="FILE.html", help="Also write a page with a plot of the differences.")] = None,
 ) -> Answer:
-    """Compare runs by site, with a paired bootstrap, and by cost; show which sites gain by joining."""
     from fedlingua_lab.comparison.compare import compare as compare_runs
     from fedlingua_lab.comparison.runs import read_runs
     from fedlingua_lab.pages.comparison_page import check_page, write_comparison

@@ -19,7 +19,7 @@ from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua_lab.finetuning.annotated import read_annotated
 from fedlingua_lab.finetuning.settings import FineTuning
 
-commands = Commands(help="Fine-tune a pre-trained encoder for tagging or classification, and score it.")
+commands = Commands(group=True)
 
 
 @dataclass(frozen=True)

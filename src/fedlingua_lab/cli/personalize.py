@@ -33,7 +33,6 @@ def personalize(
     learning_rate: Annotated[float, Option(min=0, help="Learning rate of the own models; 0: the run's.")] = 0.0,
     alpha_rate: Annotated[float, Option(min=0, help="Learning rate of alpha.")] = 1.0,
 ) -> Answer:
-    """Train sites' models on after a run and measure their mixtures with the federation's (Manoel et al. 2022, table 6, figure 3)."""
     start = Start.of(run, site or [], data_dir=str(data.expanduser().resolve()) if data else "")
     # It imports torch, so it comes after all that can be refused without it.
     from fedlingua_lab.mixtures import measure_mixtures

@@ -19,8 +19,7 @@ from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, warn
-from fedlingua.desk.cli.place import ready_profile
-from fedlingua.desk.cli.profile import Profile
+from fedlingua.desk.cli.profile import Profile, ready_profile
 from fedlingua.desk.cli.progress import view_on
 from fedlingua.desk.experiment import given_settings
 from fedlingua.desk.paths import check_folder_to_write
@@ -56,7 +55,6 @@ def suite(
     ray_address: options.RayAddress = "",
     rebuild: Annotated[Path | None, Option(help="Only rewrite the tables of this result folder from its files.")] = None,
 ) -> Answer:
-    """Run every row of a suite with every seed and write the table. An interrupted suite continues where it stopped."""
     if (file is None) == (rebuild is None):
         raise BadParameter("give a suite file, or --rebuild with a result's folder")
     if rebuild is not None:

@@ -23,7 +23,6 @@ def track(
     run: options.RunArgument,
     to: Annotated[str, Option(help="tensorboard, mlflow, trackio, separated by commas; default: the run's.")] = "",
 ) -> Answer:
-    """Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable."""
     folder, about = run.resolve(), run_about(run)
     if not about.get("id"):
         raise RunError(

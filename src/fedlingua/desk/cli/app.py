@@ -28,7 +28,7 @@ COMMANDS = {
     "server": "The server of a federation across machines.",
     "site": "One site of a federation across machines.",
 }
-"""Name of a command and of its module -> its help, which a test compares with the module's."""
+"""Name of a command and of its module -> its help."""
 REMOVED_COMMANDS = dict.fromkeys(
     ("memory", "site memory"), "the model translates without one, and --terms brings a site's own words"
 )

@@ -49,7 +49,7 @@ class Attempt:
         if status.outcome == "completed":
             return ""
         if not (self.folder.read("run.json") or {}).get("reason"):
-            self.log = self._engine.log_tail(run_id=self._run_id)
+            self.log = self._engine.log_tail(self._run_id)
         if status.outcome == "stopped":
             close_run(self.folder, "interrupted", STOPPED)
         else:  # the server may have died before it could record that itself

@@ -9,7 +9,7 @@ from fedlingua.common.errors import BackboneError
 from fedlingua.desk import units
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 
-commands = Commands(help="Backbones: what a model has, and what runs could train of it.")
+commands = Commands(group=True)
 SHOWN = 12
 """Most languages named in a line."""
 

@@ -16,7 +16,6 @@ commands = Commands()
 
 @commands.command(epilog=example("fedlingua bundle --to fedlingua.fab"))
 def bundle(to: Annotated[Path | None, Option(help="Also write the bundle to this file.")] = None) -> Answer:
-    """Show the hash of this checkout's bundle, which sites approve."""
     if to:
         check_file_to_write(to, "--to")
     content = build_bundle(APP_DIR)

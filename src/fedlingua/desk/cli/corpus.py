@@ -20,7 +20,7 @@ from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statis
 from fedlingua.desk.corpora.write import target_of, write_pairs
 from fedlingua.desk.paths import check_absent, check_folder_to_write
 
-commands = Commands(help="Check, convert and split the text of a federation's sites.", cls=OpenGroup)
+commands = Commands(group=True, cls=OpenGroup)
 _WIDTH = 60
 """Most characters of a sample shown on a terminal."""
 

@@ -18,7 +18,6 @@ commands = Commands()
 
 @commands.command(epilog=example("fedlingua doctor"))
 def doctor() -> Answer:
-    """Check this machine: versions, GPU, memory, disk, Flower, ports and extras. Uses no network and changes nothing."""
     answer = {"checks": [show_result(result) for result in check_machine()]}
     good = [each["good"] for each in answer["checks"]]
     if not all(good):

@@ -26,7 +26,7 @@ import tomli_w
 from fedlingua.common.errors import RunError
 from fedlingua.common.terminal import COLOUR, last_lines
 from fedlingua.desk import processes
-from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
+from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.deployment.build import stage_app
 from fedlingua.desk.deployment.service import answers
 from fedlingua.desk.pace import Pace, to_stderr
@@ -67,13 +67,12 @@ class Engine:
 
     Args:
         home: FLWR_HOME of all its processes, used by one engine at a time, so that the user's own ~/.flwr is neither read nor
-            written; default: a temporary directory, which is removed at the end.
+            written; None: a temporary directory, which is removed at the end.
     """
 
-    def __init__(self, app_dir: Path, home: Path | None = None, profile: Profile | str = "simulation") -> None:
+    def __init__(self, app_dir: Path, home: Path | None, profile: Profile) -> None:
         self.app_dir = app_dir.resolve()
-        self.profile = Profile.read(self.app_dir / PROFILES_FILE, profile) if isinstance(profile, str) else profile
-        self.address = self.profile.address
+        self.profile, self.address = profile, profile.address
         self._own_home = home is None
         # The bundle is unpacked in it, and all machines of a cluster have to see that.
         shared = Path.cwd() if self.profile.ray_address else None
@@ -82,7 +81,6 @@ class Engine:
         self._superlink: subprocess.Popen[bytes] | None = None
         self._ray_dir: Path | None = None
         self._environment: dict[str, str] = {}
-        self._runs: list[str] = []
         self._going: set[str] = set()
         self._old_handlers: dict[int, Any] = {}
 
@@ -119,7 +117,6 @@ class Engine:
             share = " ".join(f"client-resources-num-{kind}={number}" for kind, number in resources.items())
             command += ["--federation-config", f"num-supernodes={num_nodes} {share}"]
         run_id = str(self._ask(command)["run-id"])
-        self._runs.append(run_id)
         self._going.add(run_id)
         return run_id
 
@@ -168,14 +165,14 @@ class Engine:
             raise
         return True
 
-    def log_tail(self, run_id: str = "") -> str:
-        """Return the last lines printed by the SuperLink and a run's ServerApp (default: the last run's), for an error message."""
+    def log_tail(self, run_id: str) -> str:
+        """Return the last lines printed by the SuperLink and a run's ServerApp, for an error message."""
         parts = []
         if self.profile.local:
             parts.append("SuperLink:\n" + self._superlink_tail())
-        if self._runs and (self._superlink is None or self._superlink.poll() is None):
+        if self._superlink is None or self._superlink.poll() is None:
             # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
-            parts.append("ServerApp:\n" + last_lines(self.log(run_id or self._runs[-1]), LOG_LINES))
+            parts.append("ServerApp:\n" + last_lines(self.log(run_id), LOG_LINES))
         return "\n".join(parts)
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ commands = Commands()
 
 @commands.command(epilog=example("fedlingua export --run runs/demo-adapter-families-2022 --site hospital-de --to hospital-model"))
 def export(run: RunOption, how: ExportOptions, whose: ModelChoice) -> Answer:
-    """Export a model with its model card: an adapter, a LoRA for peft, or a whole model for transformers or CTranslate2."""
     how.check()
     return take_away(whose.of(run, "export"), how, run)
 

@@ -20,7 +20,7 @@ class LazyCommand(TyperCommand):
     def loaded(self) -> click.Command:
         """Import the module and return the command, or the group of commands, that it holds."""
         command = typer.main.get_command(import_module(self._module).commands)
-        command.name = self.name
+        command.name, command.help = self.name, self.help
         return command
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:

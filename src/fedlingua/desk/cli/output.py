@@ -105,11 +105,11 @@ class AnsweringConsole(Console):
 
 
 class Commands(typer.Typer):
-    """A typer app whose commands take `--format`. With `help` it is a group of commands."""
+    """A typer app whose commands take `--format`. group: also with one command it is a group of commands."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, group: bool = False, **options: Any) -> None:
         super().__init__(**{"no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False, **options})
-        if "help" in options:
+        if group:
             self.callback()(lambda: None)  # without it typer takes a group of one command for the command itself
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]

@@ -55,11 +55,6 @@ def pretrain(
         list[str] | None, Option("--set", help="Override a key of the recipe: TABLE.KEY=VALUE, such as training.device=cpu.")
     ] = None,
 ) -> Answer:
-    """Train a small model and its SentencePiece from nothing: an M2M-100, or an XLM-R with task = "masked-language". The same command
-    continues an interrupted training.
-
-    The model's directory holds `pretraining.json` and the model card beside the weights.
-    """
     if str(recipe) == "demo-encoder":
         return {"backbone": demo_encoder()}
     directory = _pretrain(recipe, data or Path(), to, set_ or [])

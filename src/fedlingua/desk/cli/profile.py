@@ -1,14 +1,16 @@
 """Read and check the profiles in pyproject-flwr.toml, the places where runs are carried out."""
 
+import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import read_toml
+from fedlingua.common.files import APP_DIR, read_toml
 from fedlingua.common.tables import check_choice
 
 PROFILES_FILE = "pyproject-flwr.toml"
+_CONNECT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class Profile:
             certificates = str((file.resolve().parent / certificates).resolve())
         cpus, gpus = share.get("cpus-per-node", 1), share.get("gpus-per-node", 0.0)
         # Flower's field is an integer, and for 1.0 it fails with a message that does not name the field.
-        if isinstance(cpus, bool) or not isinstance(cpus, int | float) or cpus != int(cpus) or cpus < 0:
+        if type(cpus) not in (int, float) or cpus != int(cpus) or cpus < 0:
             raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {cpus!r}.")
-        if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not 0 <= gpus < 1000:
+        if type(gpus) not in (int, float) or not 0 <= gpus < 1000:
             raise ConfigError(f"gpus-per-node has to be a number from 0 on, got {gpus!r}.")
         ray_address = ray_address or str(share.get("ray-address", ""))
         place = cls(name, address, insecure, certificates, int(cpus), float(gpus), ray_address)
@@ -62,3 +64,26 @@ class Profile:
         Thus no more clients work than there are cores: a client that waited for another would only load one more model.
         """
         return replace(self, cpus_per_node=max(self.cpus_per_node, min(runs * self.cpus_per_node, cores)))
+
+
+def ready_profile(profile: str, ray_address: str, jobs: int = 1) -> Profile:
+    """Return the profile of that name. jobs: runs at the same time.
+
+    Raises:
+        ConfigError: no such profile, or nothing listens at its Ray cluster's address, where Ray itself would wait for minutes.
+    """
+    place = Profile.read(APP_DIR / PROFILES_FILE, profile, ray_address)
+    if place.ray_address and jobs > 1:
+        raise ConfigError(
+            f"--jobs {jobs}: a run takes all of the Ray cluster {place.ray_address}; leave --jobs out, or simulate here"
+        )
+    if place.ray_address:
+        host, _, port = place.ray_address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+        except (OSError, OverflowError, ValueError) as error:
+            raise ConfigError(
+                f"ray-address = {place.ray_address!r}: nothing answers there ({error}); give HOST:PORT, as `ray start --head --port=6379` "
+                "prints it, or leave it out to simulate on this machine alone"
+            ) from error
+    return place

@@ -44,7 +44,7 @@ def read_events(file: Path, start: int = 0) -> tuple[list[Event], int]:
     return events, start + len(whole) + len(newline)
 
 
-# --- What the events add up to ---------------------------------------------------------------------------------------------------
+# --- What the events add up to ---
 
 
 @dataclass
@@ -128,7 +128,7 @@ def tally(events: Iterable[Event], sites: Iterable[str]) -> tuple[Tally, list[Ev
     return total, [event for event in events if total.add(event)]
 
 
-# --- Following a run -------------------------------------------------------------------------------------------------------------
+# --- Following a run ---
 
 
 class PlainView:

@@ -22,7 +22,6 @@ def report(
         float, Option(metavar="MBPS", help="Bandwidth of the server in Mbit/s, which all sites share; for the cost of a round.")
     ] = 1000.0,
 ) -> Answer:
-    """Write report.html again and print the table of scores."""
     from fedlingua.desk.report.keep import keep_run
     from fedlingua.desk.report.run_page import write_report
     from fedlingua.desk.report.tables import score_table

@@ -19,8 +19,7 @@ from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import run_folders, settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say, warn
-from fedlingua.desk.cli.place import ready_profile
-from fedlingua.desk.cli.profile import Profile
+from fedlingua.desk.cli.profile import Profile, ready_profile
 from fedlingua.desk.cli.progress import follow, view_on
 from fedlingua.desk.cli.server import profile_of
 from fedlingua.desk.completed import stored_settings
@@ -76,7 +75,6 @@ def run(
         Path | None, Option(help="Run folder to resume after its last complete round.", shell_complete=run_folders)
     ] = None,
 ) -> Answer:
-    """Run a federation from start to end, show its progress, and write its run folder and report."""
     if (experiment is None) == (resume is None):
         raise BadParameter("give an experiment file, or --resume with a run folder")
     if resume is not None and (seed is not None or to is not None):

@@ -51,7 +51,6 @@ def score(
     ] = None,
     model: CometModel = "wmt22-comet-da",
 ) -> Answer:
-    """Score the translations of a run, which adds the result to its scores.json, or those in files."""
     files = [file for file in (source, hypothesis, reference) if file]
     if len(files) != (0 if run else 3):
         raise BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")

@@ -35,11 +35,7 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0: any free one.")] = 8000,
 ) -> None:
-    """Serve translations over HTTP for all sites and directions of a run, with a page to type in.
-
-    It ends with SIGTERM (exit code 0) or Ctrl-C (130). With --format json, the document is printed once the server accepts requests, and
-    names its address.
-    """
+    """End with SIGTERM (exit code 0) or Ctrl-C (130). --format json prints the document, with the address, once requests are accepted."""
     how.check()
     run_models = RunModels(run)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))

@@ -26,7 +26,7 @@ from fedlingua.desk.deployment.service import Service, answers
 from fedlingua.desk.processes import check_free, flower_environment
 from fedlingua.runs.folder import RunFolder, run_about
 
-commands = Commands(help="The server of a federation across machines.")
+commands = Commands(group=True)
 ServerFileArgument = Annotated[Path, Argument(help="The server's folder, or its server.toml.")]
 RunOfServer = Annotated[str, Argument(metavar="RUN", help="The name of the run's folder, or Flower's id of the run.")]
 LOOK_S = 5.0
@@ -113,15 +113,13 @@ def server_runs(file: ServerFileArgument) -> Answer:
     folders = _run_folders(server)
     with _reached(server) as engine:
         runs = [(row["run-id"], row["status"].split(":")[-1], row["pending-at"]) for row in engine.runs()]
-    headers = ("folder", "status", "since", "id")
     rows = [(folders.get(number, ""), status, since, number) for number, status, since in runs]
-    shown = [(folder, status, since[:16], number) for folder, status, since, number in rows]
     titles = ("folder", "status", "since (UTC)", "id")
-    table = plain_table(*titles, rows=shown, left=titles)
+    table = plain_table(*titles, rows=[(*row[:2], row[2][:16], row[3]) for row in rows], left=titles)
     # The id stays whole, since `server logs` and `server stop` may need it; the rest takes 47 columns at least.
     table.columns[0].max_width, table.columns[-1].no_wrap = max(10, console().width - 47), True
     console().print(table if rows else "no runs yet")
-    return {"server": server.path, "runs": [dict(zip(headers, row, strict=True)) for row in rows]}
+    return {"server": server.path, "runs": [dict(zip(("folder", "status", "since", "id"), row, strict=True)) for row in rows]}
 
 
 @commands.command("stop", epilog=example("fedlingua server stop server demo-adapter-families-2022"))

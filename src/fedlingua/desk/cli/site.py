@@ -45,7 +45,7 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.kinds import EXPERIMENT
 
-commands = Commands(help="One site of a federation across machines.")
+commands = Commands(group=True)
 SiteArgument = Annotated[Path, Argument(help="The site's folder, or its site.toml.")]
 SiteOption = Annotated[Path, Option("--site", help="The site's folder, or its site.toml.")]
 NodeSite = Annotated[str | None, Option("--name", help="The site, if the node hosts several.")]

@@ -18,7 +18,6 @@ commands = Commands()
 
 @commands.command(epilog=example("fedlingua status runs/demo-adapter-families-2022 --format json"))
 def status(run: options.RunArgument) -> Answer:
-    """Show a run's progress: each site's round, last message, bytes and failures."""
     folder, about = RunFolder(run), run_about(run)
     alive = about.get("status") == "running" and folder.is_held()
     say(headline(about, alive))

@@ -42,7 +42,6 @@ def translate(
     adapter: Annotated[Path | None, Option(help="Folder that `fedlingua export --form adapter` wrote.")] = None,
     backbone: Annotated[str, Option(help="With --adapter: path of the backbone, if its name does not lead to it.")] = "",
 ) -> Answer:
-    """Translate text line by line with the model of a run."""
     if (run is None) == (adapter is None):
         raise BadParameter("give --run with a run's folder, or --adapter with an exported one")
     if adapter is not None and whose != ModelChoice():

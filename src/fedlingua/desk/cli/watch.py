@@ -43,10 +43,7 @@ def watch(
         float, Option(metavar="S", help="Seconds without news after which a run without a server counts as interrupted.")
     ] = 60.0,
 ) -> Answer:
-    """Watch a run until it ends: rounds, losses, sites, bytes and failures. Any run folder will do.
-
-    On a terminal the view stays; elsewhere it is a line for each round, failure and note.
-    """
+    """On a terminal the view stays; elsewhere it is a line for each round, failure and note."""
     while wait and not once and not (run / "run.json").is_file():
         time.sleep(LOOK_S)
     screen, first = console(), look(run)

@@ -50,7 +50,7 @@ UNREACHABLE: dict[type[OSError], str] = {
 """Reasons why a connection fails, of which the first that fits counts, and what to do."""
 
 
-# --- Making them ------------------------------------------------------------------------------------------------------------------
+# --- Making them ---
 
 
 def make_certificates(directory: Path, hosts: Sequence[str]) -> None:
@@ -165,10 +165,10 @@ def _write_pair(file: Path, certificate: x509.Certificate, key: ec.EllipticCurve
     file.with_suffix(".crt").write_bytes(certificate.public_bytes(Encoding.PEM))
 
 
-# --- Looking at them --------------------------------------------------------------------------------------------------------------
+# --- Looking at them ---
 
 
-def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S) -> str:
+def check_certificate(address: str, authority: Path) -> str:
     """Connect to "host:port" by TLS, as a site would, and check certificate and host name against the authority's file.
 
     Returns:
@@ -190,10 +190,10 @@ def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S
             f"authority = {authority}: no certificate can be read there ({error}); wanted the server's ca.crt"
         ) from error
     try:
-        presented, tls_version = _handshake(host, port, context, timeout_s)
+        presented, tls_version = _handshake(host, port, context)
     except ssl.SSLCertVerificationError as error:
         # OpenSSL drops a refused certificate; a second connection, which trusts anybody and sends nothing, fetches it for the message.
-        leaf = x509.load_pem_x509_certificate(ssl.get_server_certificate((host, port), timeout=timeout_s).encode("ascii"))
+        leaf = x509.load_pem_x509_certificate(ssl.get_server_certificate((host, port), timeout=ANSWER_S).encode("ascii"))
         raise DeploymentError(f"{address}: {_refusal(host, leaf, authority, authorities, error)}") from error
     leaf = x509.load_der_x509_certificate(presented)
     return f"{address} speaks {tls_version}; for {', '.join(_hosts(leaf))}; valid until {leaf.not_valid_after_utc:%Y-%m-%d}"
@@ -218,20 +218,20 @@ def check_reachable(address: str) -> str:
         return "reachable"
 
 
-def connect(host: str, port: int, timeout_s: float = ANSWER_S) -> socket.socket:
+def connect(host: str, port: int) -> socket.socket:
     """Return a connection; raise DeploymentError with the reason if there is none."""
     try:
-        return socket.create_connection((host, port), timeout_s)
+        return socket.create_connection((host, port), ANSWER_S)
     except OSError as error:
         reason = next(words for kind, words in UNREACHABLE.items() if isinstance(error, kind))
-        reason = reason.format(host=host, port=port, timeout_s=timeout_s, error=error)
+        reason = reason.format(host=host, port=port, timeout_s=ANSWER_S, error=error)
         raise DeploymentError(f"not reachable: {host}:{port}{reason}") from error
 
 
-def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> tuple[bytes, str]:
+def _handshake(host: str, port: int, context: ssl.SSLContext) -> tuple[bytes, str]:
     """Return the server's certificate and the TLS version; send nothing beyond the handshake."""
     where = f"{host}:{port}"
-    with connect(host, port, timeout_s) as connection:
+    with connect(host, port) as connection:
         try:
             with context.wrap_socket(connection, server_hostname=host) as secured:
                 presented, version = secured.getpeercert(binary_form=True), secured.version()
@@ -239,7 +239,7 @@ def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) 
             raise
         except TimeoutError as error:
             raise DeploymentError(
-                f"{where} accepts the connection but does not answer a TLS greeting within {timeout_s:g} s; wanted a server with TLS: "
+                f"{where} accepts the connection but does not answer a TLS greeting within {ANSWER_S:g} s; wanted a server with TLS: "
                 "start it with its certificate, or check that the port is the right one"
             ) from error
         except OSError as error:

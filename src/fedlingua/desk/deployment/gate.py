@@ -29,10 +29,10 @@ APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
 """Environment variables: the site's list of approved bundles, and the folder for refused ones."""
 PULLED = {"message": "message_pb2", "context": "message_pb2", "run": "run_pb2", "fab": "fab_pb2"}
 """What Flower's function returns, in order -> the module with its protobuf."""
-
-
 SHARE_OF_MEMORY = 0.5
 """The most that a request's arrays may take of this machine's memory: a megabyte on the wire can stand for any size."""
+KEPT = 5
+"""Number of refused bundles that a site stores, the newest ones."""
 MOST_WORDS = 100
 """Most characters of a message's type in the log."""
 
@@ -198,14 +198,6 @@ def write_programs(folder: Path, worker: Path | None = None, path: str = "") -> 
             )
 
 
-if __name__ == "__main__":
-    main()
-
-
-KEPT = 5
-"""Number of refused bundles that a site stores, the newest ones."""
-
-
 def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
     """Refuse a bundle that is not in the site's list, and store it unopened in the folder `refused`, to be read first.
 
@@ -230,3 +222,7 @@ def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
         f"this site has not approved the bundle {bundle}; it is stored unopened in the site's state ({refused.name}/, a zip file): "
         "read it, then give its hash to `fedlingua site approve`"
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -26,11 +26,10 @@ KEPT_BYTES = 1 << 30
 class Models:
     """A run's variants and their translations. Only one thread may call `translate` and `too_long`; any may call the rest."""
 
-    def __init__(self, run: RunModels, decoding: Decoding, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, run: RunModels, decoding: Decoding) -> None:
         """Raises RunError or BackboneError if the run has no model to serve, ConfigError if decoding has impossible options."""
         self.run = run
         self._loaded: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
-        self._kept_bytes = kept_bytes
         self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
         first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
         self.translator = Translator(first, replace(decoding, terms=None))
@@ -106,7 +105,7 @@ class Models:
             self._loaded[variant.key] = variant.load()
         self._loaded.move_to_end(variant.key)
         sizes = [sum(array.nbytes for array in tensors.values()) for tensors in self._loaded.values()]
-        while len(sizes) > 1 and sum(sizes) > self._kept_bytes:
+        while len(sizes) > 1 and sum(sizes) > KEPT_BYTES:
             self._loaded.popitem(last=False)
             del sizes[0]
         return self._loaded[variant.key]

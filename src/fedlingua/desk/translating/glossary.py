@@ -110,10 +110,13 @@ def _of_tbx(path: Path, direction: Direction) -> Iterator[Term]:
     for concept in root.iter("{*}termEntry", "{*}conceptEntry"):
         sections = {section.get(LANG, ""): section for section in concept.iter("{*}langSet", "{*}langSec")}
         sources, targets = (
-            [term for tag in matching(code, sections)[:1] for term in sections[tag].iter("{*}term")]
-            for code in (direction.source, direction.target)
+            [
+                (text, term.sourceline)
+                for tag in matching(code, sections)[:1]
+                for term in sections[tag].iter("{*}term")
+                if (text := " ".join("".join(term.itertext()).split()))
+            ]
+            for code in direction.sides
         )
-        if translations := [text for term in targets if (text := " ".join("".join(term.itertext()).split()))]:
-            for term in sources:
-                if text := " ".join("".join(term.itertext()).split()):
-                    yield Term(text, translations[0], term.sourceline)
+        for text, line in sources if targets else ():
+            yield Term(text, targets[0][0], line)

@@ -52,21 +52,18 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
 
 
 def site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslations:
-    """Read a site's translations; raises as `read_site_translations` does, and ConfigError for a wrong direction."""
+    """Read a site's translations.tsv: header, then source, reference, base and hypothesis of each sentence.
+
+    Raises as `read_site_translations` does, and ConfigError for a wrong direction.
+    """
     own = run_dir / "sites" / name / "translations.tsv"
-    pooled = sorted((run_dir / "sites").glob(f"*/translations-{name}.tsv"))
-    files = [own] if own.is_file() else pooled
-    if not files:
+    file = own if own.is_file() else min((run_dir / "sites").glob(f"*/translations-{name}.tsv"), default=None)
+    if file is None:
         raise RunError(
             f"{run_dir}: the translations of site {name} are not here; in a deployment they stay at the site, which scores them itself "
             "where the run has them in its key metrics"
         )
-    return read_translations(files[0], parse_direction(direction).target)
-
-
-def read_translations(file: Path, target: str) -> SiteTranslations:
-    """Read a translations.tsv: header, then source, reference, base and hypothesis of each sentence; CorpusError for another form."""
-    lines = read_lines(file)
+    lines, target = read_lines(file), parse_direction(direction).target
     header = next(lines).split("\t")
     if header != HEADER:
         raise CorpusError(f"{file}, line 1: the header is {', '.join(header)}; wanted {', '.join(HEADER)}")

@@ -117,11 +117,6 @@ class Translator:
     def direction(self) -> Direction:
         return self.model.direction
 
-    @property
-    def is_base(self) -> bool:
-        """Whether the base translates, as before any training."""
-        return self.model.load is None
-
     def is_cut(self, sentences: list[str]) -> list[bool]:
         """Return which sentences have more pieces than `max_tokens` leaves room for, so that they would be cut."""
         codec, texts = self.trainable.backbone.codec, [sentence.strip() for sentence in sentences]
@@ -139,5 +134,5 @@ class Translator:
                 guides = [self._ensemble, *guides]
             return translate(model, codec, some, self.direction, *search, guides, self.settings.no_repeat_ngram)
 
-        with self.trainable.as_base() if self.is_base else nullcontext():
+        with self.trainable.as_base() if self.model.load is None else nullcontext():
             return self.terms.translate(sentences, translated) if self.terms else translated(sentences, [])

@@ -17,6 +17,8 @@ from fedlingua.desk import pace, processes
 from fedlingua.desk.cli.engine import Engine, RunStatus
 from fedlingua.desk.cli.profile import Profile
 
+SIMULATION = Profile("simulation", ":local:")
+
 APP = """
 [build-system]
 requires = ["hatchling"]
@@ -129,7 +131,7 @@ def finish(engine: Engine, run_id: str) -> RunStatus:
         if status.finished:
             return status
         time.sleep(0.5)
-    raise AssertionError(f"not finished: {status}\n{engine.log_tail()}")
+    raise AssertionError(f"not finished: {status}\n{engine.log_tail(run_id)}")
 
 
 def wait_for(file: Path) -> None:
@@ -145,7 +147,7 @@ def test_runs_that_complete_fail_and_are_refused(app_dir: Path, user_home: Path,
     home = tmp_path / ("h" * 100) / "it's home"
     folder = tmp_path / 'a "b" c\'s \\n ü'
     folder.mkdir()
-    with Engine(app_dir, home) as engine:
+    with Engine(app_dir, home, SIMULATION) as engine:
         assert home.stat().st_mode & 0o777 == 0o700
 
         good = engine.submit({"folder": str(folder), "flag": True}, num_nodes=2)
@@ -157,7 +159,7 @@ def test_runs_that_complete_fail_and_are_refused(app_dir: Path, user_home: Path,
         status = finish(engine, bad)
         assert (status.state, status.outcome) == ("finished", "failed")
         assert "the server gave up" in status.details
-        tail = engine.log_tail()
+        tail = engine.log_tail(bad)
         assert "LookupError" in tail
         assert "the server gave up" in tail
 
@@ -175,9 +177,10 @@ INTERRUPTED = """
 import sys, time
 from pathlib import Path
 from fedlingua.desk.cli.engine import Engine
+from fedlingua.desk.cli.profile import Profile
 
 app, home, folder = map(Path, sys.argv[1:])
-with Engine(app, home) as engine:
+with Engine(app, home, Profile("simulation", ":local:")) as engine:
     engine.submit({"folder": str(folder), "mode": "wait"}, num_nodes=2)
     time.sleep(300)
 """
@@ -195,7 +198,7 @@ def test_an_exception_while_a_run_is_going_leaves_nothing_and_another_engine_goe
     # A shell's background job ignores Ctrl-C, and the suite may be one.
     program = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=_hear_ctrl_c)
     try:
-        with Engine(app_dir, mine) as engine:
+        with Engine(app_dir, mine, SIMULATION) as engine:
             run_id = engine.submit({"folder": str(folder), "mode": "wait"}, num_nodes=2)
             wait_for(folder / "answers.json")
             wait_for(tmp_path / "answers.json")
@@ -220,7 +223,7 @@ def test_a_superlink_that_cannot_start_says_why(app_dir: Path, user_home: Path, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRPC_VERBOSITY", "NONE")
         patch.setenv("PYTHONHOME", str(tmp_path))  # a Python without its library
-        with pytest.raises(RunError, match=r"ended while starting(.|\n)*encodings"), Engine(app_dir, home):
+        with pytest.raises(RunError, match=r"ended while starting(.|\n)*encodings"), Engine(app_dir, home, SIMULATION):
             pass
     assert processes_of(home) == []
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.cli.place import ready_profile
+from fedlingua.desk.cli.profile import ready_profile
 
 
 def test_a_cluster_is_taken_where_something_listens_at_its_address() -> None:

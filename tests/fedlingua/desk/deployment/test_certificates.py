@@ -242,21 +242,24 @@ def test_nobody_listening_is_a_refused_connection(made: Path) -> None:
         check_certificate(f"127.0.0.1:{port}", made / "ca.crt")
 
 
-def test_a_server_that_stays_silent_is_a_time_out(made: Path) -> None:
+def test_a_server_that_stays_silent_is_a_time_out(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedlingua.desk.deployment.certificates.ANSWER_S", 0.2)
+
     def silent(connection: socket.socket) -> None:
         while connection.recv(1 << 20):
             pass
 
     with listening(silent) as port, pytest.raises(DeploymentError, match=r"does not answer a TLS greeting within 0.2 s"):
-        check_certificate(f"127.0.0.1:{port}", made / "ca.crt", timeout_s=0.2)
+        check_certificate(f"127.0.0.1:{port}", made / "ca.crt")
 
 
-def test_a_machine_that_does_not_answer_is_a_time_out(made: Path) -> None:
+def test_a_machine_that_does_not_answer_is_a_time_out(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedlingua.desk.deployment.certificates.ANSWER_S", 0.2)
     # A full queue of connections drops the next greeting, as a firewall does.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)), pytest.raises(DeploymentError, match=r"does not answer within 0.2 s"):
-            check_certificate(f"127.0.0.1:{port}", made / "ca.crt", timeout_s=0.2)
+            check_certificate(f"127.0.0.1:{port}", made / "ca.crt")
 
 
 def test_a_name_that_does_not_resolve_is_said(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

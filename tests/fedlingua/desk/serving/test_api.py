@@ -213,11 +213,12 @@ def test_an_error_inside_is_answered_and_logged_without_its_words(
     assert "Anna" not in log
 
 
-def test_the_tensors_asked_for_lately_stay_in_memory_within_a_bound(finished_run: Path) -> None:
+def test_the_tensors_asked_for_lately_stay_in_memory_within_a_bound(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunModels(finished_run)
     first = run.of_site("bank").load()
     size = sum(tensor.nbytes for tensor in first.values())
-    models = Models(run, Decoding(), kept_bytes=2 * size)
+    monkeypatch.setattr("fedlingua.desk.serving.models.KEPT_BYTES", 2 * size)
+    models = Models(run, Decoding())
     wanted = {site: translator_of_site(finished_run, site).translate(SENTENCES) for site in run.sites}
     for site in [*run.sites, *reversed(list(run.sites)), "hospital"]:
         assert models.translate(models.sites[site], SENTENCES) == wanted[site]

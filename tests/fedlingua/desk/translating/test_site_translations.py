@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import CorpusError, RunError
-from fedlingua.desk.translating.site_translations import read_files, read_site_translations, read_translations
+from fedlingua.desk.translating.site_translations import read_files, read_site_translations, site_translations
 
 HEADER = "source\treference\tbase\thypothesis\n"
 
 
 def test_columns_become_texts(tmp_path: Path) -> None:
-    (tmp_path / "t.tsv").write_text(HEADER + "s1\tr1\tb1\th1\ns2\tr2\t\th2\n")
-    read = read_translations(tmp_path / "t.tsv", "fr")
+    own = tmp_path / "sites/north/translations.tsv"
+    own.parent.mkdir(parents=True)
+    own.write_text(HEADER + "s1\tr1\tb1\th1\ns2\tr2\t\th2\n")
+    read = site_translations(tmp_path, "north", "de-fr")
     assert read.hypothesis.hypotheses == ["h1", "h2"]
     assert read.base.hypotheses == ["b1", ""]
     for text in (read.base, read.hypothesis):
@@ -29,9 +31,11 @@ def test_columns_become_texts(tmp_path: Path) -> None:
     ],
 )
 def test_another_layout_is_told_with_its_line(tmp_path: Path, content: str, words: str) -> None:
-    (tmp_path / "t.tsv").write_text(content)
+    own = tmp_path / "sites/north/translations.tsv"
+    own.parent.mkdir(parents=True)
+    own.write_text(content)
     with pytest.raises(CorpusError, match=words):
-        read_translations(tmp_path / "t.tsv", "fr")
+        site_translations(tmp_path, "north", "de-fr")
 
 
 def test_three_files_have_as_many_lines(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_run_of_before_a_key_came_is_opened_with_the_keys_default(four_sites_r
 def test_the_base_translates_in_any_direction(four_sites_run):
     folder = four_sites_run("base")
     own = translator_of_site(folder, "bank")
-    assert own.is_base
+    assert own.model.load is None
     assert translator_of_direction(folder, own.direction).translate(SENTENCES) == own.translate(SENTENCES)
 
 
