@@ -142,7 +142,7 @@ TABLE = [
     Mistake("run smal.toml", "no such file", "smal.toml", "did you mean 'small.toml'?"),
     Mistake("run runs", "is a folder", "runs", "wanted a TOML file"),
     Mistake("run broken.toml", "not TOML", "broken.toml | line 2", "mend it", has=file("broken.toml", "rounds = 2\nmethod = \n")),
-    Mistake("run suite.toml", "it is a suite", "suite.toml", "`fedlingua suite suite.toml`"),
+    Mistake("run suite.toml", "is a suite", "suite.toml", "`fedlingua suite suite.toml`"),
     Mistake("run federation.toml", "is a federation file", "federation.toml", "name it in an experiment file: federation ="),
     Mistake("run recipe.toml", "is a recipe", "recipe.toml", "`fedlingua pretrain recipe.toml`"),
     Mistake("suite small.toml", "is not a suite", "small.toml", "`fedlingua run`"),

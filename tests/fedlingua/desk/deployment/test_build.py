@@ -117,10 +117,7 @@ def test_it_holds_the_three_packages_without_the_desk_in_little_more_than_a_mega
         if "desk" in name or name.startswith(("experiments", "tests", "src/fedlingua_demo", "src/fedlingua_lab"))
     ]
     assert set(names) - {".info/CONTENT"} == {str(file.relative_to(APP_DIR)) for file in bundled_files(APP_DIR)}
-    # What came to the megabyte: the phase after the last round, own models, small tensor sets, codes, warnings before a run, secure sums,
-    # differential privacy, rounds at some of the sites, rounds that do not wait, what a server may not ask, documents as units, ensembles,
-    # locks, arguments and state of classes of one's own.
-    assert len(bundle) <= 1_432_800
+    assert len(bundle) <= 1_280_000
 
 
 def test_what_no_node_runs_leaves_its_hash_as_it_was(app: Path, bundle: bytes) -> None:
