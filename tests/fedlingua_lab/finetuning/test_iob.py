@@ -9,7 +9,7 @@ from fedlingua.common.errors import CorpusError
 from fedlingua_lab.finetuning.annotated import Tagged, Texts, labels_of, read_annotated, sizes_of
 
 GOOD = "Aspirin\tB-Drug\nfor\tO\nmy\tO\nhead\tB-Body\nache\tI-Body\n\nNothing\tO\n"
-SHARED = Path(__file__).parents[5] / "shared" / "data" / "ner_biomed_en"
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "ner_biomed_en"
 REAL = {
     "BC5CDR-IOB": {
         "train": (4560, 118170, {"Chemical": 5203, "Disease": 4182}),
