@@ -363,6 +363,11 @@ def installed_modules() -> Iterator[str]:
             yield name
 
 
+def command() -> list[str]:
+    """Return the command line of a worker, without its parent's process id and its seconds of waiting."""
+    return [sys.executable, "-m", "fedlingua.desk.deployment.worker"]
+
+
 @contextmanager
 def worker_of(environment: Mapping[str, str], home: Path, idle_minutes: float) -> Iterator[Service | None]:
     """Run a site's worker, whose environment names its socket; None if the system cannot report a fork's end (not Linux)."""
@@ -372,8 +377,7 @@ def worker_of(environment: Mapping[str, str], home: Path, idle_minutes: float) -
     # The path is short, as a socket's must be, and only its user can enter the folder.
     with tempfile.TemporaryDirectory(prefix="fedlingua-") as folder:
         own = {**environment, SOCKET: f"{folder}/worker"}
-        command = [sys.executable, "-m", "fedlingua.desk.deployment.worker", str(os.getpid()), str(60 * idle_minutes)]
-        with Service("the worker", command, own, home) as worker:
+        with Service("the worker", [*command(), str(os.getpid()), str(60 * idle_minutes)], own, home) as worker:
             yield worker
 
 

@@ -24,9 +24,9 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.run import Run
 
 from fedlingua.common.errors import DeploymentError, ExchangeError
-from fedlingua.consent import audit
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.desk.deployment import gate
+from fedlingua.desk.deployment.audited import verify
 from fedlingua.desk.deployment.site_setup import approve
 
 # By import_module, since their packages carry functions of the same names.
@@ -166,7 +166,7 @@ def test_a_request_that_would_fill_the_memory_is_refused_before_it_does(
 
     monkeypatch.setattr(flower_program, "flwr_clientapp", flower)
     gate.main()
-    (line,), _ = audit.verify(tmp_path)
+    (line,), _ = verify(tmp_path)
     assert line["refused"].startswith("its arrays are of")
 
 
@@ -343,7 +343,7 @@ def test_what_flower_answers_itself_is_in_the_log_and_quotes_nothing(
 
     monkeypatch.setattr(flower_program, "flwr_clientapp", flower)
     gate.main()
-    (line,), broken = audit.verify(tmp_path)
+    (line,), broken = verify(tmp_path)
     assert (pushed, broken) == ([line["refused"]], "")
     assert line["refused"].startswith(told)
     assert (line["asked"], line["bundle"]) == ("query.foo", bundle_hash(GOOD))
