@@ -165,7 +165,7 @@ def test_the_house_stays_small() -> None:
 
 
 MOST = {
-    "characters": 1_931_627,
+    "characters": 1_931_758,
     "characters, node": 1_083_038,
     "characters, fedlingua_lab": 230_131,
     "options": 127,
