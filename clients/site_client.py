@@ -242,10 +242,8 @@ class SiteClient(NumPyClient):
 
     def deliver(self, number: int, candidate: str = FEDERATION, second: Second | None = None) -> None:
         """Store the model's current tensors, and an ensemble's second model, with everything needed to use them."""
-        direction, choice = (
-            str(next(iter(self.own_texts.values())).direction),
-            {"kept": candidate} if self.settings.chooses else {},
-        )
+        direction = str(next(iter(self.own_texts.values())).direction)
+        choice = {"kept": candidate} if self.settings.chooses else {}
         about = {"site": self.site, "direction": direction, "round": number, **choice}
         deliver(self.folder, self.trainable, self.settings, about, second)
 

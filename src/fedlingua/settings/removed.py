@@ -19,12 +19,12 @@ class Removed:
 
     Attributes:
         instead: What to do, as the end of a sentence: "leave it out", "give send.code = '4bit'".
-        without: Values with which a run behaves as it does now. A stored run with one of them is read as if it had no such key.
+        without: Values with which a run behaves as it does now; None: all. A stored run with one of them is read as if it had no such key.
         spent: Whether it mattered only while a run trained: a completed run with any value can still be translated with.
     """
 
     instead: str
-    without: tuple[Scalar, ...] = ()
+    without: tuple[Scalar, ...] | None = ()
     spent: bool = True
 
 
@@ -56,15 +56,15 @@ def _by_flower(strategy: str) -> Removed:
 
 KEYS: dict[str, Removed] = {
     **{key: Removed(f"leave it out: runs have {value!r}", (value,)) for key, value in _LEFT_OUT.items()},
-    "deadline.evaluate-s": Removed("give deadline.phase-s", (0.0,)),
-    "deadline.finish-s": Removed("give deadline.phase-s and deadline.keep-s", (0.0,)),
+    "deadline.evaluate-s": Removed("give deadline.phase-s", None),
+    "deadline.finish-s": Removed("give deadline.phase-s and deadline.keep-s", None),
     "own-model": Removed("leave it out; the last phase gives each site a model of its own (keep.choose)", ("none",), spent=False),
     "private-layers": Removed(
         "leave it out, or give tensor-set = 'controllers', of which only the added layers travel", ("",), spent=False
     ),
     "scaffold": Removed("leave it out", (False,), spent=False),
     "server.extrapolation": Removed("leave it out", (False,)),
-    "keep-every": Removed("leave it out; the last phase begins from the best round (fedlingua personalize)", (0,)),
+    "keep-every": Removed("leave it out; the last phase begins from the best round (fedlingua personalize)", None),
     "processes": Removed("leave it out: a site trains in one process", (1,)),
     "robust.byzantine-sites": Removed("give the number to the strategy, as in FedTrimmedAvg(beta=0.2)", (1,)),
 }
@@ -104,7 +104,7 @@ def without_removed(config: Mapping[str, Scalar], completed: bool = False) -> di
     left = dict[str, Scalar]()
     for key, value in config.items():
         gone = KEYS.get(key)
-        if gone and (value in gone.without or (completed and gone.spent)):
+        if gone and (gone.without is None or value in gone.without or (completed and gone.spent)):
             continue
         stand_in, of_value = VALUES.get((key, value), (value, None))
         left[key] = stand_in if of_value and completed and of_value.spent else value

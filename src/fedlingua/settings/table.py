@@ -28,7 +28,6 @@ trains = among("tensor-set", lambda s: s.trained_set)
 aggregates = among("aggregation", lambda s: s.aggregation)
 server_takes = among("server.optimizer", lambda s: s.optimized_by)
 sends = among("send.rule", lambda s: s.rule)
-estimates = among("meta.estimator", lambda s: s.meta_estimator)
 
 ADAPTIVE = server_takes("adam", "adamw", "yogi", "lamb")
 BUFFERED = When("async.buffer > 0", lambda s: s.async_buffer > 0)

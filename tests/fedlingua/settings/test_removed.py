@@ -35,11 +35,14 @@ def test_a_value_that_was_taken_out_is_refused_with_what_to_use(key: str, value:
 
 
 def test_a_stored_run_loses_only_what_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        removed, "KEYS", {"steps": Removed("leave it out", (1,)), "own": Removed("leave it out", ("none",), spent=False)}
-    )
+    gone = {
+        "steps": Removed("leave it out", (1,)),
+        "own": Removed("leave it out", ("none",), spent=False),
+        "wait": Removed("leave it out", None),
+    }
+    monkeypatch.setattr(removed, "KEYS", gone)
     monkeypatch.setattr(removed, "VALUES", {("rule", "old"): ("new", Removed("give rule = 'new'"))})
-    assert without_removed({"steps": 1, "own": "none", "rule": "new"}) == {"rule": "new"}
+    assert without_removed({"wait": 7.0, "steps": 1, "own": "none", "rule": "new"}) == {"rule": "new"}
     going_on = {"steps": 2, "own": "mine", "rule": "old"}
     assert without_removed(going_on) == going_on
     assert without_removed(going_on, completed=True) == {"own": "mine", "rule": "new"}
