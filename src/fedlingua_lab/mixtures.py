@@ -147,8 +147,8 @@ def learn_in_mixture(
     torch.manual_seed(rng.getrandbits(63))
     write_tensors(model, federated)
     parameters = dict(model.requires_grad_(False).named_parameters())
-    mixed = {name: parameters[name].requires_grad_(True) for name in trainable.trained.names}
-    own = {name: nn.Parameter(parameter.detach().clone()) for name, parameter in mixed.items()}
+    mixture = {name: parameters[name].requires_grad_(True) for name in trainable.trained.names}
+    own = {name: nn.Parameter(parameter.detach().clone()) for name, parameter in mixture.items()}
     optimizer = OPTIMIZERS[settings.optimizer](
         list(own.values()), settings.step_learning_rate, settings.weight_decay, settings.optimizer_epsilon
     )
@@ -164,9 +164,9 @@ def learn_in_mixture(
                 break
             write_tensors(model, interpolated(federated, own_tensors(), alpha))
             add_gradient([[example.drawn(rng) for example in batch] for batch in batches])
-            gradient = {name: each.grad.float().cpu().numpy() for name, each in mixed.items() if each.grad is not None}
+            gradient = {name: each.grad.float().cpu().numpy() for name, each in mixture.items() if each.grad is not None}
             slope = alpha_slope(gradient, federated, own_tensors())
-            for name, parameter in mixed.items():
+            for name, parameter in mixture.items():
                 own[name].grad = None if parameter.grad is None else alpha * parameter.grad
                 parameter.grad = None
             optimizer.step()
