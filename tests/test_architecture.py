@@ -165,11 +165,11 @@ def test_the_house_stays_small() -> None:
 
 
 MOST = {
-    "characters": 1_931_738,
-    "characters, node": 1_083_010,
-    "characters, fedlingua_lab": 230_139,
+    "characters": 1_935_873,
+    "characters, node": 1_084_308,
+    "characters, fedlingua_lab": 232_976,
     "options": 127,
-    "reads of settings in node code": 594,
+    "reads of settings in node code": 595,
     "rules on which options exclude each other": 82,
 }
 

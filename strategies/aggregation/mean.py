@@ -106,8 +106,11 @@ WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
 """`aggregation` -> its weights; one line for each weighted mean."""
 
 
-def weights_of(settings: Settings) -> Weights:
-    """Return the weights that `aggregation` names (FedMean's under norm clipping), none above `robust.max-share`."""
+def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lambda site, share: None) -> Weights:
+    """Return the weights that `aggregation` names (FedMean's under norm clipping), none above `robust.max-share`.
+
+    on_bound: Called with a site whose weight is bounded, and the weight that it would have had.
+    """
     by = WEIGHTS.get(settings.aggregation, WEIGHTS["fed-mean"])(settings)
 
     def bounded(updates: Sequence[Update]) -> list[float]:
@@ -115,6 +118,7 @@ def weights_of(settings: Settings) -> Weights:
         large = max(shares)
         if len(shares) < 3 or large <= most:
             return shares
+        on_bound(updates[shares.index(large)].site, large)
         return [most if share == large else share / (1 - large) * (1 - most) for share in shares]
 
     return bounded

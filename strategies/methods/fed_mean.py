@@ -42,7 +42,7 @@ class FedMean(SiteStrategy):
     def __init__(self, of: Federated) -> None:
         super().__init__(of)
         settings = of.settings
-        self.weights = weights_of(settings)
+        self.weights = weights_of(settings, self._note_bound)
         self.missing = "previous" if settings.selected_by == "all" else settings.missing
         self.optimizer = None if settings.optimized_by == "none" else ServerOptimizer(settings)
 
@@ -59,3 +59,7 @@ class FedMean(SiteStrategy):
             return self.rule(members)
         weights = self.weights([replace(update, tensors={}) for update in members])  # weights depend on sizes and losses alone
         return mean(before, [update.sent(weight) for update, weight in zip(members, weights, strict=True)], self.missing)
+
+    def _note_bound(self, site: str, share: float) -> None:
+        most = self.settings.max_site_share
+        self.note(f"site {site} would be {share:.0%} of its cluster's mean; robust.max-share = {most:g} bounds it")

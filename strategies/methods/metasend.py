@@ -146,7 +146,12 @@ class MetaSend(FedMean):
         self.meta = replace(meta, deviations=deviations, shares=shares)
         theta, model = meta.theta, meta.model
         figures = {"theta": theta.value, "mu": theta.mu, "scale": model.scale, "tau": model.tau}
-        self.phases.record.about["threshold"] = figures
+        record = self.phases.record
+        record.about["threshold"] = figures
+        if silence := model.report(
+            [float(sums.get("numbers_share", 0.0)) for site, sums in record.sites.items() if site in meta.probes]
+        ):
+            self.note(f"round {number}: {silence}")
         return state
 
     # --- The meta step -----------------------------------------------------------------------------------------------------------

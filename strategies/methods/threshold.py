@@ -100,6 +100,8 @@ class ThresholdModel(_Learned):
         generator = torch.Generator().manual_seed(settings.seed)
         super().__init__(_drawn(len(sites), settings.meta_neurons, generator), settings.meta_learning_rate)
         self.random = Random(f"{settings.seed}/theta")
+        self.silent: list[float] = []
+        """Thetas of the latest successive rounds in which no site sent anything, two at most."""
         self.losses: dict[str, float] = {}
         """site -> its last usable training loss"""
         self.baselines: dict[str, float] = {}
@@ -209,11 +211,23 @@ class ThresholdModel(_Learned):
 
     # --- From round to round -------------------------------------------------------------------------------------------------------
 
+    def report(self, shares: Sequence[float]) -> str | None:
+        """Return a warning if no site has sent anything for two rounds. shares: each site's share of numbers sent."""
+        assert self._theta, "theta() first"
+        self.silent = [] if any(shares) else [*self.silent, self._theta.value][-2:]
+        if len(self.silent) < 2:
+            return None
+        return (
+            f"no site has sent anything for two rounds: theta was {self.silent[0]:.3g}, then {self.silent[1]:.3g}, and nothing lay on "
+            "the side that is sent; where nothing is sent the server learns little"
+        )
+
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         """Return what the next round needs: named tensors, and JSON values."""
         version, words, gauss = self.random.getstate()
         return self.tensors(), {
             "scale": self.scale,
+            "silent": self.silent,
             "losses": self.losses,
             "baselines": self.baselines,
             "random": [version, list(words), gauss],
@@ -222,7 +236,8 @@ class ThresholdModel(_Learned):
     def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
         """Load what `state` returned."""
         self.load(tensors)
-        self.scale, self.losses, self.baselines = values["scale"], dict(values["losses"]), dict(values["baselines"])
+        self.scale, self.silent = values["scale"], list(values["silent"])
+        self.losses, self.baselines = dict(values["losses"]), dict(values["baselines"])
         version, words, gauss = values["random"]
         self.random.setstate((version, tuple(words), gauss))
         self._mu = self._theta = None

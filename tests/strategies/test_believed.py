@@ -26,21 +26,24 @@ def updates(*sizes: int, losses: tuple[float, ...] = ()) -> list[Update]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "given", "shares"),
+    ("changes", "given", "shares", "bounded"),
     [
-        ({"aggregation": "fed-avg"}, updates(10, 30, 60), [0.125, 0.375, 0.5]),
-        ({"aggregation": "fed-avg"}, updates(10, 2**50, 30), [0.125, 0.5, 0.375]),
-        ({"aggregation": "fed-avg"}, updates(10, 30, 40), [0.125, 0.375, 0.5]),
-        ({"aggregation": "fed-avg"}, updates(1, 999), [0.001, 0.999]),  # of two nobody can say which is the odd one
-        ({"aggregation": "fed-avg", "robust.max-share": 1.0}, updates(10, 30, 60), [0.1, 0.3, 0.6]),
-        ({"aggregation": "fed-mean"}, updates(10, 30, 60), [1 / 3] * 3),
-        ({"aggregation": "by-loss"}, updates(1, 1, 1, losses=(9.0, 9.0, 1e-6)), [0.25, 0.25, 0.5]),
+        ({"aggregation": "fed-avg"}, updates(10, 30, 60), [0.125, 0.375, 0.5], ["s2"]),
+        ({"aggregation": "fed-avg"}, updates(10, 2**50, 30), [0.125, 0.5, 0.375], ["s1"]),
+        ({"aggregation": "fed-avg"}, updates(10, 30, 40), [0.125, 0.375, 0.5], []),
+        ({"aggregation": "fed-avg"}, updates(1, 999), [0.001, 0.999], []),  # of two nobody can say which is the odd one
+        ({"aggregation": "fed-avg", "robust.max-share": 1.0}, updates(10, 30, 60), [0.1, 0.3, 0.6], []),
+        ({"aggregation": "fed-mean"}, updates(10, 30, 60), [1 / 3] * 3, []),
+        ({"aggregation": "by-loss"}, updates(1, 1, 1, losses=(9.0, 9.0, 1e-6)), [0.25, 0.25, 0.5], ["s2"]),
     ],
 )
 def test_no_site_is_more_than_half_of_a_mean(
-    run_config: dict[str, Any], changes: dict[str, Any], given: list[Update], shares: list[float]
+    run_config: dict[str, Any], changes: dict[str, Any], given: list[Update], shares: list[float], bounded: list[str]
 ) -> None:
-    assert weights_of(settings_from({**run_config, **changes}))(given) == pytest.approx(shares)
+    said: list[str] = []
+    weights = weights_of(settings_from({**run_config, **changes}), lambda site, share: said.append(site))(given)
+    assert weights == pytest.approx(shares)
+    assert said == bounded
 
 
 def test_the_share_is_in_no_hash_of_a_plain_mean(run_config: dict[str, Any]) -> None:

@@ -93,6 +93,8 @@ def compare(
         say(f"{name}: {run.folder}")
     for table in (*_scores_tables(comparison), _costs_table(comparison)):
         console().print(table)
+    if comparison.over_seeds:
+        console().print(_seeds_table(comparison))
     for sentence in comparison.sentences:
         say(f"{sentence.site} ({sentence.direction}), chrF {units.gain(sentence.gain)}", style="bold")
         names = ("source", "reference", comparison.runs[0].name, comparison.runs[1].name)
@@ -123,6 +125,7 @@ def _answer(comparison: "Comparison") -> dict[str, Any]:
             for each in comparison.beside
         ],
         "fairness": [asdict(each) | {"gain": each.gain, "left_behind": each.left_behind} for each in comparison.fairness],
+        "over_seeds": [asdict(each) for each in comparison.over_seeds],
         "sentences": [asdict(each) for each in comparison.sentences],
     }
 
@@ -164,3 +167,15 @@ def _costs_table(comparison: "Comparison") -> Table:
     filled = [place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) != {units.NOTHING}]
     shown, *lines = [[row[place] for place in filled] for row in (headers, *rows)]
     return plain_table(*shown, rows=lines, title="cost and fairness", left=("worst site", "left behind"))
+
+
+def _seeds_table(comparison: "Comparison") -> Table:
+    def shown(pair: tuple[float, float] | None) -> str:
+        return units.NOTHING if pair is None else units.mean_and_sd(*(comparison.metric.scale * value for value in pair))
+
+    headers = ("method", "seeds", "macro", "worst site", "spread", "gain of joining")
+    rows = [
+        (each.method, str(len(each.seeds)), *map(shown, (each.macro, each.worst, each.spread, each.gain)))
+        for each in comparison.over_seeds
+    ]
+    return plain_table(*headers, rows=rows, title="over seeds, mean ± sample standard deviation")

@@ -1,7 +1,9 @@
-"""Compare runs by site, over all sites, for the worst site, and by sentence."""
+"""Compare runs by site, over all sites, for the worst site, over seeds, and by sentence."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 import numpy as np
 from sacrebleu.metrics.chrf import CHRF
@@ -12,8 +14,9 @@ from fedlingua.evaluation.bootstrap import SEED, draws, resampled
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.settings.metrics import METRICS, OF_TEXT, Metric
 from fedlingua_lab.comparison.differences import Difference, difference, paired
-from fedlingua_lab.comparison.runs import ComparedRun, Fairness, common_sites, fairness
+from fedlingua_lab.comparison.runs import ComparedRun, Fairness, common_sites, fairness, variants
 
+MeanAndSd = tuple[float, float] | None
 LOCAL_METHODS = ("adapter-local",)
 """Methods under which each site trains alone: the baseline for the gain from joining."""
 
@@ -45,6 +48,20 @@ class DifferingSentence:
 
 
 @dataclass(frozen=True)
+class OverSeeds:
+    """A method's runs that differ only in their seed; figures are (mean, sample standard deviation), None if a run has none.
+
+    method: Its name, with the settings that distinguish these runs from the method's other runs."""
+
+    method: str
+    seeds: tuple[int, ...]
+    macro: MeanAndSd
+    worst: MeanAndSd
+    spread: MeanAndSd
+    gain: MeanAndSd
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Runs in the given order, each compared with the first. scores: Site -> one score per run.
     samples: The number of bootstrap samples."""
@@ -54,6 +71,7 @@ class Comparison:
     scores: Mapping[str, Sequence[float]]
     beside: Sequence[Beside]
     fairness: Sequence[Fairness]
+    over_seeds: Sequence[OverSeeds]
     sentences: Sequence[DifferingSentence]
     samples: int
 
@@ -79,7 +97,7 @@ def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentenc
     fair = [fairness(run, None if run.method in LOCAL_METHODS else alone.get(run.seed), metric) for run in runs]
     beside = [_beside(runs[0], run, metric, sites, samples) for run in runs[1:]]
     differing = differing_sentences(runs[0], runs[1], sites, sentences) if len(runs) > 1 else []
-    return Comparison(metric, runs, scores, beside, fair, differing, samples)
+    return Comparison(metric, runs, scores, beside, fair, _over_seeds(runs, fair, metric), differing, samples)
 
 
 def _metric(runs: Sequence[ComparedRun], name: str) -> Metric:
@@ -123,6 +141,25 @@ def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequ
     whole_first, whole_second = map(np.concatenate, counts)
     pooled = paired(whole_first, whole_second, measure.score, draws(len(whole_first), samples))
     return Beside(second.name, of_sites, difference(before, after, means[0], means[1]), pooled)
+
+
+def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: Metric) -> list[OverSeeds]:
+    """Summarize the runs of each method (with its settings) that has several runs, each with its own seed."""
+    of_method: dict[str, list[tuple[ComparedRun, Fairness]]] = defaultdict(list)
+    for variant, run, fairness_of_it in zip(variants(runs), runs, fair, strict=True):
+        of_method[variant].append((run, fairness_of_it))
+
+    def mean_and_sd(values: Sequence[float | None]) -> MeanAndSd:
+        known = [value for value in values if value is not None]
+        return (fmean(known), stdev(known)) if len(known) == len(values) else None
+
+    rows = []
+    for method, pairs in of_method.items():
+        if len({run.seed for run, _ in pairs}) == len(pairs) > 1:
+            macro = mean_and_sd([run.macro(metric.key, run.values(metric.key)) for run, _ in pairs])
+            others = (mean_and_sd([getattr(fares, name) for _, fares in pairs]) for name in ("worst", "spread", "gain"))
+            rows.append(OverSeeds(method, tuple(run.seed for run, _ in pairs), macro, *others))
+    return rows
 
 
 def differing_sentences(first: ComparedRun, second: ComparedRun, sites: Sequence[str], most: int) -> list[DifferingSentence]:

@@ -127,6 +127,19 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
 
 
+def variants(runs: Sequence[ComparedRun]) -> list[str]:
+    """Name each run by its method and the settings in which runs of that method differ, as suites name rows: fixed-g+median.
+
+    Runs that differ only in their seed get the same name."""
+    names = []
+    for run in runs:
+        alike = [other for other in runs if other.method == run.method]
+        place = next(place for place, other in enumerate(alike) if other is run)
+        own = {key: values[place] for key, values in differing_settings(alike).items() if values[place] not in (None, "")}
+        names.append("+".join([run.method, *(v if isinstance(v, str) else f"{key} {v}" for key, v in own.items())]))
+    return names
+
+
 def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
     """Raise RunError if two runs have no site in common or were scored on different text, or by different metrics, at a common site."""
     both = f"{first.name} and {second.name}"

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import stdev
 
 import pytest
 from typer.testing import CliRunner
@@ -69,7 +70,13 @@ def test_a_run_is_measured_against_own_models_of_its_seed(tmp_path):
         for method in ("adapter-local", "adapter-fed")
         for seed in (2022, 2023)
     ]
-    assert [fair.gain for fair in compare(read_runs(folders), "", 40, 0).fairness] == [None, None, 0.0, 0.0]
+    found = compare(read_runs(folders), "", 40, 0)
+    assert [fair.gain for fair in found.fairness] == [None, None, 0.0, 0.0]
+    local, fed = found.over_seeds
+    assert (local.method, local.seeds, local.gain) == ("adapter-local", (2022, 2023), None)
+    means = [sum(found.scores[site][place] for site in ("a", "b")) / 2 for place in (2, 3)]
+    assert fed.macro == (pytest.approx(sum(means) / 2), pytest.approx(stdev(means)))
+    assert fed.gain == (0.0, 0.0)
 
 
 def test_without_translations_scores_are_compared_as_they_are(tmp_path):

@@ -12,7 +12,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk import units
 from fedlingua.desk.cli.app import app
 from fedlingua_lab.comparison.compare import Comparison, compare
-from fedlingua_lab.comparison.runs import differing_settings, read_runs
+from fedlingua_lab.comparison.runs import differing_settings, read_runs, variants
 from fedlingua_lab.pages.comparison_page import check_page, difference_plot, render_comparison, write_comparison
 from tests.translated_runs import make_run
 
@@ -92,7 +92,12 @@ def test_settings_in_which_runs_differ_are_told(tmp_path: Path) -> None:
         ]
     )
     assert differing_settings(runs) == {"send.rule": ["dp-l", "dp-l", "top-k"], "beam": [5, 5, 9]}
-    assert "/elsewhere" not in seen(render_comparison(compare(runs, "", 40, 0)))
+    assert variants(runs) == ["adapter-fed+dp-l+beam 5"] * 2 + ["adapter-fed+top-k+beam 9"]
+    found = compare(runs, "", 40, 0)
+    assert [(one.method, one.seeds) for one in found.over_seeds] == [("adapter-fed+dp-l+beam 5", (1, 2))]
+    page = seen(render_comparison(found))
+    assert "Over seeds" in page
+    assert "/elsewhere" not in page
 
 
 def test_what_a_resumed_run_may_change_is_no_difference(tmp_path: Path) -> None:
@@ -101,11 +106,19 @@ def test_what_a_resumed_run_may_change_is_no_difference(tmp_path: Path) -> None:
         {"track": "tensorboard", "keep-translations": 2},
         {"track": "", "deadline.phase-s": 5.0, "task": "translation"},
     ]
-    runs = [
-        make_run(tmp_path / f"{seed}", "adapter-fed", {"a": seed % 2}, seed, config=each)
-        for seed, each in enumerate(settings, start=1)
-    ]
-    assert differing_settings(read_runs(runs)) == {}
+    runs = read_runs(
+        [
+            make_run(tmp_path / f"{seed}", "adapter-fed", {"a": seed % 2}, seed, config=each)
+            for seed, each in enumerate(settings, start=1)
+        ]
+    )
+    assert differing_settings(runs) == {}
+    assert [(one.method, one.seeds) for one in compare(runs, "", 40, 0).over_seeds] == [("adapter-fed", (1, 2, 3))]
+
+
+def test_a_run_and_its_repetition_are_no_two_seeds(tmp_path: Path) -> None:
+    runs = read_runs([make_run(tmp_path / name, "adapter-fed", {"a": 1}) for name in ("first", "again")])
+    assert compare(runs, "", 40, 0).over_seeds == []
 
 
 def test_the_page_tells_all_of_it(found: Comparison, tmp_path: Path) -> None:

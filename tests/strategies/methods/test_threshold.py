@@ -242,6 +242,7 @@ def rounds(model: ThresholdModel, numbers: range) -> list[float]:
     for number in numbers:
         found.append(model.theta(later(number)).value)
         model.step_by_loss(dict.fromkeys(SITES, 3 - found[-1] * number), dict.fromkeys(SITES, 1.0))
+        model.report([0.0, 0.0, 0.0])
     return found
 
 
@@ -263,6 +264,20 @@ def test_after_a_stop_it_goes_on_as_if_there_had_been_none(stop: int, tmp_path: 
     assert as_bytes(second) == as_bytes(first)
     assert found + rounds(second, range(stop, 8)) == wanted
     assert as_bytes(second) == as_bytes(whole)
+
+
+# --- Silence -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_theta_that_lets_nobody_send_for_two_rounds_is_reported() -> None:
+    model = started()
+    nothing = [0.0, 0.0, 0.0]
+    assert model.report(nothing) is None
+    assert model.report([0.0, 0.1, 0.0]) is None
+    assert model.report(nothing) is None
+    theta = model.theta(later(3)).value
+    assert f"no site has sent anything for two rounds: theta was 0.01, then {theta:.3g}" in str(model.report(nothing))
+    assert model.report(nothing)
 
 
 # --- It learns -----------------------------------------------------------------------------------------------------------------
