@@ -416,7 +416,7 @@ def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     """Return the task and client of a training request; raise ExchangeError if the site's limits forbid its update."""
     task, client = _client(records, node)
     if node.guard:
-        node.guard.check_update(client.step_sizes)
+        node.guard.check_update(partial(client.step_sizes, task.round))
     return task, client
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,10 +216,10 @@ class Guard:
         for split in SPLITS:
             self._sizes[split] += [len(text.splits[split]) for text in texts.values()]
 
-    def check_update(self, step_sizes: Callable[[], Sequence[int]]) -> None:
+    def check_update(self, step_sizes: Callable[[], Mapping[int, int]]) -> None:
         """Raise ExchangeError if an update from these steps would reveal too much; under `dp.epsilon` noise prevents that.
 
-        step_sizes: Counts the examples of each optimizer step.
+        step_sizes: Counts the optimizer steps by the number of their examples.
         """
         if self.settings.how.travels and not self.settings.trains_privately:
             self.file.limits.check_update(step_sizes())

@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
@@ -46,7 +47,7 @@ from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.head import HeadUse
-from fedlingua.training.loop import LocalResult, steps_of, train_locally
+from fedlingua.training.loop import LocalResult, steps_of_round, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
 
@@ -104,7 +105,7 @@ class SiteClient(NumPyClient):
         stage, private = (task.round, task.attempt), self.settings.trains_privately
         optimizer = self.optimizers.load(task.own) if self.settings.optimizer_state == "kept" else None
         self.load(received, task.own)
-        seed, this_round = f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
+        seed, this_round = self._seed(task.round), (task.round, self.settings.rounds)
         towards = received if task.proximal_mu else {}
         train = partial(self._train_model, self.settings, seed, this_round, optimizer, task.proximal_mu, towards)
         noised = PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
@@ -301,10 +302,14 @@ class SiteClient(NumPyClient):
         make, codec = EXAMPLE_MAKERS[self.settings.task].measured, self.trainable.backbone.codec
         return [example for text in self.texts.values() for example in make(text, split, codec, self.settings)]
 
-    def step_sizes(self) -> list[int]:
-        """Count the examples of each optimizer step of a round."""
-        steps = steps_of(self.settings, self.training_texts, Random(0))
-        return self.settings.local_epochs * [sum(map(len, step)) for step in steps]
+    def step_sizes(self, number: int) -> Counter[int]:
+        """Count the optimizer steps of a round by the number of their examples."""
+        steps = steps_of_round(self.settings, self.training_texts, self._seed(number), number)
+        return Counter(sum(map(len, step)) for step in steps)
+
+    def _seed(self, number: int) -> str:
+        """Return the seed of a round's training."""
+        return f"{self.settings.seed}/{self.site}/{number}"
 
     def _train_model(
         self,

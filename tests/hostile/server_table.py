@@ -245,6 +245,8 @@ def ruled(table: str, **changes: Any) -> TextRules:
 
 
 GRADIENTS = {"method": "adapter-gradients", "signature_form": "private"}
+RESTS = {"whole_steps": False}
+"""What does not fill a step is one of its own."""
 CARELESS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "one sentence of the server's choice, to train on": (
         "[limits] min-train",
@@ -278,6 +280,75 @@ CARELESS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "all text in one step by tokens": ("[limits] min-steps", protocol.TRAIN, {"tokens_per_batch": 65536}),
     "steps of one sentence": ("[limits] min-batch", protocol.TRAIN, {"batch_size": 1}),
     "steps of a few tokens": ("[limits] min-batch", protocol.TRAIN, {"tokens_per_batch": 32}),
+    # of 154 sentences; in each of these the usual step has enough
+    "a last step of one sentence": ("steps on 1 (smallest), 9 (usual)", protocol.TRAIN, {"batch_size": 9, **RESTS}),
+    "a last step of one sentence, before training": (
+        "steps on 1 (smallest), 9 (usual)",
+        protocol.DESCRIBE,
+        {"batch_size": 9, **RESTS},
+    ),
+    "a last step of four sentences": ("steps on 4 (smallest), 25 (usual)", protocol.TRAIN, {"batch_size": 25, **RESTS}),
+    "a last step of seven sentences": ("steps on 7 (smallest), 21 (usual)", protocol.TRAIN, {"batch_size": 21, **RESTS}),
+    "a last step of one sentence in every pass": (
+        "steps on 1 (smallest), 17 (usual)",
+        protocol.TRAIN,
+        {"batch_size": 17, "local_epochs": 3, **RESTS},
+    ),
+    "one sentence left over by accumulated batches": (
+        "steps on 1 (smallest), 51 (usual)",
+        protocol.TRAIN,
+        {"batch_size": 17, "accumulation": 3, **RESTS},
+    ),
+    "a rest of the sentences drawn": (
+        "steps on 5 (smallest), 8 (usual)",
+        protocol.TRAIN,
+        {"sample_share": 0.5, **RESTS},
+    ),
+    "a rest of the sentences drawn with replacement": (
+        "steps on 1 (smallest), 10 (usual)",
+        protocol.TRAIN,
+        {"sample_least": 101, "sample_replacement": True, "batch_size": 10, **RESTS},
+    ),
+    "a step on the longest sentences by tokens": (
+        "steps on 4 (smallest), 9 (usual)",
+        protocol.TRAIN,
+        {"tokens_per_batch": 300},
+    ),
+    "a step on the shortest sentences by tokens": (
+        "steps on 5 (smallest), 18 (usual)",
+        protocol.TRAIN,
+        {"tokens_per_batch": 600},
+    ),
+    "accumulated batches by tokens, the last by itself": (
+        "steps on 6 (smallest), 18 (usual)",
+        protocol.TRAIN,
+        {"tokens_per_batch": 200, "accumulation": 3},
+    ),
+    "a last step of one sentence in a probe": (
+        "steps on 1 (smallest), 9 (usual)",
+        protocol.PROBE,
+        {"send.rule": "metasend-l", "meta_batches": 32, "batch_size": 9, **RESTS},
+    ),
+    "a last step of one sentence under masks": (
+        "steps on 1 (smallest), 9 (usual)",
+        protocol.TRAIN,
+        {"privacy_sum": "secure", "batch_size": 9, **RESTS},
+    ),
+    "a last step of one sentence of a selection": (
+        "steps on 1 (smallest), 9 (usual)",
+        protocol.TRAIN,
+        {"send.rule": "top-k", "batch_size": 9, **RESTS},
+    ),
+    "a last step of one sentence in four bits": (
+        "steps on 1 (smallest), 9 (usual)",
+        protocol.TRAIN,
+        {"send.code": "4bit", "batch_size": 9, **RESTS},
+    ),
+    "a last step of one sentence with a last phase": (
+        "steps on 1 (smallest), 9 (usual)",
+        protocol.TRAIN,
+        {"keep.choose": True, "batch_size": 9, **RESTS},
+    ),
     "one step of a probe": (
         "[limits] min-steps",
         protocol.PROBE,

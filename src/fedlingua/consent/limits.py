@@ -10,9 +10,9 @@ single step (Adam's first step has the gradient's signs), steps on few sentences
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
 from fedlingua.common.errors import ConfigError, ExchangeError
@@ -30,6 +30,8 @@ _OF_CHOICES = {
     "units": "dp.unit",
 }
 """Limit -> the option whose allowed values it lists, in the order of `check_settings`."""
+Steps = Mapping[int, int]
+"""Examples of an optimizer step -> number of such steps in a round."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class SiteLimits:
     settings: "approved": a run's settings and text rules need approval; "within-limits": an approved bundle runs any settings that
     these limits allow, under the first text rules that come, and the site refuses other rules until its owner approves a run with them.
     units: what differential privacy hides, if a run has it. comet-models: those that COMET may load. min-train, -dev, -test: fewest
-    sentences of a text behind any reply. min-steps, min-batch: fewest optimizer steps behind an update, and examples a step (median).
+    sentences of a text behind any reply. min-steps, min-batch: fewest optimizer steps behind an update, and fewest examples in any of them.
     max-minutes: time for a message, after which it is stopped. min-cluster: fewest sites in a secure sum, also of those that make noise
     in shares. max-attempts: of one run. max-runs: runs that the site answers, each attempt counted.
     Where min-KEY names an option, that option may also be 0, which turns it off: smaller values than these make a step of Adam as good
@@ -154,17 +156,17 @@ class SiteLimits:
             for split, numbers in used.items():
                 if min(numbers) < (least := getattr(self, f"min_{split}")):
                     raise beyond(f"answers on {min(numbers)} sentences of {name}'s {split}", f"min_{split}", f"{least} and more")
-        # Steps by tokens, over blocks of text or of a client class of one's own are known only when they are made.
-        foreseen = settings.task == "translation" and not settings.client and not settings.tokens_per_batch
-        if foreseen and settings.how.trains and settings.how.travels and not settings.trains_privately:
-            self.check_update(_planned_steps([len(splits["train"]) for splits in texts.values()], settings))
+        steps = planned_steps([len(splits["train"]) for splits in texts.values()], settings)
+        if steps is not None and settings.how.trains and settings.how.travels and not settings.trains_privately:
+            self.check_update(steps)
 
-    def check_update(self, steps: Sequence[int]) -> None:
-        """Raise ExchangeError for an update that is little more than a gradient. steps: examples of each optimizer step."""
-        if len(steps) < self.min_steps:
-            raise beyond(f"an update of {len(steps)} optimizer steps", "min_steps", f"{self.min_steps} and more")
-        if median(steps) < self.min_batch:
-            raise beyond(f"optimizer steps on {median(steps):g} examples", "min_batch", f"{self.min_batch} and more")
+    def check_update(self, steps: Steps) -> None:
+        """Raise ExchangeError for an update that is little more than a gradient, or of which one step is."""
+        if (number := sum(steps.values())) < self.min_steps:
+            raise beyond(f"an update of {number} optimizer steps", "min_steps", f"{self.min_steps} and more")
+        if min(steps, default=self.min_batch) < self.min_batch:
+            way = f"tokens-per-batch = 0, whole-steps = true and batch-size = {self.min_batch} or more make such steps"
+            raise beyond(f"optimizer {step_words(steps)}", "min_batch", f"{self.min_batch} and more in each; {way}")
 
 
 def num_trained(sizes: Sequence[int], settings: Settings) -> int:
@@ -182,12 +184,23 @@ def _num_drawn(sizes: Sequence[int], settings: Settings) -> int:
     return sum(num_samples(size, least, share) for size in sizes) if settings.draws else sum(sizes)
 
 
-def _planned_steps(sizes: Sequence[int], settings: Settings) -> list[int]:
-    """Return the examples of each optimizer step of a round, by its batches of sentences. sizes: sentences of each text."""
-    window = settings.batch_size * settings.accumulation
+def planned_steps(sizes: Sequence[int], settings: Settings) -> Steps | None:
+    """Return the optimizer steps of a round. sizes: sentences of each text.
+
+    None: they are over tokens or blocks of text or of a client class of one's own, so they are known only when they are made.
+    """
+    if settings.task != "translation" or settings.client or settings.tokens_per_batch:
+        return None
+    window, epochs = settings.batch_size * settings.accumulation, settings.local_epochs
     whole, rest = divmod(_num_drawn(sizes, settings), window)
-    steps = [window] * whole + [rest] * (rest > 0 and (whole == 0 or not settings.whole_steps))
-    return steps * settings.local_epochs
+    last = {rest: epochs} if rest and (whole == 0 or not settings.whole_steps) else {}
+    return Counter({window: whole * epochs} if whole else {}) + Counter(last)
+
+
+def step_words(steps: Steps) -> str:
+    """Return the sizes of steps in words."""
+    usual = max(steps, key=lambda size: (steps[size], size), default=0)
+    return f"steps on {min(steps, default=0)} (smallest), {usual} (usual) and {max(steps, default=0)} (largest) examples"
 
 
 def _hyphens(name: str) -> str:

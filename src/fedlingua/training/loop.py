@@ -39,6 +39,20 @@ def steps_of(
     return [list(by_tokens([example for batch in step for example in batch], settings.micro_tokens, rng)) for step in steps]
 
 
+def steps_of_round(
+    settings: Settings, texts: Sequence[Sequence[TrainingExample]], seed: str, number: int
+) -> Iterator[list[list[TrainingExample]]]:
+    """Yield the optimizer steps that `train_locally` takes under this seed in round `number`, unless it trains privately."""
+    rng = random.Random(seed)
+    rng.getrandbits(63)
+    for epoch in range((number - 1) * settings.local_epochs, number * settings.local_epochs):
+        for step in steps_of(settings, texts, rng, epoch):
+            yield step
+            for batch in step:
+                for example in batch:
+                    example.drawn(rng)
+
+
 def private_steps(
     settings: Settings, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, private: PrivateSteps
 ) -> list[list[list[TrainingExample]]]:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import tomllib
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -113,13 +114,13 @@ def test_a_round_is_based_on_what_its_epochs_draw_and_at_most_on_all() -> None:
     assert [num_measured(dev, drawn) for dev in (24, 1, 0)] == [12, 1, 0]
 
 
-@pytest.mark.parametrize(("steps", "held"), [([16, 16], False), ([16, 16, 2], True), ([7, 7, 7], False), ([8, 8, 8], True)])
+@pytest.mark.parametrize(("steps", "held"), [([16, 16], False), ([16, 16, 2], False), ([7, 7, 7], False), ([8, 8, 8], True)])
 def test_an_update_needs_steps_and_each_of_them_examples(steps: list[int], held: bool) -> None:
     if held:
-        SiteLimits().check_update(steps)
+        SiteLimits().check_update(Counter(steps))
         return
     with pytest.raises(ExchangeError, match=r"\[limits\] min-(steps|batch)"):
-        SiteLimits().check_update(steps)
+        SiteLimits().check_update(Counter(steps))
 
 
 def test_what_a_run_spends_on_choosing_is_bounded_and_not_refused() -> None:
@@ -157,7 +158,12 @@ def test_a_limit_is_a_finite_number(value: float) -> None:
         ({"batch-size": 128, "accumulation": 8}, 556, "1 optimizer steps"),
         ({"batch-size": 16, "whole-steps": True}, 47, "2 optimizer steps"),
         ({"batch-size": 16, "whole-steps": False}, 47, ""),
-        ({"batch-size": 4}, 100, "steps on 4 examples"),
+        ({"batch-size": 4}, 100, r"steps on 4 \(smallest\), 4 \(usual\) and 4 \(largest\) examples; .* 8 and more in each"),
+        # the last step of a pass is of one sentence, of seven, and of eight
+        ({"batch-size": 25, "whole-steps": False}, 51, r"steps on 1 \(smallest\), 25 \(usual\) and 25 \(largest\) examples"),
+        ({"batch-size": 11, "accumulation": 4, "whole-steps": False}, 95, r"steps on 7 \(smallest\), 44 \(usual\)"),
+        ({"batch-size": 25, "whole-steps": False}, 58, ""),
+        ({"batch-size": 17, "whole-steps": True}, 69, ""),
         ({"batch-size": 16, "local-epochs": 2, "whole-steps": True}, 47, ""),
         ({"batch-size": 16, "sample.share": 0.5, "whole-steps": False}, 64, "2 optimizer steps"),
     ],

@@ -2,7 +2,7 @@
 
 import dataclasses
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tenso
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import optimizer_steps, pad
-from fedlingua.training.loop import LocalResult, _pull_back, steps_of, train_locally
+from fedlingua.training.loop import LocalResult, _pull_back, steps_of, steps_of_round, train_locally
 from fedlingua.training.objective import corpus_nll
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers
 from fedlingua.training.translation import PairExample
@@ -439,3 +439,29 @@ def test_a_kept_state_over_two_rounds_is_one_training(site: Site, optimizer: str
     for number, state in enumerate(fresh, start=1):
         train_locally(site.model, site.set.names, [site.examples], site.codec, how, f"1/a/{number}", state)
     assert (as_bytes(read_tensors(site.model, site.set)) == ours) == (optimizer == "sgd")  # which remembers nothing
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"whole_steps": False, "accumulation": 2},
+        {"tokens_per_batch": 120, "accumulation": 3},
+        {"sample_share": 0.7, "whole_steps": False},
+        {"sample_least": 21, "sample_replacement": True, "tokens_per_batch": 120},
+        {"micro_tokens": 60},
+    ],
+)
+def test_the_steps_of_a_round_are_known_before_it(site: Site, changes: dict[str, Any]) -> None:
+    """Also those that draws of an earlier pass decide, as those of masks do."""
+
+    class Drawn(PairExample):
+        def drawn(self, rng: random.Random) -> Any:
+            rng.random()
+            return self
+
+    seen, examples = list[list[list[Any]]](), [Drawn(*example) for example in site.examples]
+    how = dataclasses.replace(HOW, local_epochs=2, **changes)
+    site.trained(how, "2022/site/3", examples=cast(Any, examples), this_round=(3, 4), before_step=seen.append)
+    assert list(steps_of_round(how, [examples], "2022/site/3", 3)) == seen
+    assert len(seen) > 3

@@ -173,14 +173,16 @@ def site_approve(
     notes = {"bundle": "given by its hash" if bundle else f"made of {APP_DIR}"}
     if experiment and federation:
         from fedlingua.consent.approval import approval_hash, sends
-        from fedlingua.desk.deployment.run_words import in_words
+        from fedlingua.corpora.texts import read_text
+        from fedlingua.desk.deployment.run_words import in_words, steps_in_words
         from fedlingua.desk.outline_of_run import outline_of
 
         settings = read_experiment(experiment, given_settings(set_ or ()))
         read = read_federation(federation, Path())
         rules = read.rules
-        sent = sends(settings, outline_of(site.here(settings)).tensor_set)
-        for words in [*in_words(settings, rules), *sent.values(), *server_sees(settings)]:
+        here = site.here(settings)
+        steps, sent = steps_in_words(read_text(site.sites, rules), here), sends(settings, outline_of(here).tensor_set)
+        for words in [*in_words(settings, rules), *steps, *sent.values(), *server_sees(settings)]:
             say(f"  - {words}")
         keyless = [each.name for each in read.sites if not each.public_key]
         if settings.sums_securely and not (keyless and site.insecure):

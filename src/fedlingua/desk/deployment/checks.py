@@ -28,6 +28,7 @@ from fedlingua.desk.check_result import CheckResult, Remark, run_check
 from fedlingua.desk.check_settings import check_corpora, check_measuring
 from fedlingua.desk.deployment.certificates import check_certificate, check_reachable
 from fedlingua.desk.deployment.programs import supernode_command
+from fedlingua.desk.deployment.run_words import site_steps, steps_in_words
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.desk.described import Described
 from fedlingua.desk.doctor.machine import check_disk
@@ -85,6 +86,7 @@ def check_site(
         yield run_check("signature", lambda: _raw_signature(site))
     yield run_check("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
+        yield run_check("steps", lambda: _steps(site, texts, settings))
         yield run_check("knowledge", lambda: _knowledge(texts, settings, built[0], measure))
         yield run_check("memory", lambda: _memory(settings, built[0]))
         yield run_check("disk", lambda: _disk(site, built[0]))
@@ -256,6 +258,13 @@ def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Out
     computed_in(settings.precision, settings.device, seen.append)
     size = f"{outline.backbone.num_parameters / 1e6:.1f} M parameters"
     return f"{size}, backbone fingerprint {fingerprint[:16]}, {'; '.join(seen)}"
+
+
+def _steps(site: SiteFile, texts: Mapping[str, SiteText], settings: Settings) -> str:
+    """Describe the optimizer steps behind an update; raise ExchangeError if they are beyond the site's limits."""
+    for steps in site_steps(texts, settings).values():
+        site.limits.check_update(steps)
+    return "; ".join(steps_in_words(texts, settings)) or "none behind anything that is sent without noise"
 
 
 def _knowledge(texts: Mapping[str, SiteText], settings: Settings, outline: Outline, measure: bool) -> str:

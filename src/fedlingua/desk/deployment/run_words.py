@@ -1,8 +1,13 @@
 """A run at a site in words, as its owner approves it."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from random import Random
 
+from fedlingua.backbones.directories import backbone_directory
+from fedlingua.consent.limits import Steps, planned_steps, step_words
 from fedlingua.corpora.rules import TextRules
+from fedlingua.corpora.texts import SiteText
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import CHANGES_WITHOUT_ASKING
@@ -24,6 +29,35 @@ def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
         yield f"chooses at the end what it keeps, by {settings.keep_by} on dev: trains at most {most}"
     yield f"text split by {rules.split}; of text rules besides: {_other(rules.flat(), TextRules(split=rules.split).flat())}"
     yield f"settings other than the defaults: {_other(settings.flat(), default_run_config())}"
+
+
+def steps_in_words(texts: Mapping[str, SiteText], settings: Settings) -> Iterator[str]:
+    """Describe how many examples are behind each optimizer step of what a site sends, site by site."""
+    if settings.client and settings.how.travels:
+        yield f"optimizer steps as client = {settings.client!r} makes them"
+    for site, steps in site_steps(texts, settings).items():
+        yield f"{site}: optimizer {step_words(steps)}; the fewer share a step, the more an update tells of each"
+
+
+def site_steps(texts: Mapping[str, SiteText], settings: Settings) -> dict[str, Steps]:
+    """Return site -> the optimizer steps of a round behind what it sends, if it sends any without noise and the run's own client makes
+    them. Those by tokens or blocks of text are made as for a round, which takes the backbone's tokenizer."""
+    if not (settings.how.trains and settings.how.travels) or settings.trains_privately or settings.client:
+        return {}
+    planned = {site: planned_steps([len(text.splits["train"])], settings) for site, text in texts.items()}
+    return {site: _made(texts[site], settings) if steps is None else steps for site, steps in planned.items()}
+
+
+def _made(text: SiteText, settings: Settings) -> Steps:
+    from fedlingua.backbones.load import load_backbone
+    from fedlingua.training.loop import steps_of
+    from fedlingua.training.site_examples import EXAMPLE_MAKERS
+
+    codec = load_backbone(
+        backbone_directory(settings.backbone, settings.backbone_revision), settings.backbone, as_stored=True
+    ).codec
+    steps = steps_of(settings, [EXAMPLE_MAKERS[settings.task].trained(text, "train", codec, settings)], Random(0))
+    return Counter(sum(map(len, step)) for step in settings.local_epochs * steps)
 
 
 def private_words(settings: Settings) -> str:

@@ -207,6 +207,7 @@ def test_an_experiment_is_approved_once_it_has_been_read(folder: Path, experimen
     shown = " ".join(declined.output.split())
     for words in (
         "trains adapters of tiny",
+        "optimizer steps on ",
         "at most 7 rounds of 1 epoch(s)",
         "tensors, ",
         "numbers of 4 bytes",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -42,6 +43,8 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.training import pieces
 
+SMALL = SiteLimits(min_train=1, min_dev=1, min_test=1)
+
 
 @pytest.fixture
 def settings(tiny_run_config: dict[str, Scalar]) -> Settings:
@@ -64,9 +67,14 @@ def federation(folder: Path, name: str = "clinic", direction: str = "de-fr", key
 
 
 def findings(
-    site: SiteFile, settings: Settings, known: Federation | None = None, expected: str = "", measure: bool = False
+    site: SiteFile,
+    settings: Settings,
+    known: Federation | None = None,
+    expected: str = "",
+    measure: bool = False,
+    limits: SiteLimits = SMALL,
 ) -> dict[str, CheckResult]:
-    site = dataclasses.replace(site, limits=SiteLimits(min_train=1, min_dev=1, min_test=1))
+    site = dataclasses.replace(site, limits=limits)
     return {
         finding.what: finding for finding in check_site(site, settings, known, expected, knock=False, built=[], measure=measure)
     }
@@ -83,6 +91,7 @@ def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
         "federation",
         "key",
         "backbone",
+        "steps",
         "knowledge",
         "memory",
         "disk",
@@ -91,6 +100,16 @@ def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
     ]
     assert [what for what, finding in found.items() if not finding.good] == ["server"]
     assert found["server"].text.startswith("not reachable: 127.0.0.1:1 refuses the connection")
+
+
+def test_a_site_is_told_of_how_many_sentences_its_steps_are(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    train = int(re.search(r"train (\d+)", findings(site, settings)["corpora"].text)[1])  # type: ignore[index]
+    rest = dataclasses.replace(settings, batch_size=10, whole_steps=False)
+    words = f"clinic: optimizer steps on {train % 10} (smallest), 10 (usual) and 10 (largest) examples"
+    assert findings(site, rest, limits=dataclasses.replace(SMALL, min_batch=1))["steps"].text.startswith(words)
+    for by in (rest, dataclasses.replace(settings, tokens_per_batch=40)):
+        found = findings(site, by)["corpora" if by is rest else "steps"]
+        assert (found.good, "[limits] min-batch" in found.text) == (False, True)
 
 
 def test_a_site_is_told_whom_it_is_averaged_with_or_that_it_is_alone(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
@@ -307,7 +326,7 @@ def test_a_site_with_text_in_one_language_is_right_without_a_tokenizer_of_bleu(
         raise RuntimeError(f"no packages for {tokenize}")
 
     monkeypatch.setattr(text_metrics, "BLEU", missing)
-    (tmp_path / "notes.txt").write_text("".join(f"the patient took aspirin for {number} days.\n" for number in range(60)))
+    (tmp_path / "notes.txt").write_text("".join(f"the patient took aspirin for {number} days.\n" for number in range(600)))
     text = {"lines": str(tmp_path / "notes.txt")}
     site, _ = init_site(tmp_path / "site", "clinic", "ja", text, "127.0.0.1:1", None)
     config = {**tiny_run_config, "task": "masked-language", "backbone": str(tiny_encoder), "method": "model-fed"}
