@@ -7,9 +7,10 @@ from random import Random
 from typing import Any
 
 from fedlingua.common.errors import BackboneError
-from fedlingua.common.languages import Direction, kinship, known_as, nearest, normal_code, plain_code
+from fedlingua.common.language_codes import bcp47, known_as, meant, members
+from fedlingua.common.languages import Direction, kinship, nearest
 
-_WITH_SCRIPT = re.compile("[a-z]{3}_[A-Z][a-z]{3}")
+_WITH_SCRIPT = re.compile("[a-z]{2,3}_[A-Z][a-z]{3}")
 _REMEMBERED = 20_000_000
 """Ids that a codec caches, some 300 MB, so that a process tokenizes this much of its sites' text once and not in every round. A
 sentence counts at least a quarter of its characters: unknown ones in a row can be one id."""
@@ -24,7 +25,7 @@ class Codec:
         start_id: The decoder's start token; None: the end token.
 
     Attributes:
-        reads, writes: Normal codes of the source and target languages; empty if the tokenizer does not list them.
+        reads, writes: BCP-47 codes of the source and target languages; empty if the tokenizer does not list them.
         is_causal: Whether source and target are one sequence.
         begins_with_target: Whether a translation begins with the token of its language.
     """
@@ -33,9 +34,11 @@ class Codec:
 
     def __init__(self, tokenizer: Any, start_id: int | None = None) -> None:
         self.tokenizer = tokenizer
-        codes = self.codes_of(tokenizer)
-        self.language_ids = {language: number for language, (_, number) in codes.items()}
-        self.language_codes = {language: code for language, (code, _) in codes.items()}
+        tokens = self.tokens_of(tokenizer)
+        codes = bcp47(tokens)
+        self.language_ids = {language: tokens[own][1] for language, own in codes.items()}
+        self.language_codes = {language: tokens[own][0] for language, own in codes.items()}
+        self._languages, self._with_scripts = frozenset(codes), any(map(_WITH_SCRIPT.match, tokens))
         ends = (tokenizer.eos_token_id, tokenizer.sep_token_id if tokenizer.eos_token_id is None else None)
         self.end_id = int(next(number for number in ends if number is not None))
         self.pad_id = self.end_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
@@ -45,37 +48,40 @@ class Codec:
         self._free = _REMEMBERED
 
     @staticmethod
-    def codes_of(tokenizer: Any) -> dict[str, tuple[str, int]]:
-        """Return language -> (the tokenizer's code, id of its token)."""
+    def tokens_of(tokenizer: Any) -> dict[str, tuple[str, int]]:
+        """Return the model's own code of each language -> (its token, the token's id)."""
         codes: dict[str, int] = getattr(tokenizer, "lang_code_to_id", {})
         if codes:  # mBART-50 writes "de_DE" and M2M-100 "de": the language is the part before the underscore
             return {code.split("_")[0]: (code, int(number)) for code, number in codes.items()}
-        # NLLB writes "deu_Latn", and has some languages in two scripts.
-        in_vocabulary = {
-            code: int(number) for code, number in tokenizer.get_added_vocab().items() if _WITH_SCRIPT.fullmatch(code)
-        }
-        exact = {normal_code(code.replace("_", "-")) or code: (code, in_vocabulary[code]) for code in sorted(in_vocabulary)}
-        return {plain_code(language): each for language, each in reversed(exact.items())} | exact
+        added: dict[str, int] = tokenizer.get_added_vocab()
+        return {code: (code, int(number)) for code, number in added.items() if _WITH_SCRIPT.fullmatch(code)}
 
     def check(self, directions: Iterable[Direction]) -> None:
         """Raise BackboneError for a direction whose source the backbone cannot read or whose target it cannot write."""
         for direction in directions:
             for code, known in ((direction.source, self.reads), (direction.target, self.writes)):
-                if known and known_as(code, known) is None:
+                with_scripts = self._with_scripts and known == self._languages
+                if known and known_as(code, known, with_scripts) is None:
                     kin, names = kinship(code), sorted(known)
+                    choices = meant(code, known, with_scripts) or members(code, known)
                     related = ", ".join(other for other in names if kin and kinship(other) == kin)
                     near = f"; of the same group ({kin[1]}) are {related}" if kin and related else nearest(code, names)
+                    if choices:
+                        near = f"; name which it is: {', '.join(choices)}"
                     raise BackboneError(
                         f"direction {direction}: the backbone has no language {code!r}{near}; it has {', '.join(names)}"
                     )
 
     def language_id(self, language: str) -> int:
-        """Return the id of a language's token; for zh-Hant that of zh, if it has none of its own."""
-        return self.language_ids[known_as(language, self.language_ids) or language]
+        """Return the id of a language's token; raise KeyError without one."""
+        return self.language_ids[self._known(language)]
 
     def language_code(self, language: str) -> str:
-        """Return the tokenizer's own code of a language."""
-        return self.language_codes[known_as(language, self.language_codes) or language]
+        """Return the tokenizer's own code of a language; raise KeyError without one."""
+        return self.language_codes[self._known(language)]
+
+    def _known(self, language: str) -> str:
+        return known_as(language, self._languages, self._with_scripts) or language
 
     def before_source(self, direction: Direction) -> list[int]:
         """Return the ids that stand before the pieces of every source sentence."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.common.languages import Direction, normal_code, plain_code
+from fedlingua.common.language_codes import bcp47
+from fedlingua.common.languages import Direction
 
 
 class MarianCodec(Codec):
@@ -16,18 +17,13 @@ class MarianCodec(Codec):
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, start_id: int | None = None) -> None:
         super().__init__(tokenizer, start_id)
-        # Groups, such as roa or ROMANCE, are no language: that side then lists none.
-        self.reads = {code} if (code := normal_code(str(getattr(tokenizer, "source_lang", None)))) else set()
-        self.writes = set(self.language_ids)
-        if not self.writes and (code := normal_code(str(getattr(tokenizer, "target_lang", None)))):
-            self.writes = {code}
+        self.reads = _languages(getattr(tokenizer, "source_lang", None))
+        self.writes = set(self.language_ids) or _languages(getattr(tokenizer, "target_lang", None))
 
     @staticmethod
-    def codes_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[str, int]]:
-        codes: list[str] = sorted(getattr(tokenizer, "supported_language_codes", ()))
-        exact = {normal_code(code[2:-2].replace("_", "-")) or plain_code(code[2:-2]): code for code in codes}
-        exact = {plain_code(language): code for language, code in reversed(exact.items())} | exact
-        return {language: (code, int(tokenizer.convert_tokens_to_ids(code))) for language, code in exact.items()}  # type: ignore[arg-type]
+    def tokens_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[str, int]]:
+        tokens: list[str] = getattr(tokenizer, "supported_language_codes", [])
+        return {token[2:-2]: (token, int(tokenizer.convert_tokens_to_ids(token))) for token in tokens}  # type: ignore[arg-type]
 
     def before_source(self, direction: Direction) -> list[int]:
         return [self.language_id(direction.target)] if self.language_ids else []
@@ -42,3 +38,11 @@ class MarianCodec(Codec):
         # Cut off the end token: Marian's tokenizer applies add_special_tokens=False to the source alone.
         given = {"text_target" if written else "text": sentences}
         return [ids[:-1] for ids in self.tokenizer(**given)["input_ids"]]
+
+
+def _languages(side: str | None) -> set[str]:
+    """Return the language of a model's side; nothing for a group, such as roa or ROMANCE, which lists none."""
+    from iso_langcodes.iso639_5 import language_group_children
+
+    is_one = side and side.islower() and not language_group_children(side)
+    return set(bcp47([side])) if side and is_one else set()

@@ -8,7 +8,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.common.languages import Direction, known_as, normal_code, plain_code
+from fedlingua.common.language_codes import known_as
+from fedlingua.common.languages import Direction
 
 
 class T5Codec(Codec):
@@ -26,15 +27,11 @@ class T5Codec(Codec):
             self.reads, self.writes = ({pair[side] for pair in self.prompts} for side in (0, 1))
 
     @staticmethod
-    def codes_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[str, int]]:
-        codes = {
-            token: int(number) for token, number in tokenizer.get_vocab().items() if re.fullmatch("<2[a-z]{2,3}\\w*>", token)
-        }
-        exact = {
-            normal_code(token[2:-1].replace("_", "-")) or plain_code(token[2:-1]): (token, codes[token])
-            for token in sorted(codes)
-        }
-        return {plain_code(language): each for language, each in reversed(exact.items())} | exact
+    def tokens_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[str, int]]:
+        # MADLAD's <2translate>, <2Latn> and <2CA> are no languages.
+        ids: dict[str, int] = tokenizer.get_vocab()
+        named = {token: re.fullmatch("<2([a-z]{2,3}(?:_\\w+)?)>", token) for token in ids}
+        return {match[1]: (token, int(ids[token])) for token, match in named.items() if match}
 
     def before_source(self, direction: Direction) -> list[int]:
         return [self.language_id(direction.target)] if self.language_ids else self.pieces([self._prompt(direction)])[0]

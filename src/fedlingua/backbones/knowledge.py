@@ -8,7 +8,8 @@ from functools import cache
 
 from fedlingua.backbones.directories import BUILT_IN
 from fedlingua.backbones.fingerprint import BackboneFiles
-from fedlingua.common.languages import Direction, known_as, language_name, parse_written
+from fedlingua.common.language_codes import known_as
+from fedlingua.common.languages import Direction, language_name, parse_written
 from fedlingua_demo import phrasebook
 
 NEAR_CHANCE = 0.9

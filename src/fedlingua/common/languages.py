@@ -8,7 +8,7 @@ families (`[families]`), which take precedence.
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
@@ -103,7 +103,7 @@ def parse_language(text: str, where: str = "language") -> Direction:
     """
     if code := normal_code(text):
         return Direction(code, code)
-    tag = _parsed(text)
+    tag = parsed_tag(text)
     near = f"; did you mean {tag.to_tag()!r}?" if tag and normal_code(tag.to_tag()) else ""
     raise ConfigError(f"{where} = {text!r} is not known{near}; wanted a BCP-47 code, such as 'de', 'ceb' or 'zh-Hant'")
 
@@ -140,15 +140,16 @@ def normal_code(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _normal_code(text: str) -> str | None:
-    tag = _parsed("nso" if text == "ns" else text, normalize=False)
+    tag = parsed_tag("nso" if text == "ns" else text, normalize=False)
     if tag is None or not tag.is_valid() or not re.fullmatch("[A-Za-z0-9-]+", text):
         return None
     # CLDR replaces tl by fil; IANA's registry has both.
-    normal = tag if tag.language == "tl" else _parsed(tag.to_tag()) or tag
+    normal = tag if tag.language == "tl" else parsed_tag(tag.to_tag()) or tag
     return None if normal.extlangs else str(normal.simplify_script().to_tag())
 
 
-def _parsed(text: str, normalize: bool = True) -> "Language | None":
+def parsed_tag(text: str, normalize: bool = True) -> "Language | None":
+    """Return a tag's parts, None for text that is no tag."""
     from langcodes import Language
 
     try:
@@ -160,7 +161,7 @@ def _parsed(text: str, normalize: bool = True) -> "Language | None":
 @lru_cache(maxsize=4096)
 def plain_code(tag: str) -> str:
     """Return a tag's language without country and script, as M2M-100 and mBART-50 write it: en-GB, EN_us and en give "en"."""
-    parsed = _parsed(tag)
+    parsed = parsed_tag(tag)
     language = (parsed and parsed.prefer_macrolanguage().language) or tag.strip().lower()
     return _ALIKE.get(language, language)
 
@@ -172,11 +173,6 @@ def broader(code: str) -> Iterator[str]:
         code = code.rpartition("-")[0]
 
 
-def known_as(language: str, known: Collection[str]) -> str | None:
-    """Return which of the known codes a model uses for a language, None without one: M2M-100 calls zh-Hant zh, and nb no."""
-    return next((code for code in (*broader(language), plain_code(language)) if code in known), None)
-
-
 def matching(language: str, tags: Iterable[str]) -> list[str]:
     """Return the tags of exactly this code, else more specific ones: zh-TW for zh-Hant, en-GB for en; not en for en-GB."""
     meant = [tag for tag in tags if _means(tag, language)]
@@ -185,13 +181,13 @@ def matching(language: str, tags: Iterable[str]) -> list[str]:
 
 def is_tag(text: str) -> bool:
     """Return whether a text is a valid tag: en-GB, also written en_GB or eng-GB; but not de_tok or en-orig, which only look like one."""
-    tag = _parsed(text)
+    tag = parsed_tag(text)
     return tag is not None and normal_code(tag.to_tag()) is not None
 
 
 @lru_cache(maxsize=4096)
 def _means(tag: str, language: str) -> bool:
-    has, wanted = _parsed(tag), _parsed(language, normalize=False)
+    has, wanted = parsed_tag(tag), parsed_tag(language, normalize=False)
     if has is None or wanted is None or wanted.language not in (has.language, plain_code(tag), tag):
         return False
     said = (has.maximize().script, has.territory, has.variants, has.private)
@@ -202,8 +198,22 @@ def _means(tag: str, language: str) -> bool:
 @cache
 def script_of(language: str) -> str:
     """Return the ISO 15924 code of a language's script, the likeliest if its code names none: Cyrl for ru, Hant for zh-TW."""
-    tag = _parsed(language)
-    return (tag and tag.maximize().script) or "Latn"
+    return likely_script(language) or "Latn"
+
+
+def likely_script(language: str) -> str | None:
+    """Return the script that a code names or CLDR gives it, if need be by its macro-language: Arab for acm; None if neither is there."""
+    from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES
+
+    tag = parsed_tag(language)
+    if tag is None:
+        return None
+    if tag.script:
+        return "Kore" if (tag.language, tag.script) == ("ko", "Hang") else tag.script
+    if tag.language in LIKELY_SUBTAGS:
+        return tag.maximize().script
+    macro = MACROLANGUAGES.get(tag.language or "")
+    return macro and likely_script("-".join(filter(None, (macro, tag.territory))))
 
 
 def without_spaces(language: str) -> bool:
@@ -218,7 +228,7 @@ def right_to_left(language: str) -> bool:
 
 def language_name(code: str) -> str:
     """Return the English name by CLDR: German, Chinese (Traditional)."""
-    tag = _parsed(code, normalize=False)
+    tag = parsed_tag(code, normalize=False)
     return str(tag.display_name()) if tag else code
 
 
@@ -228,7 +238,7 @@ def kinship(language: str) -> tuple[str, str] | None:
     from iso_langcodes.iso639_3 import get_iso639_3, get_language_name
     from iso_langcodes.iso639_5 import language_parent
 
-    tag, lineage = _parsed(language), [plain_code(language)]
+    tag, lineage = parsed_tag(language), [plain_code(language)]
     collection = get_iso639_3((tag and tag.language) or "")
     while (collection := language_parent(collection)) and collection not in _NO_FAMILIES:
         lineage.append(collection)

@@ -17,7 +17,7 @@ from fedlingua.backbones.layouts import Layout, layout_from
 from fedlingua.common.errors import BackboneError
 
 _LANGUAGE = re.compile(r'"__([a-z]{2,3})__"|"([a-z]{2,3}_[A-Z]{2})"')
-_WITH_SCRIPT = re.compile(r'"([a-z]{3}_[A-Z][a-z]{3})"')
+_WITH_SCRIPT = re.compile(r'"([a-z]{2,3}_[A-Z][a-z]{3})"')
 """Patterns of a language's token: of M2M-100 and mBART-50, and of NLLB."""
 _TOLD_BY_FILES = ("m2m_100", "mbart", "xlm-roberta", "roberta", "camembert")
 _NO_PARAMETER = ("final_logits_bias", "position_ids", "embed_positions.weights", "lm_head.decoder.bias")

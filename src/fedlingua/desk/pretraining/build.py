@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from fedlingua.common.errors import BackboneError
-from fedlingua.common.languages import known_as
+from fedlingua.common.language_codes import known_as
 from fedlingua.desk.pretraining.settings import EncoderSize, ModelSize
 
 Model = TypeVar("Model", M2M100ForConditionalGeneration, XLMRobertaForMaskedLM)

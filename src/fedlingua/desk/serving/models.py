@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlingua.common.errors import ConfigError, FedlinguaError
-from fedlingua.common.languages import Direction, known_as, normal_code, script_of
+from fedlingua.common.languages import Direction, broader, plain_code, script_of
 from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import RunModels, TrainedModel
 from fedlingua.desk.translating.translator import Translator
@@ -34,8 +34,8 @@ class Models:
         first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
         self.translator = Translator(first, replace(decoding, terms=None))
         self._terms = dict(self._read_terms(decoding.terms)) if decoding.terms else {}
-        known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
-        self.languages = sorted(known | {code for held in run.sites.values() for code in held.sides})
+        held = {code for direction in run.sites.values() for code in direction.sides}
+        self.languages = sorted(held | self.translator.trainable.backbone.codec.language_ids.keys())
         self.of_direction = lru_cache(maxsize=4096)(self._of_direction)
 
     @property
@@ -114,4 +114,4 @@ class Models:
 def _goes_with(held: Direction, asked: Direction) -> bool:
     """Return whether terms of a direction go with text of another: never if a script differs, as of zh and zh-Hant."""
     sides = zip(held.sides, asked.sides, strict=True)
-    return all(known_as(code, [own]) is not None and script_of(own) == script_of(code) for own, code in sides)
+    return all(own in (*broader(code), plain_code(code)) and script_of(own) == script_of(code) for own, code in sides)
