@@ -373,9 +373,9 @@ def finish(message: Message, node: Node) -> RecordDict:
             if (sums := getattr(scores, field)) is not None:
                 records[f"{prefix}{name}"] = MetricRecord(sums.record())
         if scores.candidate:
-            over = {protocol.OVER_BETTER: scores.over_better, protocol.OVER_ALONE: scores.over_alone}
-            choice: dict[str, Any] = {protocol.KEPT: CANDIDATES.index(scores.candidate)}
-            choice |= {key: list(ends) for key, ends in over.items() if ends}
+            names = {protocol.KEPT: scores.candidate, protocol.REFERENCE: scores.reference_name}
+            choice: dict[str, Any] = {key: CANDIDATES.index(name) for key, name in names.items()}
+            choice[protocol.OVER_REFERENCE] = list(scores.over_reference or ())
             records[f"{protocol.CHOICE_PREFIX}{name}"] = MetricRecord(cast(Any, choice))
     return records
 

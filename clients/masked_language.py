@@ -13,12 +13,12 @@ from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.bootstrap import Numbers, draws, resampled_sums
-from fedlingua.evaluation.perplexity import SequenceScores, perplexity
+from fedlingua.evaluation.perplexity import SequenceScores
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_scores import masked_scores
 from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensors import NamedTensors
-from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, gains_on_test
+from fedlingua.personalization.choice import BASE, FEDERATION, gain_on_test
 from fedlingua.training.masked_language import MASKS_KEY
 
 
@@ -33,19 +33,18 @@ class MaskedLanguageClient(SiteClient):
         if not (self.settings.how.trains and number > 0):
             return {name: Scores(of_base := each.summed(sentences[name]), of_base) for name, each in base.items()}
         self.load(received, own)
-        by_model, candidate = self.score_models(
+        by_model, kept = self.score_models(
             number, lambda _: {name: self._score(text, split) for name, text in self.own_texts.items()}
         )
         by_model[BASE] = base
         result = {}
         for name in base:
             sums = {model: each[name].summed(sentences[name]) for model, each in by_model.items()}
-            if not self.chooses:
-                result[name] = Scores(sums[candidate], sums[BASE])
-                continue
-            samples = {model: _samples(each[name]) for model, each in by_model.items()}
-            gains = gains_on_test(candidate, {model: -perplexity(each) for model, each in sums.items()}, samples)
-            result[name] = Scores(sums[candidate], sums[BASE], sums.get(ALONE), sums[FEDERATION], candidate, *gains)
+            result[name] = Scores(sums[kept.name if kept else FEDERATION], sums[BASE])
+            if kept:
+                samples = {model: _samples(by_model[model][name]) for model in (kept.name, kept.reference)}
+                over = gain_on_test(kept.name, kept.reference, samples)
+                result[name] = result[name].chosen(sums, kept.name, kept.single, kept.reference, over)
         return result
 
     def _of_base(self, text: SiteText, split: Split) -> SequenceScores:

@@ -40,9 +40,9 @@ from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
+from fedlingua.personalization.choice import BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
-from fedlingua.personalization.phase import SiteModel, choose_model
+from fedlingua.personalization.phase import Kept, SiteModel, choose_model
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
@@ -253,8 +253,8 @@ class SiteClient(NumPyClient):
         """Whether the site chooses the model that it keeps; it cannot without dev text."""
         return self.settings.chooses and any(text.splits["dev"] for text in self.texts.values())
 
-    def score_models(self, number: int, score: Callable[[Second | None], T]) -> tuple[dict[str, T], str]:
-        """Score the federation's model, which is loaded; if the site chooses, also the model trained alone and the kept model.
+    def score_models(self, number: int, score: Callable[[Second | None], T]) -> tuple[dict[str, T], Kept | None]:
+        """Score the federation's model, which is loaded; if the site chooses, also what it keeps and what that is compared with.
 
         The model that the site keeps is stored; before the choice the federation's is, in case the phase is interrupted.
 
@@ -262,24 +262,25 @@ class SiteClient(NumPyClient):
             score: Scores the current model, in an ensemble if it is given a second one.
 
         Returns:
-            Candidate -> result of `score`, without the base's; and the candidate that the site keeps.
+            Candidate -> result of `score`, without the base's; and what the site chose, None if it takes the federation's model.
         """
         self.deliver(number)
         if not self.chooses:
-            return {FEDERATION: score(None)}, FEDERATION
+            return {FEDERATION: score(None)}, None
         federated = read_tensors(self.trainable.model, self.trainable.trained)
         dev, count_chrf = self.examples("dev"), self.count_chrf
         site = SiteModel(self.site, self.trainable, self.settings, dev, self._train_model, count_chrf, note=self.note)
         last_rounds = self.received.last_rounds(number) if self.settings.rounds_at_sites > 1 else []
         result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
-        write_tensors(self.trainable.model, result.tensors)
-        self.deliver(number, result.name, result.second)
-        scored, chosen = dict[str, T](), (result.name, result.tensors, result.second)
-        for name, tensors, second in ((FEDERATION, federated, None), (ALONE, result.alone, None), chosen):
-            if tensors is not None and name not in (BASE, *scored):
-                write_tensors(self.trainable.model, tensors)
+        tensors_of, second = result.models[result.name]
+        write_tensors(self.trainable.model, tensors_of())
+        self.deliver(number, result.name, second)
+        scored = dict[str, T]()
+        for name, (tensors_of, second) in result.models.items():
+            if name != BASE:
+                write_tensors(self.trainable.model, tensors_of())
                 scored[name] = score(second)
-        return scored, result.name
+        return scored, result
 
     # --- Examples ---------------------------------------------------------------------------------------------------
 

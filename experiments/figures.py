@@ -60,7 +60,7 @@ RULES = {
 
 
 class Gain(NamedTuple):
-    """What joining is worth at one site under one seed: kept - alone, in BLEU. sure: the interval of the gain leaves out 0."""
+    """What joining is worth at one site under one seed: kept - the better of base and alone, in BLEU. sure: the interval of the gain leaves out 0."""
 
     bleu: float
     sure: bool
@@ -83,8 +83,8 @@ class Spent(NamedTuple):
 
 
 def gains(scores: Sequence[Json]) -> list[Gain]:
-    """Return the gain over alone of every site of every run."""
-    of_sites = [site["gain_over_alone"] for of_run in scores for site in of_run["sites"].values()]
+    """Return the gain of every site of every run over the better of base and alone."""
+    of_sites = [site["gain"] for of_run in scores for site in of_run["sites"].values()]
     return [Gain(gain["bleu"], gain["low"] > 0 or gain["high"] < 0) for gain in of_sites]
 
 
@@ -120,14 +120,14 @@ def joining() -> go.Figure:
         suite, _, method = place.rpartition("/")
         found = sorted(gains(Result(RESULTS / suite).rows[method]))
         mean = fmean(gain.bleu for gain in found)
-        names.append(f"{name}<br>{sum(gain.bleu > 0 for gain in found)} of {len(found)} above alone, mean {mean:+.1f}")
+        names.append(f"{name}<br>{sum(gain.bleu > 0 for gain in found)} of {len(found)} above both, mean {mean:+.1f}")
         # Dots of one height would hide one another: in the order of their gains they go down through the row.
         dots = [(row - 0.25 + 0.5 * rank / len(found), gain) for rank, gain in enumerate(found)]
         for color, sure, label in ((UP, True, "95 % interval without 0"), (BEFORE, False, "within chance")):
             y, x = [height for height, gain in dots if gain.sure is sure], [gain.bleu for gain in found if gain.sure is sure]
             marks(figure, x, y, label, "%{x:.1f}", marker_color=color, marker_size=8, showlegend=row == 0)
         figure.add_shape(type="line", x0=mean, x1=mean, y0=row - 0.35, y1=row + 0.35, line={"color": WORSE, "width": 2})
-    x_title = "kept - alone, BLEU on test; a dot is a site under one seed, the line their mean"
+    x_title = "kept - the better of base and alone, BLEU on test; a dot is a site under one seed, the line their mean"
     frame(figure, height=110 + 85 * len(names), x_title=x_title)
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=names, autorange="reversed", showgrid=False)
     figure.add_vline(x=0, line=DOTTED)

@@ -26,7 +26,7 @@ def scores(bleu: float, up: int, down: int, fp32: int) -> dict[str, Any]:
 
 def test_a_gain_is_sure_where_its_interval_leaves_out_nothing() -> None:
     sites = {
-        name: {"gain_over_alone": {"bleu": bleu, "low": low, "high": high}}
+        name: {"gain": {"bleu": bleu, "low": low, "high": high}}
         for name, bleu, low, high in [("a", 2.0, 0.1, 4.0), ("b", 1.0, -0.1, 2.0), ("c", -3.0, -4.0, -2.0)]
     }
     assert gains([{"sites": sites}]) == [Gain(2.0, True), Gain(1.0, False), Gain(-3.0, True)]

@@ -238,7 +238,7 @@ def parse_scores(reply: Message, expected: Expected, texts: Sequence[str], mixed
     records, most, measure = reply.content.metric_records, int(expected.about[split]), MEASURES[settings.task]
     prefixes = protocol.SCORES_PREFIXES
     wanted = {f"{prefixes[name]}{text}" for text in texts for name in ("result", "base")}
-    of_choice = (prefixes["alone"], prefixes["federated"], protocol.CHOICE_PREFIX) if settings.chooses else ()
+    of_choice = (*list(prefixes.values())[2:], protocol.CHOICE_PREFIX) if settings.chooses else ()
     possible = {f"{prefix}{text}" for text in texts for prefix in of_choice}
     checks.check_records(reply, {protocol.TASK, *wanted, *(possible & set(records))})
     by_text = {}

@@ -16,7 +16,7 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import opened
 from fedlingua.exchange.tensors import TensorSet
-from fedlingua.personalization.choice import ALONE, BASE, CANDIDATES, FEDERATION
+from fedlingua.personalization.choice import ALONE, ALONE_ENSEMBLE, BASE, CANDIDATES, ENSEMBLE, FEDERATION, WITHOUT
 
 LEAST_LOSS = 1e-9
 """Lowest credible mean loss in nats a token: below it, float32 would have rounded the probability of nearly all tokens to 1."""
@@ -143,36 +143,39 @@ def check_array(record: Any, name: str, shape: tuple[int, ...]) -> Numbers:
 
 
 def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: float) -> dict[str, Any]:
-    """Return a site's choice of a model as the fields of Scores other than sums; {} if it chose none.
+    """Return a site's choice of a model as the fields of Scores other than checked sums; {} if it chose none.
 
     Args:
-        sums: "result" and "base", and if the site chose also "federated" and "alone" -> checked sums.
+        sums: "result" and "base", and if the site chose also "federated", "single", and those of "alone" and "alone_ensemble" that there
+            are -> checked sums.
         most: Largest magnitude of a gain.
     """
-    if record is None or "federated" not in sums:
+    if record is None or not {"federated", "single"} <= set(sums):
         if record is not None or len(sums) > 2:
-            raise ExchangeError("the reply has a part of a choice: wanted the federation's scores and the choice, or neither")
+            raise ExchangeError("the reply has a part of a choice: wanted the scores of all models and the choice, or neither")
         return {}
-    intervals = {protocol.OVER_BETTER, *({protocol.OVER_ALONE} if "alone" in sums else ())}
-    if set(record) - intervals != {protocol.KEPT} or intervals & set(record) not in (set(), intervals):
-        raise ExchangeError(
-            f"the choice holds {', '.join(sorted(record))}; wanted {protocol.KEPT}, {', '.join(sorted(intervals))}"
-        )
-    place = record[protocol.KEPT]
-    if type(place) is not int or not 0 <= place < len(CANDIDATES):
-        raise ExchangeError(f"{protocol.KEPT} = {place!r}; wanted the number of a candidate, 0 to {len(CANDIDATES) - 1}")
-    candidate = CANDIDATES[place]
-    same = {BASE: "base", ALONE: "alone", FEDERATION: "federated"}.get(candidate, "result")
-    if same not in sums or _without_more(sums["result"]) != _without_more(sums[same]):
-        raise ExchangeError(f"keeps {candidate}, and the scores of what it keeps are not those of {candidate}")
-    ends = {}
-    for key in intervals & set(record):
-        values: list[Any] = record[key] if isinstance(record[key], list) else []  # type: ignore[assignment]
-        are_numbers = all(isinstance(end, int | float) and abs(end) <= most for end in values)
-        if len(values) != 2 or not are_numbers or values[0] > values[1]:
-            raise ExchangeError(f"{key} = {record[key]!r}; wanted two numbers from {-most:g} to {most:g}, the lower one first")
-        ends[key.replace("-", "_")] = (float(values[0]), float(values[1]))
-    return {"candidate": candidate, **ends}
+    wanted = (protocol.KEPT, protocol.REFERENCE, protocol.OVER_REFERENCE)
+    if set(record) != set(wanted):
+        raise ExchangeError(f"the choice holds {', '.join(sorted(record))}; wanted {', '.join(wanted)}")
+    places: list[Any] = [record[key] for key in wanted[:2]]
+    for key, place in zip(wanted, places, strict=False):
+        if type(place) is not int or not 0 <= place < len(CANDIDATES):
+            raise ExchangeError(f"{key} = {place!r}; wanted the number of a candidate, 0 to {len(CANDIDATES) - 1}")
+    candidate, reference = (CANDIDATES[place] for place in places)
+    fields = {BASE: "base", ALONE: "alone", FEDERATION: "federated", ALONE_ENSEMBLE: "alone_ensemble"}
+    of_one = "result" if candidate in (ENSEMBLE, ALONE_ENSEMBLE) else "single"
+    for same in (fields.get(candidate, "result"), of_one):
+        if same not in sums or _without_more(sums["result"]) != _without_more(sums[same]):
+            raise ExchangeError(f"keeps {candidate}, and the scores of what it keeps are not those of {candidate}")
+    if reference not in WITHOUT or fields[reference] not in sums:
+        raise ExchangeError(f"compares with {reference}; wanted one of {', '.join(WITHOUT)}, and its scores")
+    values: list[Any] = record[protocol.OVER_REFERENCE] if isinstance(record[protocol.OVER_REFERENCE], list) else []  # type: ignore[assignment]
+    are_numbers = all(isinstance(end, int | float) and abs(end) <= most for end in values)
+    if len(values) != 2 or not are_numbers or values[0] > values[1]:
+        got = f"{protocol.OVER_REFERENCE} = {record[protocol.OVER_REFERENCE]!r}"
+        raise ExchangeError(f"{got}; wanted two numbers from {-most:g} to {most:g}, the lower one first")
+    chosen = {"candidate": candidate, "reference_name": reference, "reference": sums[fields[reference]]}
+    return {**chosen, "over_reference": (float(values[0]), float(values[1]))}
 
 
 def _without_more(sums: Any) -> Any:

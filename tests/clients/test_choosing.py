@@ -70,14 +70,15 @@ def test_scores_have_all_four_models_and_the_site_keeps_the_chosen_one(choosing:
         # What is kept has the least dev loss, or it is the better of base and alone.
         losses = {name: each["dev_loss"] for name, each in about["candidates"].items() if "dev_loss" in each}
         assert entry["kept"] in (min(losses, key=losses.__getitem__), min((choice.BASE, choice.ALONE), key=losses.__getitem__))
-        assert entry["gain"]["bleu"] == pytest.approx(entry["bleu"] - max(entry["base_bleu"], entry["alone_bleu"]))
-        assert entry["gain_over_alone"]["bleu"] == pytest.approx(entry["bleu"] - entry["alone_bleu"])
+        assert entry["reference"]["name"] == min((choice.BASE, choice.ALONE), key=losses.__getitem__)
+        assert entry["reference"]["bleu"] == entry[f"{entry['reference']['name']}_bleu"]
+        assert entry["gain"]["bleu"] == pytest.approx(entry["bleu"] - entry["reference"]["bleu"])
         assert entry["gain"]["low"] <= entry["gain"]["high"]
         # scores.json is of what the site keeps: its own translations say the same, and so do the tensors that lie there.
         kept = texts[site].hypothesis
         assert bleu.of(bleu.count(kept)) == pytest.approx(entry["bleu"])
-        if entry["kept"] == choice.ALONE:
-            assert (entry["gain_over_alone"]["low"], entry["gain_over_alone"]["high"]) == (0, 0)
+        if entry["kept"] == entry["reference"]["name"]:
+            assert (entry["gain"]["low"], entry["gain"]["high"]) == (0, 0)
         tensors, of = delivered(at(folder, site))
         assert of["kept"] == entry["kept"]
         used = RunModels(tmp_path / "run").of_site(site)
@@ -90,7 +91,7 @@ def test_scores_have_all_four_models_and_the_site_keeps_the_chosen_one(choosing:
 def test_the_interval_is_the_paired_bootstrap_of_kept_and_base(choosing: Config, tmp_path: Path, monkeypatch) -> None:
     """Against the comparison's own, on translations that the site stored, where no model could be trained alone."""
     monkeypatch.setattr(phase.Phase, "add_trained", lambda self, name, start, *more: None)
-    monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION))
+    monkeypatch.setattr(phase.choice, "choose", lambda dev, by: choice.Choice(choice.FEDERATION, choice.BASE))
     folder, _ = run(choosing, tmp_path / "run")
     bleu, texts = TEXT_METRICS["bleu"], read_site_translations(tmp_path / "run")
     for site, entry in scores(folder)["sites"].items():
@@ -98,7 +99,7 @@ def test_the_interval_is_the_paired_bootstrap_of_kept_and_base(choosing: Config,
         by_hand = paired(*counts, bleu.score, draws(len(counts[0])))
         assert (entry["gain"]["low"], entry["gain"]["high"]) == pytest.approx((by_hand.low, by_hand.high))
         assert entry["bleu"] == entry["federated_bleu"]
-        assert not {"alone_bleu", "gain_over_alone"} & set(entry)
+        assert "alone_bleu" not in entry
 
 
 @pytest.mark.parametrize("optimizer_state", ["fresh", "kept"])
@@ -148,16 +149,16 @@ def test_a_site_that_dies_over_its_ensemble_ends_with_the_same_bytes(choosing: C
     monkeypatch.setattr(phase.choice, "is_shown", lambda gains: True)
     monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
     whole, _ = run(choosing, tmp_path / "whole")
-    second_beside, calls = phase.Phase.second_beside, list[str]()
+    beside_two_alone, calls = phase.Phase._beside_two_alone, list[str]()
 
     def dies(self: Any, chosen: choice.Choice) -> Any:
         calls.append("")
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return second_beside(self, chosen)
+        return beside_two_alone(self, chosen)
 
     with monkeypatch.context() as dying:
-        dying.setattr(phase.Phase, "second_beside", dies)
+        dying.setattr(phase.Phase, "_beside_two_alone", dies)
         with pytest.raises(KeyboardInterrupt):
             run(choosing, tmp_path / "broken")
     resumed, _ = run({**choosing, "resume": True}, tmp_path / "broken")
@@ -319,6 +320,62 @@ def test_an_ensemble_is_kept_delivered_and_scored_and_translates_as_it_was_score
             assert not (at(without, site) / "second.safetensors").exists()
 
 
+def test_two_models_are_compared_with_two_that_the_site_trained_alone(choosing: Config, tmp_path: Path, monkeypatch) -> None:
+    """The second is trained like the first with other draws; the site keeps this ensemble where none of the federation's is better."""
+    shown, better = {"hospital": iter([True, False, False]), "court": iter([True, True])}, choice.better_without
+    sites = iter(["hospital"] * 3 + ["court"] * 2)
+    monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION))
+    monkeypatch.setattr(phase.choice, "is_shown", lambda gains: next(shown[next(sites)]))
+    monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
+    of_two = lambda dev, by: choice.ALONE_ENSEMBLE if choice.ALONE_ENSEMBLE in dev else better(dev, by)  # noqa: E731
+    monkeypatch.setattr(phase.choice, "better_without", of_two)
+    folder, _ = run(
+        {**choosing, "backbone": "demo", "learning-rate": 3e-3, "rounds": 1, "max-decode-tokens": 24}, tmp_path / "run"
+    )
+    told = scores(folder)
+    for site, entry in told["sites"].items():
+        about, kept = described(folder, site), {"hospital": choice.ALONE_ENSEMBLE, "court": choice.ENSEMBLE}[site]
+        assert (entry["kept"], about["kept"], about["reference"], about["single"]) == (
+            kept,
+            kept,
+            choice.ALONE_ENSEMBLE,
+            choice.FEDERATION,
+        )
+        assert entry["reference"] == {name: entry[f"alone_ensemble_{name}"] for name in ("bleu", "chrf")} | {
+            "name": choice.ALONE_ENSEMBLE
+        }
+        assert entry["gain"]["bleu"] == pytest.approx(entry["bleu"] - entry["alone_ensemble_bleu"])
+        assert entry["single_bleu"] == entry["federated_bleu"]
+        files = [load_file(at(folder, site) / "choice" / f"{name}.safetensors") for name in (choice.ALONE, choice.SECOND_ALONE)]
+        assert all(not np.array_equal(array, files[1][name]) for name, array in files[0].items() if array.any())
+        passes = [about["candidates"][name]["rates"] for name in (choice.ALONE, choice.SECOND_ALONE)]
+        assert len(passes[0]) <= 3 >= len(passes[1])
+        if kept == choice.ALONE_ENSEMBLE:
+            assert (entry["gain"]["low"], entry["gain"]["high"]) == (0, 0)
+            of_site = delivered(at(folder, site))[0], delivered_second(at(folder, site))
+            assert all(
+                np.array_equal(mine[name], array) for mine, of in zip(of_site, files, strict=True) for name, array in of.items()
+            )
+            text = read_site_translations(tmp_path / "run")[site]
+            translator = Translator(RunModels(tmp_path / "run").of_site(site))
+            assert translator.translate(list(text.base.sources)) == list(text.hypothesis.hypotheses)
+    for side in ("reference", "single"):
+        value = {"reference": lambda entry: entry["reference"]["bleu"], "single": lambda entry: entry["single_bleu"]}[side]
+        assert told[f"macro_{side}_bleu"] == pytest.approx(np.mean([value(entry) for entry in told["sites"].values()]))
+
+
+def test_without_time_for_a_second_model_alone_no_ensemble_is_kept(choosing: Config, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION))
+    monkeypatch.setattr(phase.choice, "is_shown", lambda gains: True)
+    monkeypatch.setattr(phase.choice, "gain", lambda *_: choice.Gain(0.1, 0.05, 0.2))
+    add = phase.Phase.add_trained
+    monkeypatch.setattr(
+        phase.Phase, "add_trained", lambda self, name, *more: name == choice.SECOND_ALONE or add(self, name, *more)
+    )
+    folder, _ = run(choosing, tmp_path / "run")
+    assert {entry["kept"] for entry in scores(folder)["sites"].values()} == {choice.FEDERATION}
+
+
 def test_no_ensemble_is_kept_where_its_gain_is_not_shown_or_the_base_is_better(
     choosing: Config, tmp_path: Path, monkeypatch
 ) -> None:
@@ -338,8 +395,8 @@ def test_masked_text_is_chosen_by_loss_and_reported_by_perplexity(four_texts: Co
     told = scores(folder)
     for site, entry in told["sites"].items():
         assert described(folder, site)["by"] == "loss"
-        better = min(entry["base_perplexity"], entry["alone_perplexity"])
-        assert entry["gain"]["perplexity"] == pytest.approx(better - entry["perplexity"])
+        assert entry["reference"]["name"] in (choice.BASE, choice.ALONE)
+        assert entry["gain"]["perplexity"] == pytest.approx(entry["reference"]["perplexity"] - entry["perplexity"])
         assert entry["gain"]["low"] <= entry["gain"]["perplexity"] <= entry["gain"]["high"]
     assert told["macro_federated_perplexity"] > 0
 

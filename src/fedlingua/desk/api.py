@@ -30,7 +30,7 @@ __all__ = ["FedlinguaError", "Run", "load", "run"]
 Place = str | Path
 Options = Mapping[str, Scalar] | None
 FIELDS = [field.name for field in fields(Decoding)]
-SCORES = ("base", "alone", "federation", "kept", "joined", "joined_low", "joined_high")
+SCORES = ("base", "alone", "two_alone", "federation", "kept", "joined", "joined_low", "joined_high", "one_model")
 
 
 class Run:
@@ -48,17 +48,19 @@ class Run:
         """Each site's scores, in the metric `scores.attrs["metric"]`. Example: `run.scores["kept"].mean()`
 
         Returns:
-            One row per site, which is the index. Columns: direction, sentences, base, alone, federation, kept (after
-            training, if sites do not choose), joined (gain over alone) with its 95 % interval joined_low to
-            joined_high, keeps (the site's choice).
+            One row per site, which is the index. Columns: direction, sentences, base, alone, two_alone (an ensemble),
+            federation, kept (after training, if sites do not choose), joined (gain over the best by dev of base, alone
+            and two_alone) with its 95 % interval joined_low to joined_high, one_model (the same of one model against
+            one), keeps (the site's choice).
         """
         content, rows = read_run(self.folder), []
         if not content.scores:
             RunModels(self.folder)  # refuses a run that is not completed
         for line in content.scores:
             choice = line.choice or Choice(None, None)
-            joined = choice.over_alone or (None, None, None)
-            values = (line.first.before, choice.alone, choice.federated, line.first.after, *joined)
+            joined = choice.gain or (None, None, None)
+            values = (line.first.before, choice.alone, choice.two_alone, choice.federated, line.first.after, *joined)
+            values = (*values, choice.one_model)
             rows.append((line.site, line.direction, line.sentences, *values, choice.candidate))
         table = DataFrame(rows, columns=["site", "direction", "sentences", *SCORES, "keeps"]).set_index("site")
         table.attrs["metric"] = content.metrics[0].name

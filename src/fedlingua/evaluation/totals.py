@@ -9,18 +9,17 @@ from fedlingua.common.languages import Direction
 from fedlingua.evaluation.perplexity import MaskedScores, accuracy, perplexity
 from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score
 from fedlingua.evaluation.sums import Scores
-from fedlingua.settings.metrics import METRICS
 
 ALL_SITES = "all sites"
 """The name under which scores.json has the sums."""
 CHOSEN = "each site's own"
-"""What stands there for the candidate that sites keep."""
-MODELS = ("result", "base", "alone", "federated")
-GAINS = ("gained", "lost", "gained_over_alone")
-"""At how many sites the kept model is better or worse than the better of base and alone, and better than alone."""
+"""What stands there for the candidate that sites keep, and for their reference."""
+MODELS = ("result", "base", "alone", "federated", "single", "reference")
+GAINS = ("gained", "lost")
+"""At how many sites the kept model is better or worse than the reference beyond chance: its interval lies above 0, or below."""
 MOST = 1e6
 """Largest score that is added up, so that sums weighted by size stay far below 2^63; a perplexity has no bound of its own."""
-_PREFIXES = {"result": ("", "{}"), "base": ("base_", "{}"), "alone": ("", "alone_{}"), "federated": ("", "federated_{}")}
+_PREFIXES = {"result": ("", "{}"), "base": ("base_", "{}")} | {model: ("", f"{model}_{{}}") for model in MODELS[2:]}
 """Model -> what precedes "macro_" in the names of its averages, and what a metric is called after it."""
 
 
@@ -67,8 +66,9 @@ def counted_scores(task: str, texts: Mapping[str, Scores]) -> dict[str, float]:
     for scores in texts.values():
         for name, value in [each for model in MODELS for each in _of_model(model, getattr(scores, model), form)]:
             numbers[name] += value
-        for name in _gains(task, scores):
-            numbers[name] += 1
+        low, high = scores.over_reference or (0.0, 0.0)
+        numbers["gained"] += low > 0
+        numbers["lost"] += high < 0
     return numbers
 
 
@@ -82,19 +82,6 @@ def _of_model(model: str, sums: Any, form: _Form) -> Iterator[tuple[str, float]]
     for metric, score in form.metrics.items():
         value = min(score(sums), MOST)
         yield from ((f"{model}.macro.{metric}", value), (f"{model}.micro.{metric}", value * size))
-
-
-def _gains(task: str, scores: Scores) -> Iterator[str]:
-    """Yield the names in GAINS that count a site; none if it did not choose."""
-    if scores.federated is None:
-        return
-    metric = METRICS[task][0]
-    score = _FORMS[task].metrics[metric.key]
-    rivals = [score(sums) for sums in (scores.base, scores.alone) if sums is not None]
-    if gain := metric.gain(score(scores.result), metric.best(rivals)):
-        yield "gained" if gain > 0 else "lost"
-    if scores.alone is not None and (metric.gain(score(scores.result), score(scores.alone)) or 0.0) > 0:
-        yield "gained_over_alone"
 
 
 def _places(field: str, width: int) -> list[str]:
@@ -137,7 +124,8 @@ def totals_of(task: str, numbers: Mapping[str, float]) -> Totals:
             averages[f"{first}micro_{of_metric}"] = numbers[f"{model}.micro.{metric}"] / numbers[f"{model}.size"]
     chose = round(numbers["federated.texts"])
     choices = {name: round(numbers[name]) for name in GAINS} | {"of": chose} if chose else {}
-    return Totals(Scores(**made, candidate=CHOSEN if "federated" in made else ""), averages, choices)
+    names = {"candidate": CHOSEN, "reference_name": CHOSEN} if "federated" in made else {}
+    return Totals(Scores(**made, **names), averages, choices)
 
 
 def common_direction(directions: Mapping[str, Direction]) -> Direction:

@@ -71,16 +71,18 @@ SELECT_S, BATCHES_S, SLOPE_S = "select_seconds", "batches_seconds", "slope_secon
 THETA = "theta"
 """In METRICS, where every site has its own threshold, fixed or random: the threshold that the site used."""
 SCORES_PREFIXES = {"result": "scores.", "base": "base-scores.", "alone": "alone-scores.", "federated": "federated-scores."}
+SCORES_PREFIXES |= {"alone_ensemble": "alone-ensemble-scores.", "single": "single-scores."}
 CHOICE_PREFIX = "choice."
 """A FINISH reply has a MetricRecord for each field of Scores that holds sums and for each of the site's texts, under the prefix and the
-text's name; `alone`, `federated` and the choice only if the site has chosen the model that it keeps. A choice: KEPT, OVER_BETTER and
-OVER_ALONE."""
-KEPT, OVER_BETTER, OVER_ALONE = "kept", "over-better", "over-alone"
-"""In a choice: the index of the kept model in fedlingua.personalization.choice.CANDIDATES; the interval [low, high] of its
-gain on the text over the better of base and alone, and over alone."""
+text's name; all but result, base and the choice only if the site has chosen the model that it keeps. A choice: KEPT, REFERENCE and
+OVER_REFERENCE."""
+KEPT, REFERENCE, OVER_REFERENCE = "kept", "reference", "over-reference"
+"""In a choice: the indices of the kept model and of the reference in fedlingua.personalization.choice.CANDIDATES; the interval [low, high]
+of the kept model's gain over the reference on the text."""
 CHOICE_SENT = (
-    "; if sites choose what they keep, the same for the model that the site trained alone and for the federation's, a number that names "
-    "the kept model, and four numbers: the intervals of its gain over the better of base and alone, and over alone"
+    "; if sites choose what they keep, the same for the model that the site trained alone, for an ensemble of two such models, for the "
+    "federation's and for the best single model, two numbers that name the kept model and the one that it is compared with, and two for "
+    "the interval of its gain"
 )
 """What a FINISH reply also holds under keep.choose = true, in words for people."""
 SITE_PREFIX = "site."

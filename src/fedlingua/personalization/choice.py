@@ -1,4 +1,4 @@
-"""Choose which model a site keeps: the best on its dev text, if it is shown to be better than the base and the model trained alone.
+"""Choose which model a site keeps: the best on its dev text, if it is shown to be better than what the site can have without a federation.
 
 Every comparison is paired: both models are measured on the same sentences, which a bootstrap resamples (Koehn 2004).
 """
@@ -16,13 +16,17 @@ from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
 
 BASE, ALONE, FEDERATION, OWN = "base", "alone", "federation", "own"
 OWN_FEDERATION, OWN_ALONE, BY_PART, LAST_ROUNDS = "own+federation", "own+alone", " by part", "last rounds"
-ENSEMBLE = "ensemble"
+ENSEMBLE, ALONE_ENSEMBLE, SECOND_ALONE = "ensemble", "alone ensemble", "second alone"
 MIXED = (OWN_FEDERATION, OWN_ALONE, OWN_FEDERATION + BY_PART, OWN_ALONE + BY_PART)
-CANDIDATES = (BASE, ALONE, FEDERATION, OWN, *MIXED, LAST_ROUNDS, ENSEMBLE)
+WITHOUT = (BASE, ALONE, ALONE_ENSEMBLE)
+"""What a site can have without the federation; the best of these by dev is the reference of every gain."""
+CANDIDATES = (BASE, ALONE, FEDERATION, OWN, *MIXED, LAST_ROUNDS, ENSEMBLE, ALONE_ENSEMBLE)
 """The models that a site chooses among. base: The published backbone. alone: Trained on the site's text alone. own: Trained further
 from "federation" or "last rounds", whichever has the lower dev loss. own+...: Interpolations of own with the model that it started
 from or with alone, by one alpha for all tensors or one per part. last rounds: The mean of the federation's model and of those
-received before it in the last rounds. ensemble: Two of the others, one of them alone, whose probabilities are averaged."""
+received before it in the last rounds. ensemble: Two of the others, one of them alone, whose probabilities are averaged. alone ensemble:
+The same of alone and of a second model that was trained like it with other draws; only made where a site would keep an ensemble, so that
+two models are compared with two."""
 SHARES = tuple(tenth / 10 for tenth in range(1, 10))
 """The shares of an ensemble's second model among which the dev loss decides."""
 LEAST_SENTENCES = 30
@@ -115,21 +119,18 @@ def interval(value: float, differences: Numbers) -> Gain:
     return Gain(value, float(ordered[cut]), float(ordered[-cut - 1]))
 
 
-def gains_on_test(
-    candidate: str, values: Mapping[str, float], samples: Mapping[str, Numbers]
-) -> list[tuple[float, float] | None]:
-    """Return 95 % intervals of a candidate's gain over the better of base and alone, and over alone (None without it).
+def gain_on_test(candidate: str, reference: str, samples: Mapping[str, Numbers]) -> tuple[float, float]:
+    """Return the 95 % interval of a candidate's gain over the reference on the test text.
 
-    values: Candidate -> score on the test text, higher is better. samples: Candidate -> its scores on the bootstrap samples.
+    samples: Candidate -> its scores on the bootstrap samples, higher is better.
     """
-    better = max((name for name in (BASE, ALONE) if name in values), key=values.__getitem__)
-    gains = [interval(0.0, samples[candidate] - samples[name]) if name in samples else None for name in (better, ALONE)]
-    return [None if each is None else (each.low, each.high) for each in gains]
+    ends = interval(0.0, samples[candidate] - samples[reference])
+    return ends.low, ends.high
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice. reference: The better of base and alone. gains: Candidate -> criterion -> gain over the reference."""
+    """A choice. reference: The best of `WITHOUT`. gains: Candidate -> criterion -> gain over the reference."""
 
     candidate: str
     reference: str
@@ -137,16 +138,16 @@ class Choice:
 
 
 def better_without(dev: Mapping[str, DevResult], by: str) -> str:
-    """Return the better of base and alone, or the one that is there; on a tie the base."""
-    return max((name for name in (BASE, ALONE) if name in dev), key=lambda name: dev[name].value(CRITERIA[by][0]))
+    """Return the best of `WITHOUT` that is there, by the first criterion; on a tie the first."""
+    return max((name for name in WITHOUT if name in dev), key=lambda name: dev[name].value(CRITERIA[by][0]))
 
 
 def worth_translating(dev: Mapping[str, DevResult], by: str) -> list[str]:
     """Return the candidates whose chrF the choice can depend on; only these need to translate the dev text."""
     if by == "loss":
         return []
-    others = [name for name in dev if name not in (BASE, ALONE)]
-    references = [name for name in (BASE, ALONE) if name in dev]
+    others = [name for name in dev if name not in WITHOUT]
+    references = [name for name in WITHOUT if name in dev]
     if by != "chrf":
         references = [better_without(dev, by)]
         others = [name for name in others if gain(dev[references[0]], dev[name], "loss").low > 0]
@@ -159,7 +160,7 @@ def next_to_translate(dev: Mapping[str, DevResult], by: str) -> str:
 
     Under "both" the candidates translate in order of their loss, and the first that chrF does not refute is chosen.
     """
-    if by == "both" and choose(dev, by).candidate not in (BASE, ALONE):
+    if by == "both" and choose(dev, by).candidate not in WITHOUT:
         return ""
     return next((name for name in worth_translating(dev, by) if dev[name].chrf is None), "")
 
@@ -176,7 +177,7 @@ def choose(dev: Mapping[str, DevResult], by: str) -> Choice:
         reference = better_without(dev, "loss")
         return Choice(reference, reference)
     reference = better_without(measured, by)
-    gains = {name: gains_over(measured[reference], each, by) for name, each in measured.items() if name not in (BASE, ALONE)}
+    gains = {name: gains_over(measured[reference], each, by) for name, each in measured.items() if name not in WITHOUT}
     shown = [name for name in gains if is_shown(gains[name])]
     first = CRITERIA[by][0]
     return Choice(max(shown, key=lambda name: gains[name][first].value, default=reference), reference, gains)

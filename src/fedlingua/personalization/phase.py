@@ -38,6 +38,8 @@ from fedlingua.training.head import HeadUse
 from fedlingua.training.objective import token_nlls_of_each
 
 FOLDER, FILE = "choice", "choice.json"
+ALONE = {choice.ALONE: "alone", choice.SECOND_ALONE: "a second model alone"}
+"""What trains on the site's text alone, for as long as the other; only the draws differ -> in words."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +80,17 @@ class Kept:
     """A site's kept model.
 
     Attributes:
-        name: The candidate; ENSEMBLE if it has two models.
-        tensors: Its tensors, or those of an ensemble's first model.
-        second: An ensemble's second model.
-        alone: Tensors of the model trained alone, None if it diverged.
+        name, reference: The candidate, and what its gain is over.
+        single: The candidate that would be kept if there were no ensembles.
+        models: The candidate and all others whose scores are reported -> function that makes its tensors, or those of an ensemble's first
+            model; and an ensemble's second model.
         about: The content of choice.json.
     """
 
     name: str
-    tensors: Tensors
-    second: Second | None
-    alone: Tensors | None
+    reference: str
+    single: str
+    models: Mapping[str, tuple[Callable[[], Tensors], Second | None]]
     about: Mapping[str, Any]
 
 
@@ -115,8 +117,9 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     for name, other in ((choice.OWN_FEDERATION, shared), (choice.OWN_ALONE, choice.ALONE)):
         phase.add_mixed(name, other)
     result = phase.choose()
-    second, gains = phase.second_beside(result) if settings.keep_ensemble else (None, None)
-    first, name = (second.beside, choice.ENSEMBLE) if second else (result.candidate, result.candidate)
+    name, reference, gains = (
+        phase.ensemble_beside(result) if settings.keep_ensemble else (result.candidate, result.reference, None)
+    )
     about = {
         "site": model.site,
         "round": number,
@@ -126,7 +129,8 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
         "confidence": choice.CONFIDENCE,
         "dev": len(model.dev),
         "kept": name,
-        "reference": result.reference,
+        "single": result.candidate,
+        "reference": reference,
         "gains": asdict(result)["gains"],
         "ensemble": gains,
         "candidates": phase.described(),
@@ -136,10 +140,13 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     }
     replace_text(folder / FILE, json_text(about))
     few = len(model.dev) < choice.LEAST_SENTENCES
-    in_words = f"an ensemble of {first} and {second.name}" if second else name
+    pair = phase.seconds.get(name)
+    in_words = f"an ensemble of {pair.beside} and {pair.name}" if pair else name
     model.note(f"keeps {in_words}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
-    alone = phase.tensors_of[choice.ALONE]() if choice.ALONE in phase.tensors_of else None
-    return Kept(name, phase.tensors_of[first](), second, alone, about)
+    compared = (*choice.WITHOUT[1:], result.candidate, name)
+    models = {each: phase.model_of(each) for each in compared if each in phase.tensors_of or each in phase.seconds}
+    models = {choice.FEDERATION: (lambda: federated, None), **models}
+    return Kept(name, reference, result.candidate, models, about)
 
 
 def of_a_pass(settings: Settings) -> Settings:
@@ -163,6 +170,7 @@ class Phase:
         self.trained: dict[str, dict[str, Any]] = {}
         self.alphas: dict[str, Mapping[Part, float]] = {}
         self.left_out: dict[str, str] = {}
+        self.seconds: dict[str, Second] = {}
         self.training_s = 0.0
 
     def write(self, tensors: Tensors) -> None:
@@ -183,6 +191,11 @@ class Phase:
             return
         self.tensors_of[name], self.dev[name] = tensors_of, result
 
+    def model_of(self, name: str) -> tuple[Callable[[], Tensors], Second | None]:
+        """Return the function that makes a candidate's tensors, or those of an ensemble's first model; and an ensemble's second model."""
+        second = self.seconds.get(name)
+        return self.tensors_of[second.beside if second else name], second
+
     def better_of(self, *names: str) -> str:
         """Return the candidate with the lowest dev loss; "" if none of these exists."""
         return min((name for name in names if name in self.dev), key=lambda name: self.dev[name].loss, default="")
@@ -194,7 +207,7 @@ class Phase:
         """
         files = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
         settings = self.model.settings
-        key = settings.hash_of_alone() if name == choice.ALONE else digest_of(settings.hash(), start)
+        key = settings.hash_of_alone() if name in ALONE else digest_of(settings.hash(), start)
         about = self._stored(files, key)
         if about is None:
             trained = self._train(name, start, most, share_of_time)
@@ -215,14 +228,14 @@ class Phase:
         if about["useless"]:
             self.left_out[name] = about["useless"]
             self.model.note(f"{name} is left out: {about['useless']}", True)
-        elif about["best"] or name == choice.ALONE:
+        elif about["best"] or name in ALONE:
             self.add(name, partial(load_file, files[0]))
         else:
             self.left_out[name] = "no pass lowered the dev loss"
 
     def _train(self, name: str, start: Tensors, most: int, share_of_time: float) -> Trained:
         model, settings = self.model, self.model.settings
-        model.note(f"trains {'alone' if name == choice.ALONE else 'on from the federation'}, at most {most} passes", True)
+        model.note(f"trains {ALONE.get(name, 'on from the federation')}, at most {most} passes", True)
         rates = [float(rate) for rate in settings.keep_rates.split(",")]
         optimizers: dict[float, dict[str, Numbers]] = {rate: {} for rate in rates}
         until = self.started + 60 * settings.keep_minutes * share_of_time if settings.keep_minutes else math.inf
@@ -230,7 +243,7 @@ class Phase:
         def train(number: int, rate: float) -> None:
             how = of_a_pass(settings)
             # Trained alone, the first passes at rate 1 equal the rounds of method adapter-local. Other models and rates have no schedule.
-            if name != choice.ALONE or rate != 1:
+            if name not in ALONE or rate != 1:
                 how = replace(how, learning_rate=rate * settings.step_learning_rate, schedule="constant", warmup_steps=0)
             seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
             optimizer = optimizers[rate] if settings.optimizer_state == "kept" else None
@@ -298,53 +311,81 @@ class Phase:
                     break  # a custom client that does not translate
         return choice.choose(self.dev, model.by)
 
-    def translate(self, name: str, second: Second | None = None) -> bool:
-        """Translate the dev text with a candidate, or an ensemble whose first model it is; return whether the task translates.
-
-        Its chrF becomes part of the candidate's results, or the ensemble's.
-        """
-        result = choice.ENSEMBLE if second else name
-        self.model.note(f"translates the dev text with {result}", False)
+    def translate(self, name: str) -> bool:
+        """Translate the dev text with a candidate, whose results then include its chrF; return whether the task translates."""
+        self.model.note(f"translates the dev text with {name}", False)
+        tensors_of, second = self.model_of(name)
         if name != choice.BASE:
-            self.write(self.tensors_of[name]())
+            self.write(tensors_of())
         counts = self.model.count_chrf(name == choice.BASE, second)
         if counts is not None:
-            self.dev[result] = replace(self.dev[result], chrf=counts)
+            self.dev[name] = replace(self.dev[name], chrf=counts)
         return counts is not None
 
-    def second_beside(self, chosen: Choice) -> tuple[Second | None, dict[str, Any] | None]:
+    def ensemble_beside(self, chosen: Choice) -> tuple[str, str, dict[str, Any] | None]:
         """Measure the ensemble of the model trained alone and the chosen one or, if alone has a part in that, the best other.
 
-        Models whose mistakes differ gain most from averaging, and these two have seen different text.
+        Models whose mistakes differ gain most from averaging, and these two have seen different text. Two models are compared with two: an
+        ensemble that gains is kept only if it, or else the chosen model, is also better than an ensemble of two trained alone.
 
         Returns:
-            The second model if the ensemble shows a gain over the chosen one; and what choice.json tells of it.
+            What is kept, what its gain is over, and what choice.json tells of the ensemble.
         """
         model, before = self.model, chosen.candidate
-        without = [name for name in self.dev if name not in (choice.BASE, choice.ALONE) and not name.startswith(choice.OWN_ALONE)]
+        without = [name for name in self.dev if name not in choice.WITHOUT and not name.startswith(choice.OWN_ALONE)]
         joined = before if before in without else self.better_of(*without)
         first, name = (joined, choice.ALONE) if before == joined else (choice.ALONE, joined)
         too_few = len(model.dev) < choice.LEAST_SENTENCES
         is_base = choice.BASE in (before, chosen.reference)
         if model.settings.task != "translation" or too_few or is_base or not {first, name} <= set(self.dev):
-            return None, None
-        results = {share: choice.averaged(self.dev[first], self.dev[name], share) for share in choice.SHARES}
-        share = min(results, key=lambda share: results[share].loss)
-        self.dev[choice.ENSEMBLE], second = results[share], Second(first, name, self.tensors_of[name](), share)
+            return before, chosen.reference, None
+        share = self.average(choice.ENSEMBLE, first, name)
         about: dict[str, Any] = {"first": first, "second": name, "share": share, "gains": {}}
-        if model.by != "chrf" and choice.gain(self.dev[before], results[share], "loss").low <= 0:
-            return None, about
-        if model.by != "loss":
-            try:
-                translates = self.dev[before].chrf is not None or self.translate(before)
-                if not translates or not self.translate(first, second):
-                    return None, about
-            except (torch.OutOfMemoryError, MemoryRunsOutError):
-                model.note("two models at a time run out of memory, so there is no ensemble", True)
-                return None, about
-        gains = choice.gains_over(self.dev[before], self.dev[choice.ENSEMBLE], model.by)
-        about["gains"] = {criterion: asdict(each) for criterion, each in gains.items()}
-        return (second if choice.is_shown(gains) else None), about
+        try:
+            if model.by != "chrf" and choice.gain(self.dev[before], self.dev[choice.ENSEMBLE], "loss").low <= 0:
+                return before, chosen.reference, about
+            if not self.are_translated(before, choice.ENSEMBLE):
+                return before, chosen.reference, about
+            gains = choice.gains_over(self.dev[before], self.dev[choice.ENSEMBLE], model.by)
+            about["gains"] = {criterion: asdict(each) for criterion, each in gains.items()}
+            if not choice.is_shown(gains):
+                return before, chosen.reference, about
+            return *self._beside_two_alone(chosen), about
+        except (torch.OutOfMemoryError, MemoryRunsOutError):
+            model.note("two models at a time run out of memory, so there is no ensemble", True)
+            return before, chosen.reference, about
+
+    def _beside_two_alone(self, chosen: Choice) -> tuple[str, str]:
+        """Train a second model alone; return what of the ensemble, the chosen model and the reference is kept, and the reference."""
+        settings, by = self.model.settings, self.model.by
+        passes = settings.passes_of_rounds + (settings.keep_passes or settings.passes_of_rounds)
+        self.add_trained(choice.SECOND_ALONE, self.model.trainable.initial, passes, 1.0)
+        second = self.dev.pop(choice.SECOND_ALONE, None)
+        if second is None:
+            self.model.note("keeps no ensemble, since no second model trained alone is there to compare it with", True)
+            return chosen.candidate, chosen.reference
+        self.average(choice.ALONE_ENSEMBLE, choice.ALONE, choice.SECOND_ALONE, second)
+        if by == "chrf":
+            self.are_translated(choice.ALONE_ENSEMBLE)
+        reference = choice.better_without(self.dev, by)
+        self.are_translated(reference)
+        for name in (choice.ENSEMBLE, chosen.candidate):
+            if name not in choice.WITHOUT and choice.is_shown(choice.gains_over(self.dev[reference], self.dev[name], by)):
+                return name, reference
+        return reference, reference
+
+    def average(self, ensemble: str, first: str, name: str, second: DevResult | None = None) -> float:
+        """Add the ensemble of two candidates with the share of the second that has the lowest dev loss, and return this share."""
+        pair = self.dev[first], second or self.dev[name]
+        results = {share: choice.averaged(*pair, share) for share in choice.SHARES}
+        share = min(results, key=lambda share: results[share].loss)
+        self.dev[ensemble], self.seconds[ensemble] = results[share], Second(first, name, self.tensors_of[name](), share)
+        return share
+
+    def are_translated(self, *names: str) -> bool:
+        """Translate the dev text with those candidates whose chrF is needed and not known; return False if the task does not translate."""
+        needed = [] if self.model.by == "loss" else [name for name in names if self.dev[name].chrf is None]
+        return all(self.translate(name) for name in needed)
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Return candidate -> its dev results, alphas and training record."""

@@ -138,7 +138,7 @@ def make_ready(run: Run, others: Iterable[Run] = ()) -> Settings:
     same = run.settings.hash_of_alone()
     for other in others:
         if run.settings.chooses and other.settings.hash_of_alone() == same and standing(other) == "completed":
-            for file in other.folder.glob("sites/*/choice/alone.*"):  # as personalization/phase.py stores it
+            for file in other.folder.glob("sites/*/choice/*alone.*"):  # as personalization/phase.py stores it
                 copy = run.folder / file.relative_to(other.folder)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, copy)

@@ -205,7 +205,7 @@ class SuiteTable:
         values = {site: line.mean(site) for site in self.sites}
         values |= {f"macro_{key}": line.mean("macro"), f"macro_{key}_sd": (line.sd or 0.0) if line.runs else None}
         values |= {f"{name}_{key}": line.mean(name) for name in ("micro", "pooled")}
-        values |= {f"macro_{side}": line.mean_of(f"macro_{side}_{key}") for side in ("alone", "federated")}
+        values |= {f"macro_{side}": line.mean_of(f"macro_{side}_{key}") for side in ("alone", "reference", "federated")}
         values |= {(cost := key.removesuffix("_per_round")): costs.get(cost) for key in COSTS} | {"total_bytes": line.total_bytes}
         values |= {saving: line.mean_of(saving) for saving in SAVINGS}
         values |= {f"{part}_seconds": seconds.get(part) for part in SECONDS}
@@ -268,15 +268,21 @@ class SuiteTable:
         return rows
 
     def choice_rows(self) -> Rows:
-        """Return header and rows: means over sites of base, alone, federation and kept; empty if sites chose in no row."""
+        """Return header and rows: means over sites of base, alone, federation and kept; empty if sites chose in no row.
+
+        joined: Gain of kept over the reference; over alone in rows of runs that did not measure one. Without any reference the table has
+        no such column.
+        """
 
         def cells(line: Line) -> list[str]:
-            base, alone, federated = (line.mean_of(f"{of}_{line.key}") for of in ("base_macro", "macro_alone", "macro_federated"))
-            values = (base, alone, federated, line.mean("macro"))
-            joined = units.gain(self.metric.gain(values[-1], alone))
+            sides = ("base_macro", "macro_alone", "macro_reference", "macro_federated")
+            base, alone, reference, federated = (line.mean_of(f"{of}_{line.key}") for of in sides)
+            values = (base, alone, reference, federated, line.mean("macro"))
+            joined = units.gain(self.metric.gain(values[-1], alone if reference is None else reference))
             return [] if federated is None else [*map(units.score, values), joined]
 
-        return self._rows(["base", "alone", "federation", "kept", "joined"], cells)
+        rows = self._rows(["base", "alone", "reference", "federation", "kept", "joined"], cells)
+        return rows if any(row[3] != units.NOTHING for row in rows[1:]) else [row[:3] + row[4:] for row in rows]
 
     def parts_rows(self) -> Rows:
         """Return header and rows: perplexity over four parts of each site's text; empty if no row has them."""

@@ -226,11 +226,12 @@ def test_scores_hold_what_sites_chose(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", "adapter-families", {"a": 1, "b": 2})
     scores = json.loads((folder / "scores.json").read_text())
     chose = {"base_bleu": 1.5, "alone_bleu": 20.0, "federated_bleu": 22.5, "bleu": 25.0, "kept": "own+federation"}
-    scores["sites"]["a"] |= {**chose, "gain_over_alone": {"bleu": 5.0, "low": 2.0, "high": 8.0}}
+    of_one = {"alone_ensemble_bleu": 21.0, "single_bleu": 23.0, "reference": {"name": "alone ensemble", "bleu": 21.0}}
+    scores["sites"]["a"] |= {**chose, **of_one, "gain": {"bleu": 4.0, "low": 2.0, "high": 8.0}}
     scores["total_bytes"] = {"up": 10, "down": 20}
     (folder / "scores.json").write_text(json.dumps(scores))
     run = fl.load(folder)
-    assert list(run.scores.loc["a"]) == ["de-fr", 4, 1.5, 20.0, 22.5, 25.0, 5.0, 2.0, 8.0, "own+federation"]
+    assert list(run.scores.loc["a"]) == ["de-fr", 4, 1.5, 20.0, 21.0, 22.5, 25.0, 4.0, 2.0, 8.0, 3.0, "own+federation"]
     assert run.scores.loc["b", ["alone", "federation", "joined", "joined_low"]].isna().all()
     assert run.scores.loc["b", "keeps"] == ""
     assert run.scores["kept"].mean() == pytest.approx((25.0 + scores["sites"]["b"]["bleu"]) / 2)

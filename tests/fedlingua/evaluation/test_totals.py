@@ -32,16 +32,23 @@ def summed(task: str, texts: list[Scores]) -> dict[str, float]:
     return {name: sum(numbers[name] for numbers in each) for name in score_counters(task)}
 
 
+def chosen(texts: list[ScoreSums], kept: str, reference: str, ends: tuple[float, float]) -> Scores:
+    """Scores of a site that chose; texts: result, base, alone and federated."""
+    result, base, alone, federated = texts
+    of = {"base": base, "alone": alone, "federation": federated}
+    return Scores(result, base).chosen(of, kept, "federation", reference, ends)
+
+
 SITES = [
-    Scores(translated(3, 0), translated(3, 4), translated(3, 2), translated(3, 1), "mixed"),
-    Scores(translated(7, 2), translated(7, 4), translated(7, 1), translated(7, 3), "federation"),
-    Scores(translated(5, 1), translated(5, 3), translated(5, 1), translated(5, 0), "alone"),
+    chosen([translated(3, wrong) for wrong in (0, 4, 2, 1)], "own", "alone", (0.5, 2.0)),
+    chosen([translated(7, wrong) for wrong in (2, 4, 1, 3)], "federation", "alone", (-2.0, -0.1)),
+    chosen([translated(5, wrong) for wrong in (1, 3, 1, 0)], "alone", "base", (-0.1, 0.5)),
 ]
 
 
 def test_sums_are_those_of_one_text_and_means_those_of_three() -> None:
     totals = totals_of("translation", summed("translation", SITES))
-    for model in ("result", "base", "alone", "federated"):
+    for model in ("result", "base", "alone", "federated", "single", "reference"):
         assert getattr(totals.scores, model) == reduce(add, (getattr(site, model) for site in SITES))
     results = [bleu_score(site.result) for site in SITES]
     assert totals.averages["macro_bleu"] == pytest.approx(fmean(results))
@@ -49,11 +56,12 @@ def test_sums_are_those_of_one_text_and_means_those_of_three() -> None:
     assert totals.averages["base_macro_chrf"] == pytest.approx(fmean(chrf_score(site.base) for site in SITES))
     assert totals.averages["macro_alone_bleu"] == pytest.approx(fmean(bleu_score(site.alone) for site in SITES))
     assert totals.averages["macro_federated_bleu"] == pytest.approx(fmean(bleu_score(site.federated) for site in SITES))
+    assert totals.averages["macro_reference_bleu"] == pytest.approx(fmean(bleu_score(site.reference) for site in SITES))
 
 
-def test_who_gained_is_counted() -> None:
+def test_who_gained_or_lost_beyond_chance_is_counted() -> None:
     choices = totals_of("translation", summed("translation", SITES)).choices
-    assert choices == {"gained": 1, "lost": 1, "gained_over_alone": 1, "of": 3}
+    assert choices == {"gained": 1, "lost": 1, "of": 3}
 
 
 def test_a_model_that_a_site_lacks_is_compared_with_nothing() -> None:

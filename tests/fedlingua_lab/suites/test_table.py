@@ -354,3 +354,6 @@ def test_where_sites_chose_the_table_has_alone_and_federated_and_elsewhere_no_su
     assert [row["macro_federated"] for row in rows] == ["", "11.0", ""]
     written = SuiteTable(suite, found).markdown()
     assert "| adapter-fed | – | 13.00 | 11.00 | 16.00 | +3.00 |" in written
+    for seed, reference in ((1, 14.0), (2, 15.0)):
+        found[f"adapter-fed-{seed}"] |= {"macro_reference_bleu": reference}
+    assert "| adapter-fed | – | 13.00 | 14.50 | 11.00 | 16.00 | +1.50 |" in SuiteTable(suite, found).markdown()

@@ -73,33 +73,38 @@ CHOSEN = {
     "base": sums("der Hut"),
     "alone": sums("der Hund"),
     "federated": sums("der Hund ist alt"),
+    "single": sums("der Hund ist alt"),
 }
-CHOICE = {"kept": CANDIDATES.index("federation"), "over-better": [1.0, 2.5], "over-alone": [-1.0, 3.0]}
+CHOICE = {"kept": CANDIDATES.index("federation"), "reference": CANDIDATES.index("alone"), "over-reference": [1.0, 2.5]}
 
 
 def test_what_a_site_says_of_its_choice_is_taken_as_it_is() -> None:
     told = check_choice(MetricRecord(CHOICE), CHOSEN, 100.0)
-    assert told == {"candidate": "federation", "over_better": (1.0, 2.5), "over_alone": (-1.0, 3.0)}
-    without = {name: each for name, each in CHOSEN.items() if name != "alone"}
-    assert check_choice(MetricRecord({"kept": 3, "over-better": [0.0, 0.0]}), without, 100.0)["candidate"] == "own"
-    assert check_choice(MetricRecord({"kept": 3}), CHOSEN, 100.0) == {"candidate": "own"}
+    of_reference = {"reference_name": "alone", "reference": CHOSEN["alone"], "over_reference": (1.0, 2.5)}
+    assert told == {"candidate": "federation", **of_reference}
+    two = {**CHOSEN, "result": sums("der Hund"), "alone_ensemble": sums("ein Hund")}
+    over = {"kept": CANDIDATES.index("ensemble"), "reference": CANDIDATES.index("alone ensemble"), "over-reference": [0.0, 0.0]}
+    told = check_choice(MetricRecord(over), two, 100.0)
+    assert (told["candidate"], told["reference"]) == ("ensemble", sums("ein Hund"))
     assert check_choice(None, {name: CHOSEN[name] for name in ("result", "base")}, 100.0) == {}
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kept": len(CANDIDATES)}, "wanted the number of a candidate, 0 to 9"),
+        ({"kept": len(CANDIDATES)}, "wanted the number of a candidate, 0 to 10"),
         ({"kept": -1}, "the number of a candidate"),
         ({"kept": 1.0}, "the number of a candidate"),
         ({"kept": [2]}, "the number of a candidate"),
         ({"kept": CANDIDATES.index("alone")}, "keeps alone, and the scores of what it keeps are not those of alone"),
         ({"kept": CANDIDATES.index("base")}, "keeps base, and"),
-        ({"over-better": [2.5, 1.0]}, "the lower one first"),
-        ({"over-better": [1.0]}, "wanted two numbers"),
-        ({"over-better": 1.0}, "wanted two numbers"),
-        ({"over-alone": [-1e300, 0.0]}, "from -100 to 100"),
-        ({"over-alone": [float("nan"), 0.0]}, "wanted two numbers"),
+        ({"reference": CANDIDATES.index("own")}, "compares with own; wanted one of base, alone, alone ensemble"),
+        ({"reference": CANDIDATES.index("alone ensemble")}, "compares with alone ensemble"),
+        ({"over-reference": [2.5, 1.0]}, "the lower one first"),
+        ({"over-reference": [1.0]}, "wanted two numbers"),
+        ({"over-reference": 1.0}, "wanted two numbers"),
+        ({"over-reference": [-1e300, 0.0]}, "from -100 to 100"),
+        ({"over-reference": [float("nan"), 0.0]}, "wanted two numbers"),
         ({"bleu": 100.0}, "the choice holds"),
     ],
 )
@@ -108,14 +113,21 @@ def test_a_choice_that_cannot_be_is_refused(changes: dict[str, Any], reason: str
         check_choice(MetricRecord({**CHOICE, **changes}), CHOSEN, 100.0)
 
 
+def test_a_single_model_is_its_own_best_single_model_and_an_ensemble_need_not_be() -> None:
+    other = {**CHOSEN, "single": sums("der Hut")}
+    with pytest.raises(ExchangeError, match="keeps own, and"):
+        check_choice(MetricRecord({**CHOICE, "kept": CANDIDATES.index("own")}), other, 100.0)
+    assert check_choice(MetricRecord({**CHOICE, "kept": CANDIDATES.index("ensemble")}), other, 100.0)
+
+
 def test_a_part_of_a_choice_is_refused() -> None:
     some = {name: CHOSEN[name] for name in ("result", "base")}
     with pytest.raises(ExchangeError, match="a part of a choice"):
         check_choice(MetricRecord(CHOICE), some, 100.0)
     with pytest.raises(ExchangeError, match="a part of a choice"):
         check_choice(None, CHOSEN, 100.0)
-    with pytest.raises(ExchangeError, match="the choice holds kept, over-better"):
-        check_choice(MetricRecord({key: CHOICE[key] for key in ("kept", "over-better")}), CHOSEN, 100.0)
+    with pytest.raises(ExchangeError, match="the choice holds kept, over-reference"):
+        check_choice(MetricRecord({key: CHOICE[key] for key in ("kept", "over-reference")}), CHOSEN, 100.0)
 
 
 # --- Arrays ------------------------------------------------------------------------------------------------------------------------

@@ -42,24 +42,35 @@ class Change:
 
 @dataclass(frozen=True)
 class Choice:
-    """A site's choice: the scores, in the first metric, of its model trained alone and of the federation's, and the candidate it keeps.
+    """A site's choice, in the first metric.
 
-    over_alone: Gain of the kept model over alone, as (gain, low, high) with a 95 % interval. over_better: The same over the better of base
-    and alone."""
+    alone, two_alone, federated: The scores of its model trained alone, of the ensemble of two such models if it made one, and of the
+    federation's. candidate: What it keeps. gain: The kept model's gain over the reference, the best by dev of what the site can have
+    without the federation, as (gain, low, high) with a 95 % interval. one_model: The gain of the best single model over the best one
+    without the federation.
+    """
 
     alone: float | None
     federated: float | None
+    two_alone: float | None = None
     candidate: str = ""
-    over_alone: tuple[float, float | None, float | None] | None = None
-    over_better: tuple[float, float | None, float | None] | None = None
+    gain: tuple[float, float | None, float | None] | None = None
+    one_model: float | None = None
 
     @property
     def joined(self) -> str:
-        """The gain over alone as text, such as "+5.2 [3.1, 7.4]"."""
-        if self.over_alone is None:
+        """The gain as text, such as "+5.2 [3.1, 7.4]"."""
+        if self.gain is None:
             return units.NOTHING
-        gain, low, high = self.over_alone
+        gain, low, high = self.gain
         return f"{round(gain, 1) + 0.0:+.1f}" + ("" if low is None or high is None else f" [{low:.1f}, {high:.1f}]")
+
+    @property
+    def is_better(self) -> bool | None:
+        """Whether the site is better off beyond chance, that is, the interval lies above 0; False: worse; None: within chance."""
+        gain, low, high = self.gain or (0.0, None, None)
+        ends = (gain, gain) if low is None or high is None else (low, high)
+        return True if ends[0] > 0 else False if ends[1] < 0 else None
 
 
 @read_dataclass(frozen=True)
@@ -327,15 +338,17 @@ def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Chan
 
 def choice(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Choice | None:
     """Return the choice recorded for a site or an average in scores.json; None if there was none. prefix: As in `change`."""
-    alone, federated = (number(content.get(f"{prefix}{side}_{metric.key}")) for side in ("alone", "federated"))
+    sides = ("alone", "federated", "alone_ensemble", "single", "reference")
+    alone, federated, two_alone, single, reference = (number(content.get(f"{prefix}{side}_{metric.key}")) for side in sides)
     if federated is None:
         return None
-    gains = [mapping(content.get(key)) for key in ("gain_over_alone", "gain")]
-    over = [
-        None if (value := number(gain.get(metric.key))) is None else (value, number(gain.get("low")), number(gain.get("high")))
-        for gain in gains
-    ]
-    return Choice(alone, federated, text(content.get("kept")), *over)
+    told, of = mapping(content.get("gain")), mapping(content.get("reference"))
+    gain = None if (value := number(told.get(metric.key))) is None else (value, number(told.get("low")), number(told.get("high")))
+    base, kept = change(metric, content, prefix).before, change(metric, content, prefix).after
+    if prefix and (mean := metric.gain(kept, reference)) is not None:
+        gain = mean, None, None
+    one = base if of.get("name") == "base" else alone  # of an average: the models trained alone, if all sites have one
+    return Choice(alone, federated, two_alone, text(content.get("kept")), gain, metric.gain(single, one))
 
 
 def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) -> Score:

@@ -14,7 +14,7 @@ from fedlingua.desk.report.read import RunContent, Score, change, read_run
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
 from fedlingua.desk.report.sent import deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
 from fedlingua.desk.report.signatures import dendrogram_plot
-from fedlingua.desk.report.tables import averages, better_off, choice_headers, choice_rows, headers, verdict
+from fedlingua.desk.report.tables import averages, below_base, better_off, choice_table, headers, verdict
 from fedlingua.desk.report.translations import MODELS, SHOWN_SENTENCES, read_examples, read_translations, shown_lines
 
 
@@ -38,7 +38,7 @@ def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     still = " The run is still going." if folder.status == "running" else ""
     figures: dict[str, go.Figure | None] = {  # None where there is nothing to draw
         "loss": run_plots.loss_plot(folder) if folder.round_sites else None,
-        "passes": passes_plot(folder) if better_off(folder) else None,
+        "passes": passes_plot(folder) if choice_table(folder)[0] else None,
         "bytes": run_plots.bytes_plot(folder),
         "time": run_plots.time_plot(folder) if folder.round_sites else None,
         "shares": share_plot(sent) if sent and (sent.tensors or sent.numbers) else None,
@@ -53,6 +53,7 @@ def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         figures,
         heading=heading(config),
         verdict=verdict(folder),
+        below_base=below_base(folder),
         folder=folder,
         run=folder.run,
         warnings=list(map(text, sequence(folder.run.get("warnings")))),
@@ -64,8 +65,7 @@ def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         mean_uplink=mean_bytes(folder, "uplink"),
         averages=averages(folder),
         headers=headers(folder),
-        choice_headers=choice_headers(folder),
-        choice_rows=choice_rows(folder),
+        choice_table=choice_table(folder),
         better_off=better_off(folder),
         communication=communication,
         examples=read_examples(folder.path, folder.scores),

@@ -19,7 +19,7 @@ from fedlingua.evaluation.totals import ALL_SITES
 from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
-CHOICE_COLUMNS = ("alone", "federation", "kept", "joined", "keeps")
+CHOICE_COLUMNS = ("alone", "two alone", "federation", "kept", "joined", "one model", "keeps")
 LONGEST_NAME, LEAST_NAME = 24, 8
 NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 
@@ -55,54 +55,80 @@ def headers(folder: RunContent) -> tuple[str, ...]:
     return ("site", *text, *chain.from_iterable(changes))
 
 
-def choice_headers(folder: RunContent) -> tuple[str, ...]:
-    """Return the headers for a run whose sites chose what they keep: the first metric and the gain over the model trained alone."""
-    return (*headers(folder)[:3], f"{folder.metrics[0].short} base", *CHOICE_COLUMNS)
+def choice_table(folder: RunContent) -> tuple[list[str], list[list[str]], list[list[str]]]:
+    """Return headers, the sites' lines and the line of their mean, in the first metric; all empty if sites did not choose.
+
+    A column without any value is left out.
+    """
+    if not folder.scores or any(line.choice is None for line in folder.scores):
+        return [], [], []
+    macro = choice(folder.metrics[0], folder.summary, "macro_")
+    means = [_choice_cells(averages(folder)[0], macro)] if macro else []
+    rows = [
+        [*headers(folder)[:3], f"{folder.metrics[0].short} base", *CHOICE_COLUMNS],
+        *map(_choice_cells, folder.scores),
+        *means,
+    ]
+    empty = {place for place in range(TEXT_COLUMNS, len(rows[0])) if {row[place] for row in rows[1:]} <= {units.NOTHING, ""}}
+    header, *lines = ([cell for place, cell in enumerate(row) if place not in empty] for row in rows)
+    return header, lines[: len(folder.scores)], lines[len(folder.scores) :]
 
 
-def choice_cells(line: Score, macro: Choice | None = None) -> list[str]:
-    """Return a line under `choice_headers`. macro: The choice of an average, which has no interval."""
+def _choice_cells(line: Score, macro: Choice | None = None) -> list[str]:
+    """Return a line of `choice_table`. macro: The choice of an average, which has no interval."""
     choice = line.choice or macro
     assert choice is not None, line.site
-    joined = choice.joined if line.choice else units.gain(line.first.metric.gain(line.first.after, choice.alone))
-    values = (line.first.before, choice.alone, choice.federated, line.first.after)
-    return [*cells(line)[:3], *(units.score(value) for value in values), joined, choice.candidate]
-
-
-def choice_rows(folder: RunContent) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the sites' lines and the line of their mean; both are empty if sites did not choose."""
-    if not folder.scores or any(line.choice is None for line in folder.scores):
-        return [], []
-    macro = choice(folder.metrics[0], folder.summary, "macro_")
-    means = [choice_cells(averages(folder)[0], macro)] if macro else []
-    return [choice_cells(line) for line in folder.scores], means
+    values = (line.first.before, choice.alone, choice.two_alone, choice.federated, line.first.after)
+    return [*cells(line)[:3], *map(units.score, values), choice.joined, units.gain(choice.one_model), choice.candidate]
 
 
 def better_off(folder: RunContent) -> str:
-    """Say how many sites gain over the better of base and the model trained alone; "" if sites did not choose."""
-    gains = [line.choice.over_better[0] for line in folder.scores if line.choice and line.choice.over_better]
-    if not gains:
+    """Say how many sites are better off than without the federation, beyond chance; "" if sites did not choose."""
+    chosen = [line.choice.is_better for line in folder.scores if line.choice and line.choice.gain]
+    if not chosen:
         return ""
-    counts = {"gained": sum(gain > 0 for gain in gains), "lost": sum(gain < 0 for gain in gains), "of": len(gains)}
+    counts = {"gained": chosen.count(True), "lost": chosen.count(False), "of": len(chosen)}
     counts |= integers(folder.summary.get("choices"))  # if the server learned the scores of all sites together
-    said = f"{counts['gained']} of {counts['of']} sites are better off"
-    return f"{said}, {counts['lost']} worse" if counts["lost"] else said
+    within = counts["of"] - counts["gained"] - counts["lost"]
+    said = f"{counts['gained']} of {counts['of']} sites are better off beyond chance"
+    said += f", {within} within it" if within else ""
+    return said + (f", {counts['lost'] or 'none'} worse" if within or counts["lost"] else "")
+
+
+def below_base(folder: RunContent) -> str:
+    """Say what ends below the base, and what to try; "" if nothing does."""
+    metric, macro = folder.metrics[0], change(folder.metrics[0], folder.summary, "macro_")
+    sites = [line.site for line in folder.scores if (line.first.gain or 0.0) < 0]
+    if (macro.gain or 0.0) < 0:
+        values = f"{metric.short} {units.score(macro.after)}, base {units.score(macro.before)}"
+        what = f"This run ends below its base ({values})"
+    elif sites:
+        what = (
+            f"{len(sites)} of {len(folder.scores)} sites end{'s' if len(sites) == 1 else ''} below the base: {', '.join(sites)}"
+        )
+    else:
+        return ""
+    return f"{what}. Try a lower learning-rate, fewer rounds or local-epochs, or a backbone that knows the language better."
 
 
 def verdict(folder: RunContent) -> str:
-    """Return a verdict, "Joined: 9 of 9 sites gain, +5.9 BLEU over alone", or over the base if sites did not choose; "" without scores."""
+    """Return a verdict, "Joined: 6 of 9 sites gain beyond chance, +4.1 BLEU over what they have without"; without a choice, over the base.
+
+    It is "" without scores.
+    """
     metric, macro = folder.metrics[0], change(folder.metrics[0], folder.summary, "macro_")
-    chosen = [line.choice.over_alone[0] for line in folder.scores if line.choice and line.choice.over_alone]
-    gains = chosen or [line.first.gain for line in folder.scores if line.first.gain is not None]
-    mean = choice(metric, folder.summary, "macro_")
-    gain = metric.gain(macro.after, mean.alone) if chosen and mean else macro.gain
-    if not gains or gain is None:
-        return ""
-    counts = integers(folder.summary.get("choices")) if chosen else {}
-    better, of = counts.get("gained_over_alone", sum(each > 0 for each in gains)), counts.get("of", len(gains))
-    counted = counts or ALL_SITES not in {line.site for line in folder.scores}
-    said = (f"{better} of {of} sites gain, " if counted else "") + metric.gained(gain / metric.scale)
-    return f"Joined: {said} alone" if chosen else f"{said} the base"
+    chosen = [line.choice for line in folder.scores if line.choice and line.choice.gain]
+    gains = [line.first.gain for line in folder.scores if line.first.gain is not None]
+    if not chosen:
+        if not gains or macro.gain is None:
+            return ""
+        better = f"{sum(gain > 0 for gain in gains)} of {len(gains)} sites gain, "
+        counted = ALL_SITES not in {line.site for line in folder.scores}
+        return (better if counted else "") + metric.gained(macro.gain / metric.scale) + " the base"
+    mean, counts = choice(metric, folder.summary, "macro_"), integers(folder.summary.get("choices"))
+    gain = mean.gain[0] if mean and mean.gain else fmean(each.gain[0] for each in chosen if each.gain)
+    better, of = counts.get("gained", sum(each.is_better is True for each in chosen)), counts.get("of", len(chosen))
+    return f"Joined: {better} of {of} sites gain beyond chance, {metric.gained(gain / metric.scale)} what they have without"
 
 
 def averages(folder: RunContent) -> list[Score]:
@@ -138,12 +164,12 @@ def score_table(run_dir: Path, width: int = 80) -> Table:
     """
     folder = read_run(run_dir)
     title = f"{folder.name}: {folder.run.get('method', 'unknown method')}, seed {folder.run.get('seed', units.NOTHING)}"
-    table = plain_table(title=title, caption=Text(better_off(folder) if folder.scores else _no_scores(folder)))
-    sites, means = choice_rows(folder)
-    header = [each.replace(" ", "\n") for each in (choice_headers(folder) if sites else headers(folder))]
+    table = plain_table(title=title, caption=Text(_said(folder)))
+    header, sites, means = choice_table(folder)
+    last = [header.index(name) for name in ("keeps", "two alone", "federation", "one model") if name in header]
+    header = [each.replace(" ", "\n") for each in header or headers(folder)]
     names = (0, len(header) - 1) if sites else (0,)  # the last is the candidate that a site keeps
     spare = [2, 1] if sites else [6, 7, 8, 2, 1]  # left out first: the second metric, then pairs, then the direction
-    last = [8, 5] if sites else []  # the candidate, then the federation
     if not sites:
         sites, means = [cells(line) for line in folder.scores], [cells(line) for line in averages(folder)]
     if len({row[0] for row in sites}) < len(sites):  # a site has several directions, which distinguish its lines
@@ -169,10 +195,10 @@ def score_markdown(run_dir: Path) -> str:
         return f"{_no_scores(folder)}\n"
     rows = [_escaped(cells(line)) for line in folder.scores]
     rows += [[f"**{cell}**" if cell.strip(units.NOTHING) else cell for cell in cells(line)] for line in averages(folder)]
-    chosen, means = choice_rows(folder)
-    more = markdown_table([choice_headers(folder), *map(_escaped, chosen + means)], TEXT_COLUMNS)
+    header, chosen, means = choice_table(folder)
+    more = markdown_table([header, *map(_escaped, chosen + means)], TEXT_COLUMNS) if header else ""
     first = markdown_table([headers(folder), *rows], TEXT_COLUMNS)
-    return f"{first}\n" + (f"\n{more}\n\n{better_off(folder)}\n" if chosen else "")
+    return f"{first}\n" + (f"\n{more}\n" if chosen else "") + (f"\n{said}\n" if (said := _said(folder)) else "")
 
 
 def _escaped(row: Sequence[str]) -> list[str]:
@@ -184,6 +210,11 @@ def _weighted(values: Sequence[float | None], sizes: Sequence[int | None]) -> fl
     """Return the mean weighted by test size; None unless every line has a value and a size, for it would be another mean."""
     known = [(mean, size) for mean, size in zip(values, sizes, strict=True) if mean is not None and size]
     return fmean(*zip(*known, strict=True)) if known and len(known) == len(values) else None
+
+
+def _said(folder: RunContent) -> str:
+    """Return what is said below a table: first whether anything ends below its base, then how many sites are better off."""
+    return " · ".join(filter(None, (below_base(folder), better_off(folder)))) if folder.scores else _no_scores(folder)
 
 
 def _no_scores(folder: RunContent) -> str:

@@ -20,7 +20,7 @@ from fedlingua.desk.report.keep import keep_run, read_kept_runs
 from fedlingua.desk.report.publish import LIBRARY
 from fedlingua.desk.report.read import read_run
 from fedlingua.desk.report.run_page import write_report
-from fedlingua.desk.report.tables import score_markdown, score_table, verdict
+from fedlingua.desk.report.tables import better_off, score_markdown, score_table, verdict
 
 EVIL = "<script>alert(1)</script>"
 SITES = ("alpha", "beta", EVIL)
@@ -91,6 +91,7 @@ SCORES: dict[str, Any] = {
 
 CLUSTERS = {"encoder": {"Germanic": ["alpha"], "Romance": ["beta", EVIL]}, "shared": {"all": list(SITES)}}
 
+WHAT_TO_TRY = "Try a lower learning-rate, fewer rounds or local-epochs, or a backbone that knows the language better."
 MARKDOWN = """\
 | site | direction | pairs | BLEU before | BLEU after | gain | chrF before | chrF after | gain |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -187,7 +188,8 @@ def test_pages_below_a_folder_of_runs_share_one_library(make: Maker, tmp_path: P
 def test_the_heading_names_federation_backbone_and_what_came_of_it(make: Maker) -> None:
     page = words(write_report(make(config={"federation": "experiments/federations/courts.toml", "backbone": "demo"})))
     assert page.startswith(
-        "Federation courts, backbone demo 2 of 3 sites gain, +4.2 BLEU over the base ✓ completed fedavg, seed 7"
+        f"Federation courts, backbone demo 1 of 3 sites ends below the base: beta. {WHAT_TO_TRY} "
+        "2 of 3 sites gain, +4.2 BLEU over the base ✓ completed fedavg, seed 7"
     )
 
 
@@ -196,10 +198,16 @@ def test_sums_over_all_sites_are_no_site_that_gains(make: Maker) -> None:
     summed = {**SCORES, "sites": {"all sites": score_entry("mul-fr", 20.0, 24.0)}}
     (folder / "scores.json").write_text(json.dumps(summed), encoding="utf-8")
     assert verdict(read_run(folder)) == "+4.2 BLEU over the base"
-    own = {"macro_alone_bleu": 22.0, "macro_federated_bleu": 23.0, "choices": {"gained_over_alone": 2, "of": 3}}
-    summed["sites"]["all sites"] |= {"alone_bleu": 22.0, "federated_bleu": 23.0, "gain_over_alone": {"bleu": 2.0}}
+    own = {
+        "macro_alone_bleu": 21.0,
+        "macro_federated_bleu": 23.0,
+        "macro_reference_bleu": 22.0,
+        "choices": {"gained": 2, "lost": 0, "of": 3},
+    }
+    summed["sites"]["all sites"] |= {"alone_bleu": 21.0, "federated_bleu": 23.0, "gain": {"bleu": 2.0}}
     (folder / "scores.json").write_text(json.dumps(summed | own), encoding="utf-8")
-    assert verdict(read_run(folder)) == "Joined: 2 of 3 sites gain, +2.2 BLEU over alone"
+    assert verdict(read_run(folder)) == "Joined: 2 of 3 sites gain beyond chance, +2.2 BLEU over what they have without"
+    assert better_off(read_run(folder)) == "2 of 3 sites are better off beyond chance, 1 within it, none worse"
 
 
 def test_example_sentences_are_those_that_lie_in_the_run_folder(make: Maker) -> None:
@@ -460,7 +468,7 @@ def test_account_that_does_not_add_up(make: Maker) -> None:
 
 
 def test_markdown_table(make: Maker) -> None:
-    assert score_markdown(make()) == MARKDOWN
+    assert score_markdown(make()) == f"{MARKDOWN}\n1 of 3 sites ends below the base: beta. {WHAT_TO_TRY}\n"
 
 
 def test_tables_without_scores(make: Maker) -> None:
@@ -567,7 +575,7 @@ def test_rounds_that_were_not_measured_are_passed_over_by_the_line_of_the_dev_lo
 
 
 def test_a_gain_is_above_0_where_perplexity_falls_and_where_accuracy_rises(pretrained: Path) -> None:
-    assert score_markdown(pretrained) == MASKED_MARKDOWN
+    assert score_markdown(pretrained) == f"{MASKED_MARKDOWN}\n1 of 2 sites ends below the base: beta. {WHAT_TO_TRY}\n"
 
 
 def test_the_page_of_a_run_that_pre_trains_speaks_of_perplexity(pretrained: Path) -> None:
@@ -650,30 +658,50 @@ def test_what_sites_have_in_common_is_told_by_language_and_in_pairs(make: Maker)
 
 
 def chosen(entry: dict[str, Any], alone: float, federated: float, kept: str) -> dict[str, Any]:
-    """The same of a site that chose."""
+    """The same of a site that chose; alone is its reference, by dev."""
     gain = entry["bleu"] - alone
-    ends = {"low": gain - 1, "high": gain + 1.5}
-    over = {"gain": {"bleu": entry["bleu"] - max(alone, entry["base_bleu"]), **ends}, "gain_over_alone": {"bleu": gain, **ends}}
-    return {**entry, "alone_bleu": alone, "federated_bleu": federated, "kept": kept, **over}
+    over = {"gain": {"bleu": gain, "low": gain - 1, "high": gain + 1.5}, "reference": {"name": "alone", "bleu": alone}}
+    return {**entry, "alone_bleu": alone, "federated_bleu": federated, "kept": kept, "single_bleu": entry["bleu"], **over}
 
 
 def test_of_sites_that_chose_the_tables_say_what_joining_gains(make: Maker) -> None:
     folder = make()
     sites = zip(SCORES["sites"].items(), ((36.05, 33.0), (18.5, 19.0), (9.0, 8.0)), ("own", "alone", "federation"), strict=True)
     entries = {name: chosen(entry, *values, kept) for (name, entry), values, kept in sites}
-    means = {"macro_alone_bleu": 21.1833, "macro_federated_bleu": 20.0}
+    means = {
+        "macro_alone_bleu": 21.1833,
+        "macro_federated_bleu": 20.0,
+        "macro_reference_bleu": 21.1833,
+        "macro_single_bleu": 24.25,
+    }
     (folder / "scores.json").write_text(json.dumps({**SCORES, "sites": entries, **means}), encoding="utf-8")
     console = Console(width=130, file=StringIO(), record=True)
     console.print(score_table(folder))
     lines = console.export_text().splitlines()
-    assert any(re.search(r"alpha\s.* 30\.10 +36\.05 +33\.00 +41\.25 +\+5\.2 \[4\.2, 6\.7\] +own", line) for line in lines)
-    assert any(re.search(r"macro .* 20\.03 +21\.18 +20\.00 +24\.25 +\+3\.07", line) for line in lines)
-    assert any("2 of 3 sites are better off, 1 worse" in line for line in lines)
-    assert "| beta | fr-de | 200 | 20.00 | 18.50 | 19.00 | 18.50 | +0.0 [-1.0, 1.5] | alone |" in score_markdown(folder)
+    alpha = r"alpha\s.* 30\.10 +36\.05 +33\.00 +41\.25 +\+5\.2 \[4\.2, 6\.7\] +\+5\.20 +own"
+    assert any(re.search(alpha, line) for line in lines)
+    assert any(re.search(r"macro .* 20\.03 +21\.18 +20\.00 +24\.25 +\+3\.1 +\+3\.07", line) for line in lines)
+    assert "two alone" not in " ".join(lines)
+    said = "1 of 3 sites ends below the base: beta. Try a lower learning-rate, fewer rounds"
+    assert said in (caption := " ".join(" ".join(lines).split()))
+    assert "2 of 3 sites are better off beyond chance, 1 within it, none worse" in caption
+    assert "| beta | fr-de | 200 | 20.00 | 18.50 | 19.00 | 18.50 | +0.0 [-1.0, 1.5] | +0.00 | alone |" in score_markdown(folder)
     page = words(write_report(folder))
     assert "What joining gains" in page
     assert "+5.2 [4.2, 6.7]" in page
+    entries["alpha"]["alone_ensemble_bleu"] = 38.0
+    (folder / "scores.json").write_text(json.dumps({**SCORES, "sites": entries, **means}), encoding="utf-8")
+    assert "| alpha | de-fr | 200 | 30.10 | 36.05 | 38.00 | 33.00 | 41.25 |" in score_markdown(folder)
     assert "What joining gains" not in words(write_report(make_again(folder)))
+
+
+def test_a_run_that_ends_below_its_base_says_so_first(make: Maker) -> None:
+    folder = make()
+    scores = {**SCORES, "base_macro_bleu": 30.0}
+    (folder / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
+    said = score_markdown(folder).splitlines()[-1]
+    assert said.startswith("This run ends below its base (BLEU 24.25, base 30.00). Try a lower learning-rate, fewer rounds")
+    assert said in words(write_report(folder))
 
 
 def make_again(folder: Path) -> Path:
