@@ -60,7 +60,7 @@ RULES = {
 
 
 class Gain(NamedTuple):
-    """What joining is worth at one site under one seed: kept - the better of base and alone, in BLEU. sure: the interval of the gain leaves out 0."""
+    """What joining is worth at one site under one seed: kept - the better of base and alone, in BLEU. sure: its interval leaves out 0."""
 
     bleu: float
     sure: bool

@@ -124,8 +124,8 @@ def totals_of(task: str, numbers: Mapping[str, float]) -> Totals:
             averages[f"{first}micro_{of_metric}"] = numbers[f"{model}.micro.{metric}"] / numbers[f"{model}.size"]
     chose = round(numbers["federated.texts"])
     choices = {name: round(numbers[name]) for name in GAINS} | {"of": chose} if chose else {}
-    names = {"candidate": CHOSEN, "reference_name": CHOSEN} if "federated" in made else {}
-    return Totals(Scores(**made, **names), averages, choices)
+    made |= {"candidate": CHOSEN, "reference_name": CHOSEN} if "federated" in made else {}
+    return Totals(Scores(**made), averages, choices)
 
 
 def common_direction(directions: Mapping[str, Direction]) -> Direction:

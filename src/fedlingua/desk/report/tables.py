@@ -122,9 +122,9 @@ def verdict(folder: RunContent) -> str:
     if not chosen:
         if not gains or macro.gain is None:
             return ""
-        better = f"{sum(gain > 0 for gain in gains)} of {len(gains)} sites gain, "
         counted = ALL_SITES not in {line.site for line in folder.scores}
-        return (better if counted else "") + metric.gained(macro.gain / metric.scale) + " the base"
+        said = f"{sum(gain > 0 for gain in gains)} of {len(gains)} sites gain, " if counted else ""
+        return f"{said}{metric.gained(macro.gain / metric.scale)} the base"
     mean, counts = choice(metric, folder.summary, "macro_"), integers(folder.summary.get("choices"))
     gain = mean.gain[0] if mean and mean.gain else fmean(each.gain[0] for each in chosen if each.gain)
     better, of = counts.get("gained", sum(each.is_better is True for each in chosen)), counts.get("of", len(chosen))
