@@ -33,18 +33,18 @@ class MaskedLanguageClient(SiteClient):
         if not (self.settings.how.trains and number > 0):
             return {name: Scores(of_base := each.summed(sentences[name]), of_base) for name, each in base.items()}
         self.load(received, own)
-        by_model, kept = self.score_models(
+        by_model, chosen = self.score_models(
             number, lambda _: {name: self._score(text, split) for name, text in self.own_texts.items()}
         )
         by_model[BASE] = base
         result = {}
         for name in base:
             sums = {model: each[name].summed(sentences[name]) for model, each in by_model.items()}
-            result[name] = Scores(sums[kept.name if kept else FEDERATION], sums[BASE])
-            if kept:
-                samples = {model: _samples(by_model[model][name]) for model in (kept.name, kept.reference)}
-                over = gain_on_test(kept.name, kept.reference, samples)
-                result[name] = result[name].chosen(sums, kept.name, kept.single, kept.reference, over)
+            result[name] = Scores(sums[chosen.name if chosen else FEDERATION], sums[BASE])
+            if chosen:
+                samples = {model: _samples(by_model[model][name]) for model in (chosen.name, chosen.reference)}
+                over = gain_on_test(chosen.name, chosen.reference, samples)
+                result[name] = result[name].chosen(sums, chosen.name, chosen.single, chosen.reference, over)
         return result
 
     def _of_base(self, text: SiteText, split: Split) -> SequenceScores:

@@ -130,14 +130,14 @@ class TranslationClient(SiteClient):
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         scored = {name: ScoredText(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
         base = {name: self._of_base(each) for name, each in scored.items()}
-        by_model, kept = dict[str, dict[str, list[str]]](), None
+        by_model, chosen = dict[str, dict[str, list[str]]](), None
         if self.settings.how.trains and number > 0:
             self.load(received, own)
-            by_model, kept = self.score_models(
+            by_model, chosen = self.score_models(
                 number, lambda second: {name: self._translate(each, second=second) for name, each in scored.items()}
             )
         by_model[BASE] = base
-        hypotheses = by_model[kept.name if kept else FEDERATION if FEDERATION in by_model else BASE]
+        hypotheses = by_model[chosen.name if chosen else FEDERATION if FEDERATION in by_model else BASE]
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, each in scored.items():
             file = "translations.tsv" if name == self.site else f"translations-{name}.tsv"
@@ -149,9 +149,9 @@ class TranslationClient(SiteClient):
         for name, each in scored.items():
             of_kept, of_base = each.sums(hypotheses[name], more[name]), each.sums(base[name], more[f"base.{name}"])
             result[name] = Scores(of_kept, of_base)
-            if kept:
+            if chosen:
                 made = {key: texts[name] for key, texts in by_model.items()}
-                result[name] = self._with_choice(result[name], each, made, kept)
+                result[name] = self._with_choice(result[name], each, made, chosen)
             now, base_bleu = bleu_score(of_kept), bleu_score(of_base)
             _log.info("site %s, %s: BLEU %.1f before, %.1f now, of %d sentences", name, split, base_bleu, now, len(each.pairs))
             about = {"split": split, "sentences": len(each.pairs), "bleu": now, "base_bleu": base_bleu}
@@ -159,13 +159,13 @@ class TranslationClient(SiteClient):
         return result
 
     @staticmethod
-    def _with_choice(sums: Scores, scored: ScoredText, by_model: Mapping[str, list[str]], kept: Kept) -> Scores:
+    def _with_choice(sums: Scores, scored: ScoredText, by_model: Mapping[str, list[str]], chosen: Kept) -> Scores:
         """Add the sums of the models that the kept one is compared with, and the confidence interval of the gain in BLEU."""
         bleu, drawn = TEXT_METRICS["bleu"], draws(len(scored.pairs))
-        compared = {name: bleu.count(scored.translated(by_model[name])) for name in (kept.name, kept.reference)}
+        compared = {name: bleu.count(scored.translated(by_model[name])) for name in (chosen.name, chosen.reference)}
         samples = {name: resampled(each, bleu.score, drawn) for name, each in compared.items()}
         of = {name: scored.sums(made, {}) for name, made in by_model.items()}
-        return sums.chosen(of, kept.name, kept.single, kept.reference, gain_on_test(kept.name, kept.reference, samples))
+        return sums.chosen(of, chosen.name, chosen.single, chosen.reference, gain_on_test(chosen.name, chosen.reference, samples))
 
     def count_chrf(self, base: bool, second: Second | None = None) -> Counts:
         """Count chrF of the site's own dev text, translated greedily."""

@@ -38,11 +38,11 @@ class Scores:
     over_reference: tuple[float, float] | None = None
 
     def chosen(
-        self, of: Mapping[str, TextSums], kept: str, single: str, reference: str, over_reference: tuple[float, float]
+        self, of: Mapping[str, TextSums], candidate: str, single: str, reference: str, over_reference: tuple[float, float]
     ) -> "Scores":
         """Return the same with a choice. of: Candidate -> its sums on the text, without metrics that only the result and the base have."""
         more = (of.get("alone"), of["federation"], of.get("alone ensemble"), of[single], of[reference])
-        return Scores(self.result, self.base, *more, kept, reference, over_reference)
+        return Scores(self.result, self.base, *more, candidate, reference, over_reference)
 
     def of_federation(self) -> "Scores":
         """Return only the sums of the federation's model and of the base; the other models come from training without noise."""

@@ -342,12 +342,18 @@ def choice(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Choi
     alone, federated, two_alone, single, reference = (number(content.get(f"{prefix}{side}_{metric.key}")) for side in sides)
     if federated is None:
         return None
-    told, of = mapping(content.get("gain")), mapping(content.get("reference"))
-    gain = None if (value := number(told.get(metric.key))) is None else (value, number(told.get("low")), number(told.get("high")))
-    base, kept = change(metric, content, prefix).before, change(metric, content, prefix).after
-    if prefix and (mean := metric.gain(kept, reference)) is not None:
+    of_gain, of = mapping(content.get("gain")), mapping(content.get("reference"))
+    gain = (
+        None
+        if (value := number(of_gain.get(metric.key))) is None
+        else (value, number(of_gain.get("low")), number(of_gain.get("high")))
+    )
+    before_after = change(metric, content, prefix)
+    if prefix and (mean := metric.gain(before_after.after, reference)) is not None:
         gain = mean, None, None
-    one = base if of.get("name") == "base" else alone  # of an average: the models trained alone, if all sites have one
+    one = (
+        before_after.before if of.get("name") == "base" else alone
+    )  # of an average: the models trained alone, if all sites have one
     return Choice(alone, federated, two_alone, text(content.get("kept")), gain, metric.gain(single, one))
 
 
