@@ -38,11 +38,10 @@ from fedlingua.consent.bundle import bundle_hash
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.desk import units
 from fedlingua.desk.deployment.build import build_bundle
-from fedlingua.desk.deployment.programs import over_grpc
 from fedlingua.desk.deployment.site_setup import approve
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.desk.pretraining.settings import ModelSize
-from fedlingua.desk.processes import free_port
+from fedlingua.desk.processes import free_port, over_grpc
 from fedlingua_demo import phrasebook
 
 sys.path.insert(0, str(APP_DIR / "deploy"))

@@ -26,12 +26,12 @@ import psutil
 import tomli_w
 
 from fedlingua.consent.site_file import SiteFile, read_site_file
-from fedlingua.desk.deployment.programs import over_grpc, supernode_command
+from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.desk.deployment.site_setup import make_key
 from fedlingua.desk.experiment import parse_override
 from fedlingua.desk.json_values import by_round
-from fedlingua.desk.processes import flower_environment, free_port
+from fedlingua.desk.processes import flower_environment, free_port, over_grpc
 
 APP = Path(__file__).resolve().parents[1]
 EXPERIMENT = APP / "experiments" / "deployment" / "demo.toml"

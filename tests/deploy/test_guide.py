@@ -1,12 +1,14 @@
 """The commands of docs/guides/deployment.md, run as they stand: one directory for the server, one for each of two sites.
 
 Real processes: a SuperLink, two SuperNodes over gRPC with TLS and keys, and the run; what ends by itself before is run in this process.
-Only the server's name and ports, a site's own name and direction, and the experiment's backbone, rounds, deadlines and quorum are put in
-the place of the guide's examples. In round 1 the school's ClientApp hangs past its deadline; after the run it loses its power.
+Only the server's address and ports, a site's own name and direction, and the experiment's backbone, rounds, deadlines and quorum are put
+in the place of the guide's examples. The school is behind a proxy, which alone can resolve the server's name. In round 1 its ClientApp
+hangs past its deadline; after the run it loses its power.
 """
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import signal
@@ -26,6 +28,7 @@ from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.progress import read_events
 from fedlingua.desk.processes import end, free_port
 from fedlingua_demo import phrasebook
+from tests.http_proxy import http_proxy
 from tests.pages import block
 
 SITES = {"hospital": "de-fr", "school": "pl-sv"}
@@ -53,6 +56,7 @@ class Institution:
 
     def __init__(self, folder: Path, replacements: dict[str, str]) -> None:
         self.folder, self.replacements = folder, replacements
+        self.environment: dict[str, str] = {}
         self.given = 0
         self.running: list[subprocess.Popen[bytes]] = []
         folder.mkdir()
@@ -67,10 +71,13 @@ class Institution:
         self.given += 1
         if arguments[1] == "start":
             with (self.folder / "start.log").open("a") as log:
-                self.running.append(subprocess.Popen(whole, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+                output = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+                self.running.append(subprocess.Popen(whole, cwd=self.folder, env=os.environ | self.environment, **output))
             return ""
         if arguments[0] != "run":
-            with contextlib.chdir(self.folder):
+            with contextlib.chdir(self.folder), pytest.MonkeyPatch.context() as here:
+                for name, value in self.environment.items():
+                    here.setenv(name, value)
                 answer = CliRunner().invoke(app, arguments)
             assert answer.exit_code == 0, f"{command}\n{answer.output}\n{answer.exception!r}\n{self.log()}"
             return answer.stdout
@@ -182,7 +189,14 @@ def introduce(server: Institution, sites: dict[str, Institution], own: tuple[str
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory):
+def outside():
+    """What the school reaches the outside through."""
+    with http_proxy({}) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory, outside):
     """The institutions after all of the guide's commands: the server, and the sites by name."""
     folder = tmp_path_factory.mktemp("deployment")
     fleet, control = free_port(), free_port()
@@ -190,20 +204,16 @@ def deployment(tmp_path_factory):
     changed = tuple(line.split(" = ")[0] for line in CHANGES.strip().splitlines())
     guides = block("docs/guides/deployment.md", 'toml title="three-sites.toml"').splitlines()
     lines = [line for line in guides if not line.startswith(changed)]
-    there = {
-        "server.example.org:9092": f"127.0.0.1:{fleet}",
-        "server.example.org": "127.0.0.1",
-        "three-sites.toml": str(experiment),
-        "site approve": "site approve --yes",
-        "court.join.toml ": "",
-    }
+    there = {"three-sites.toml": str(experiment), "site approve": "site approve --yes", "court.join.toml ": ""}
+    address = {"server.example.org:9092": f"127.0.0.1:{fleet}"}
     server = Institution(folder / "server", there)
-    sites = {
-        name: Institution(folder / name, {**there, "hospital": name, "de-fr": direction}) for name, direction in SITES.items()
-    }
+    sites = {name: Institution(folder / name, {**there, "hospital": name, "de-fr": way}) for name, way in SITES.items()}
+    sites["hospital"].replacements |= address
     init, start, add, run = commands("server")
     look, own_init, *own_rest = commands("hospital")
     *own_rest, log, translate = own_rest
+    outside.there = address
+    sites["school"].environment = {"https_proxy": outside.url}
     try:
         server.give(init)
         file = server.folder / "server" / "server.toml"
@@ -270,6 +280,15 @@ def test_the_check_lists_what_will_be_sent(deployment):
         assert "wrong" not in told
         assert "lets this site join" in told
         assert re.search(r"64 tensors, 86592 numbers as 4bit, about 43\.30 kB at most", told)
+
+
+def test_a_site_behind_a_proxy_is_checked_and_works_through_it(deployment, outside):
+    server, sites = deployment
+    through = f"server.example.org:9092 through the proxy {outside.url.removeprefix('http://')} (https_proxy)"
+    assert f"{through} speaks TLS" in " ".join(server.checks["school"].split())
+    assert f"site school joins {through}" in sites["school"].log()
+    assert set(outside.asked) == {"server.example.org:9092"}  # and none of its processes' on loopback
+    assert "proxy" not in server.checks["hospital"]
 
 
 def test_every_message_stands_in_the_sites_log(deployment):

@@ -10,8 +10,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,6 +30,7 @@ def flower_environment(home: Path) -> dict[str, str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {
         **os.environ,
+        **beside_proxies(os.environ),
         "PATH": path,
         "FLWR_HOME": str(home),
         # Otherwise Flower makes a second environment of several GB for the app.
@@ -37,6 +39,21 @@ def flower_environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def over_grpc() -> bool:
+    """Return whether SuperNodes speak gRPC, as up to flwr 1.39. From 1.40 they speak HTTP, on the same port as the control API."""
+    major, minor = version("flwr").split(".")[:2]
+    return (int(major), int(minor)) < (1, 40)
+
+
+def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that keep loopback traffic off proxies: Flower's programs speak to each other there, and gRPC spares no address."""
+    others = environment.get("no_proxy", environment.get("NO_PROXY", ""))
+    names = {"no_proxy": others, "NO_PROXY": others}
+    if "no_grpc_proxy" in environment:  # gRPC then reads no other
+        names["no_grpc_proxy"] = environment["no_grpc_proxy"]
+    return {name: ",".join(filter(None, [value, HOST, "localhost"])) for name, value in names.items()}
 
 
 def marked(variable: str, value: str) -> list[psutil.Process]:

@@ -214,7 +214,6 @@ class Engine:
             environment["RAY_ADDRESS"], environment["RAY_RUNTIME_ENV_HOOK"] = self.profile.ray_address, "fedlingua_ray.survive"
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), str(DRIVER)]))
         if self.profile.local:
-            environment |= beside_proxies(environment)
             # Ray makes sockets in it: however long `home` is, their paths have to stay short.
             usual = tempfile.gettempdir()
             short = usual if len(os.fsencode(usual)) <= _SHORT_TEMP else "/tmp"
@@ -299,12 +298,6 @@ class Engine:
         except OSError:
             return ""
         return last_lines("\n".join(line for line in text.split("\n") if "[uvicorn.access]" not in line), lines)
-
-
-def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that keep loopback traffic off proxies, which Flower's HTTP client would otherwise use for it."""
-    names = ("NO_PROXY", "no_proxy")
-    return {name: ",".join(filter(None, [environment.get(name), processes.HOST, "localhost"])) for name in names}
 
 
 def _listens(pid: int, port: int) -> bool:

@@ -13,7 +13,7 @@ from fedlingua.desk.cli.options import RunOption
 from fedlingua.desk.cli.output import INTERRUPTED, Commands, asks_json, example, print_json, warn
 from fedlingua.desk.serving.api import application
 from fedlingua.desk.serving.batching import is_translating
-from fedlingua.desk.serving.guard import Connection, Guard, Limits
+from fedlingua.desk.serving.guard import Connection, Guard, Limits, checked_names
 from fedlingua.desk.serving.listening import is_loopback, listen, url_of
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translating.decoding import Decoding
@@ -34,9 +34,14 @@ def serve(
         str, Option(help="Address to listen on. Beyond loopback, everybody on the network can translate.")
     ] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0: any free one.")] = 8000,
+    host_name: Annotated[
+        list[str] | None,
+        Option(metavar="NAME", help="Name under which it is requested, such as that of a proxy in front of it. Repeatable."),
+    ] = None,
 ) -> None:
     """End with SIGTERM (exit code 0) or Ctrl-C (130). --format json prints the document, with the address, once requests are accepted."""
     how.check()
+    names = checked_names(host_name or [])
     run_models = RunModels(run)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     with listen(host, port) as listening:
@@ -46,7 +51,8 @@ def serve(
                 "crosses the network unencrypted; put a proxy with TLS and accounts in front"
             )
         models = Models(run_models, how)  # imports torch, so it comes after all checks
-        hosts = (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None
+        here = (host.lower(), listening.getsockname()[0], *LOOPBACK)
+        hosts = (*names, *here) if names or is_loopback(listening) else None
         app = Guard(application(models, limits), limits.body_bytes, hosts)
         for text in (run_models.run.folder.read("run.json") or {}).get("warnings") or ():
             warn(f"warning: {text}")

@@ -16,7 +16,7 @@ from fedlingua.common.languages import nearest
 from fedlingua.consent.keys import key_fingerprint, read_public_key
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.cli.attempt import STOPPED, close_run
-from fedlingua.desk.cli.engine import Engine, beside_proxies
+from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.deployment.certificates import check_dates, subject_alternative_names
@@ -86,7 +86,6 @@ def server_start(file: ServerFileArgument) -> Answer:
     if server.insecure:
         say(INSECURE, style="bold red")
     environment = flower_environment(server.home)
-    environment |= beside_proxies(environment)  # it connects to itself on loopback
     running = f"{server.path}: this server is already running here; end the other `fedlingua server start` first"
     with held(server.home / ".lock", 0, DeploymentError(running)):
         superlink = Service("the SuperLink", superlink_command(server), environment, server.home, locked=server.home)

@@ -18,7 +18,7 @@ from fedlingua.consent.audit import read_head
 from fedlingua.consent.bundle import approvals, approved, bundle_hash
 from fedlingua.consent.keys import key_fingerprint
 from fedlingua.consent.overlap_key import read_overlap_key
-from fedlingua.consent.site_file import SiteFile, read_site_file
+from fedlingua.consent.site_file import SiteFile, host_and_port, read_site_file
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk import units
@@ -30,6 +30,7 @@ from fedlingua.desk.deployment.audited import verify
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, supernode_command
+from fedlingua.desk.deployment.proxies import way_to
 from fedlingua.desk.deployment.run_words import private_words
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, approve, init_site
@@ -294,7 +295,8 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
         node.end_earlier()
         write_programs(programs, Path(worker.environment[SOCKET]) if worker else None, environment["PATH"])
         with node as supernode:
-            say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
+            way = way_to(host_and_port(site.address, "address =")[0])
+            say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}{way.words}")
             while not supernode.stopped.wait(1.0):
                 if worker and worker.ended:  # messages start programs of their own until it answers again
                     worker.start()

@@ -23,6 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.common.files import replace_text
 from fedlingua.consent.site_file import host_and_port
+from fedlingua.desk.deployment.proxies import way_to
 
 Authority = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 ALWAYS = ("localhost", "127.0.0.1")
@@ -193,10 +194,12 @@ def check_certificate(address: str, authority: Path) -> str:
         presented, tls_version = _handshake(host, port, context)
     except ssl.SSLCertVerificationError as error:
         # OpenSSL drops a refused certificate; a second connection, which trusts anybody and sends nothing, fetches it for the message.
-        leaf = x509.load_pem_x509_certificate(ssl.get_server_certificate((host, port), timeout=ANSWER_S).encode("ascii"))
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        leaf = x509.load_der_x509_certificate(_handshake(host, port, context)[0])
         raise DeploymentError(f"{address}: {_refusal(host, leaf, authority, authorities, error)}") from error
     leaf = x509.load_der_x509_certificate(presented)
-    return f"{address} speaks {tls_version}; for {', '.join(_hosts(leaf))}; valid until {leaf.not_valid_after_utc:%Y-%m-%d}"
+    hosts, last = ", ".join(_hosts(leaf)), leaf.not_valid_after_utc
+    return f"{address}{way_to(host).words} speaks {tls_version}; for {hosts}; valid until {last:%Y-%m-%d}"
 
 
 def check_dates(file: Path) -> None:
@@ -214,18 +217,25 @@ def check_dates(file: Path) -> None:
 
 def check_reachable(address: str) -> str:
     """Connect to "host:port" for a moment."""
-    with connect(*host_and_port(address, "address =")):
-        return "reachable"
+    host, port = host_and_port(address, "address =")
+    with connect(host, port):
+        return f"reachable{way_to(host).words}"
 
 
 def connect(host: str, port: int) -> socket.socket:
-    """Return a connection; raise DeploymentError with the reason if there is none."""
+    """Return a connection by the SuperNode's way; raise DeploymentError with the reason if there is none."""
+    way = way_to(host)
     try:
-        return socket.create_connection((host, port), ANSWER_S)
+        return way.connect(host, port, ANSWER_S)
     except OSError as error:
+        if way.variable:
+            raise DeploymentError(
+                f"not reachable: {host}:{port}{way.words}: {error}; correct {way.variable}, have the proxy allow CONNECT to this address, "
+                f"or name {host} in {way.sparing} if it can be reached without the proxy"
+            ) from error
         reason = next(words for kind, words in UNREACHABLE.items() if isinstance(error, kind))
         reason = reason.format(host=host, port=port, timeout_s=ANSWER_S, error=error)
-        raise DeploymentError(f"not reachable: {host}:{port}{reason}") from error
+        raise DeploymentError(f"not reachable: {host}:{port}{way.words}{reason}") from error
 
 
 def _handshake(host: str, port: int, context: ssl.SSLContext) -> tuple[bytes, str]:

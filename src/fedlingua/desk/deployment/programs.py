@@ -1,19 +1,11 @@
 """The command lines of SuperLink and SuperNode, for the versions of Flower that this project allows."""
 
-from importlib.metadata import version
-
 from fedlingua.common.errors import ConfigError
 from fedlingua.consent.site_file import SITE_FILE, SiteFile
 from fedlingua.desk.deployment.server_file import ServerFile
-from fedlingua.desk.processes import HOST, program
+from fedlingua.desk.processes import HOST, over_grpc, program
 
 EVERYWHERE = ("0.0.0.0", "[::]")
-
-
-def over_grpc() -> bool:
-    """Return whether SuperNodes speak gRPC, as up to flwr 1.39. From 1.40 they speak HTTP, on the same port as the control API."""
-    major, minor = version("flwr").split(".")[:2]
-    return (int(major), int(minor)) < (1, 40)
 
 
 def control_address(server: ServerFile) -> str:

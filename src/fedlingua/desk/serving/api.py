@@ -134,6 +134,7 @@ def application(models: Models, limits: Limits) -> FastAPI:
     async def documentation(request: Request) -> Response:
         return docs_page(app.openapi(), str(request.base_url).rstrip("/"))
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", responses={503: {"model": Health, "description": "It does not translate any more."}})
     async def health(response: Response) -> Health:
         """Report whether the server translates, and what it has done."""

@@ -7,6 +7,7 @@ whole request would keep everybody out; here the oldest is closed. Starlette che
 """
 
 import asyncio
+import re
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typer import Option
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fedlingua.common.errors import without_words
+from fedlingua.common.errors import ConfigError, without_words
 from fedlingua.common.terminal import one_line
 
 HEADER_S = 10.0
@@ -40,6 +41,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 CLOSE = {"connection": "close"}
+HOST_NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,21 @@ class Connection(H11Protocol):
             self.header = self.loop.call_later(HEADER_S, self.transport.close)
 
 
+def checked_names(names: Iterable[str]) -> list[str]:
+    """Return host names as a request's Host has them, without its port: in lower case, and letters beyond ASCII as `xn--`."""
+    checked = list[str]()
+    for name in names:
+        try:
+            checked.append(name.encode("idna").decode("ascii").lower())
+        except UnicodeError:
+            checked.append("")
+        if not HOST_NAME.fullmatch(checked[-1]):
+            raise ConfigError(
+                f"--host-name {name!r}; wanted a name alone, such as translate.example.org, without https:// or a port"
+            )
+    return checked
+
+
 class Guard:
     """Middleware that passes only whole requests of bounded size on to the application.
 
@@ -137,7 +154,9 @@ class Guard:
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self.hosts is not None and name.lower() not in self.hosts:
             names = ", ".join(sorted(self.hosts))
-            raise HTTPException(403, f"this server answers only to {names}; the request used another name")
+            raise HTTPException(
+                403, f"this server answers only to {names}; use one of these, or start it with the other name (--host-name)"
+            )
         origin = headers.get("origin")
         # Behind a proxy that changes Host, the browser's Sec-Fetch-Site decides.
         if origin and origin.partition(":")[2].lower() != f"//{host}".lower() and headers.get("sec-fetch-site") != "same-origin":

@@ -129,6 +129,8 @@ def test_what_speaks_against_a_start_is_told_before_the_model_loads(
     assert "is not a run folder" in asked(tmp_path, "--port", 0)
     assert "--beam 0; wanted 1 to 64" in asked(finished_run, "--beam", 0)
     assert "there is no such address" in asked(finished_run, "--host", "no such name")
+    for name in ("https://translate.example.org", "translate.example.org:8443", "", "a..b"):
+        assert f"--host-name {name!r}; wanted a name alone" in asked(finished_run, "--host-name", name)
     assert "70000" in asked(finished_run, "--port", 70000)
     assert "0" in asked(finished_run, "--max-waiting", 0)
 
@@ -160,3 +162,8 @@ def test_more_than_loopback_is_warned_of_and_so_are_what_the_run_warned_of_and_u
     assert "warning: the backbone knows nothing" in unwarned.stderr
     assert "x.sv-de.tsv, line 2: translates the term of line 1 differently; line 1 is used" in unwarned.stderr
     assert started[2] == {"127.0.0.1", "localhost", "::1"}
+    named = ["--host-name", "Translate.example.org", "--host-name", "übersetzung.example.org"]
+    for host in ("127.0.0.1", "0.0.0.0"):  # behind a proxy that keeps Host, on this machine or another
+        started.clear()
+        CliRunner().invoke(app, ["serve", "--run", str(finished_run), "--host", host, "--port", "0", *named])
+        assert started[0] == {"translate.example.org", "xn--bersetzung-8db.example.org", host, "127.0.0.1", "localhost", "::1"}

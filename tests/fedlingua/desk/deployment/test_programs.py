@@ -10,17 +10,18 @@ from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.consent.site_file import SiteFile
+from fedlingua.desk import processes
 from fedlingua.desk.deployment import programs
 from fedlingua.desk.deployment.certificates import make_certificates
 from fedlingua.desk.deployment.programs import (
     SITE_FILE,
     control_address,
-    over_grpc,
     superlink_command,
     supernode_command,
 )
 from fedlingua.desk.deployment.server_file import ServerFile, init_server
 from fedlingua.desk.deployment.site_setup import init_site
+from fedlingua.desk.processes import over_grpc
 
 grpc_only = pytest.mark.skipif(not over_grpc(), reason="the Flower here speaks HTTP")
 
@@ -40,7 +41,7 @@ def server(folder: Path, insecure: bool = False) -> ServerFile:
 
 def test_the_version_of_flower_decides_on_the_transport(monkeypatch: pytest.MonkeyPatch) -> None:
     for version, grpc in (("1.39.0", True), ("1.40.0", False), ("1.42.1", False), ("2.0", False), ("1.9.0", True)):
-        monkeypatch.setattr(programs, "version", lambda name, version=version: version)
+        monkeypatch.setattr(processes, "version", lambda name, version=version: version)
         assert over_grpc() is grpc, version
 
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from fedlingua.desk.serving import guard
-from fedlingua.desk.serving.guard import Guard
+from fedlingua.desk.serving.guard import Guard, checked_names
 
 LIMIT = 100
 
@@ -108,6 +108,13 @@ def test_a_request_that_does_not_come_is_given_up() -> None:
 )
 def test_a_page_elsewhere_that_points_its_name_here_is_sent_away(host: str, status: int) -> None:
     assert asked(Guard(App(), LIMIT, ["localhost", "::1"]), [b"x"], {"host": host})[0] == status
+
+
+def test_behind_a_proxy_that_keeps_its_name_the_page_works_under_that_name() -> None:
+    kept = {"host": "translate.example.org", "origin": "https://translate.example.org"}
+    assert asked(Guard(App(), LIMIT, ["localhost", *checked_names(["Translate.Example.org"])]), [b"x"], kept)[0] == 200
+    status, _, body, _ = asked(Guard(App(), LIMIT, ["localhost"]), [b"x"], kept)
+    assert (status, "--host-name" in body) == (403, True)
 
 
 @pytest.mark.parametrize(

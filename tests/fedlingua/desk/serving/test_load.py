@@ -110,3 +110,10 @@ def test_another_name_than_its_own_is_refused(address: str) -> None:
     made = connection(address)
     made.request("GET", "/health", headers={"Host": "evil.example"})
     assert made.getresponse().status == 403
+
+
+def test_a_proxy_may_ask_for_its_health_without_a_body(address: str) -> None:
+    made = connection(address)
+    made.request("HEAD", "/health")
+    answer = made.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
