@@ -6,10 +6,12 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$p && break; done)
 TORCH = $(shell grep '^torch==' constraints.txt)
 BIN = .venv/bin
+# Files with these hashes and no others, wherever pip finds them.
+HASHED = $(BIN)/python -m pip install -q --no-compile --no-deps --require-hashes
 # Where this is set, as images for containers often do, every process would compile all of torch, transformers and Flower again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow lint options docs deploy-demo deploy-demo-newest clean
+.PHONY: demo test test-slow lint options hashes docs deploy-demo deploy-demo-newest clean
 
 demo: .venv/ready
 	$(BIN)/fedlingua run experiments/demo.toml
@@ -19,14 +21,14 @@ options: .venv/ready
 	$(BIN)/python docs/make/options.py
 	$(BIN)/python docs/make/reference.py
 
+# Writes hashes/ from constraints.txt; needs the package index.
+hashes: .venv/ready
+	$(BIN)/python docs/make/hashes.py
+
 # The docs as a site in site/, which needs no network and no server to be read: open site/index.html.
-docs: .venv/docs-ready
+docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "site/index.html"
-
-.venv/docs-ready: .venv/ready
-	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[docs]'
-	touch $@
 
 # A core for each test, and one test more than there are cores: those with processes of their own mostly wait for them.
 test: .venv/ready
@@ -54,13 +56,14 @@ deploy-demo-newest: .venv-newest/ready
 
 # An index that cannot be reached costs a few seconds, and wheels that pip finds elsewhere serve. Python compiles what it imports; most of what
 # is installed never is.
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml $(wildcard hashes/*.txt)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; install one, or give make PYTHON=/path/to/python"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -c 'import torch' 2>/dev/null \
-	  || { test -n "$(TORCH_INDEX)" && $(BIN)/python -m pip install -q --no-compile --retries 0 --timeout 5 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null; } \
-	  || $(BIN)/python -m pip install -q --no-compile $(TORCH)
-	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'
+	test -n "$(TORCH_INDEX)" && $(HASHED) --retries 0 --timeout 5 --index-url $(TORCH_INDEX) -r hashes/torch.txt 2>/dev/null \
+	  || $(HASHED) -r hashes/torch.txt
+	$(HASHED) -r hashes/run.txt -r hashes/dev.txt
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(HASHED) -r hashes/cuda.txt
+	$(BIN)/python -m pip install -q --no-compile --no-deps --no-build-isolation -e .
 	touch $@
 
 # What computes stays as it is pinned; what only carries is as new as that Flower wants it.

@@ -12,7 +12,7 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import proxy_bypass_environment
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from fedlingua.desk.processes import beside_proxies, over_grpc
 
