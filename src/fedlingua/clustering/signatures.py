@@ -15,6 +15,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances, silhouette_score
 
 Array = np.ndarray[Any, Any]
+STARTS = 200
+"""Of k-means, whose best is kept: of 12 sites in four clusters ten starts missed the optimum in about every second trial, 200 in none."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,12 @@ def group(signatures: Sequence[Array], num_clusters: int, seed: int) -> Grouping
     distances = (distances + distances.T) / 2
     np.fill_diagonal(distances, 0.0)
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    vectors = np.linalg.qr(vectors.T, mode="r").T  # the same lengths and angles in as many coordinates as there are sites
 
     def divide(number: int) -> Array:
         if number == 1 or len(vectors) == 1:
             return np.zeros(len(vectors), dtype=int)
-        labels: Array = KMeans(number, n_init=10, random_state=seed % 2**32).fit_predict(vectors)
+        labels: Array = KMeans(number, n_init=STARTS, random_state=seed % 2**32).fit_predict(vectors)
         return labels
 
     silhouettes: dict[int, float] = {}

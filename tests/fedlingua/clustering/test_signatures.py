@@ -67,3 +67,9 @@ def test_the_tree_merges_the_nearest_first_and_holds_all_sites_at_the_end():
 def test_sites_that_are_all_alike_are_one_cluster_by_silhouette():
     alike = [np.array([1.0, 2.0])] * 4
     assert len(set(group(alike, -1, 1).labels)) <= 3
+
+
+@pytest.mark.parametrize("number", [2, 8])
+def test_the_best_clusters_of_twelve_sites_are_found_whatever_the_seed(number):
+    signatures = [*np.random.default_rng(number).normal(size=(12, 16))]
+    assert len({frozenset(partition(group(signatures, 4, seed).labels)) for seed in range(5)}) == 1
