@@ -43,7 +43,7 @@ def group(signatures: Sequence[Array], num_clusters: int, seed: int) -> Grouping
     distances = (distances + distances.T) / 2
     np.fill_diagonal(distances, 0.0)
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    vectors = np.linalg.qr(vectors.T, mode="r").T  # the same lengths and angles in as many coordinates as there are sites
+    vectors = np.linalg.qr(vectors.T)[1].T  # the same lengths and angles in as many coordinates as there are sites
 
     def divide(number: int) -> Array:
         if number == 1 or len(vectors) == 1:
