@@ -105,7 +105,23 @@ def personalize(suite: Json, data: Path, runs: Path, jobs: int, options: list[st
         "(`silo-…`, one seed), of the federation's, of what the site makes of that by itself, and between the two (equation 3), with alpha "
         "learned (APFL) or chosen on dev. The last two columns are gains; below 0 is worse.\n\n"
     )
-    write("personal", kept, heading + "\n".join(lines) + "\n")
+    write("personal", kept, heading + "\n".join(lines) + "\n\n" + table_6(kept, list(own)))
+
+
+def table_6(kept: list[Json], sites: list[str]) -> str:
+    """The paper's table 6: accuracy of masked pieces on test, in percent, mean over seeds; bold is a site's best."""
+    lines = ["| accuracy | " + " | ".join(sites) + " |", "|---|" + "---|" * len(sites)]
+    mean = {
+        model: [f"{100 * fmean(each['test'][model]['accuracy'] for each in kept if each['site'] == site):.2f}" for site in sites]
+        for model in MODELS
+    }
+    best = [max(values, key=float) for values in zip(*mean.values(), strict=True)]
+    for model, name in zip(
+        MODELS, ("federated", "personal", "interpolated, APFL's alpha", "interpolated, dev's alpha"), strict=True
+    ):
+        shown = [f"**{value}**" if value == most else value for value, most in zip(mean[model], best, strict=True)]
+        lines.append(f"| {name} | " + " | ".join(shown) + " |")
+    return "Accuracy of masked pieces on test, in percent, as in the paper's table 6:\n\n" + "\n".join(lines) + "\n"
 
 
 def write(name: str, content: list[Json], markdown: str) -> None:
