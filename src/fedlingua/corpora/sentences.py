@@ -3,14 +3,16 @@
 A newline always ends a sentence. An unambiguous mark (。 ？ । ؟) ends one anywhere; a full stop and similar marks do so only before
 white space followed by something that can begin a sentence. In doubt, two sentences stay together, which does not harm training.
 
-The rules are the project's own, because results depend on them: sentencex splits 236 of 750 Spanish case reports differently
-("8 Kgs. | aproximadamente", while it joins two lines of a note); pysbd splits 11 of 60 differently, at a fraction of the speed.
+The rules are the project's own, because results depend on them. Measured on FLORES-200 and TICO-19 in 20 languages, five sentences
+joined at a time, of those that are one sentence in Chinese, too: of 17,136 ends these rules find 98.9 % and cut at 1.6 % more;
+sentencex 1.0.32 finds 98.5 % and cuts at 3.8 % more. Moses' lists of abbreviations (sacremoses) would join sentences that end in
+"5 mg." in Spanish, "vol." in French or "im." in Polish.
 """
 
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 import regex
@@ -30,26 +32,65 @@ _GREEK_MARK = re.compile(rf"{_END}|[;\u037e](?=\s|$)")
 
 _NEVER_LAST = {
     "": "dr prof st vs cf",
-    "cs": "doc ing mgr mudr např phdr rndr tzv",
-    "de": "bzw dipl evtl exkl ggf hr inkl med sog vgl",
-    "en": "jr messrs mr mrs ms rev sr",
-    "es": "dña dra dres ing lic profa sr sra sres srta ud uds vd vds",
-    "fr": "mlle mm mme pr ste",
-    "hi": "डॉ",
-    "it": "avv dott dott.ssa ing sig sig.ra",
-    "nl": "bijv dhr drs ing ir mevr mr",
-    "pl": "hab inż lek mgr np tzw ul",
-    "pt": "dra exma exmo profa sr sra",
-    "ru": "им проф ул",
-    "tr": "av doç sn",
+    "bg": "акад гр доц им инж напр проф ул",
+    "ca": "av avda dra pça sra sta",
+    "cs": "bc doc ing judr mgr mudr mvdr např odd phdr rndr sv tj tzv ul",
+    "da": "afd bl dvs evt hr inkl jf skt",
+    "de": "abt allg bspw bzw chron dipl ehem einschl evtl exkl frl geb ggf hl hr ing inkl insb med mind resp sog univ vgl zzgl",
+    "el": "βλ δρ καθ κκ",
+    "en": "capt cmdr col gen gov hon jr lt maj messrs mr mrs ms mt rep rev sen sgt sr supt",
+    "es": "av avda depto dña dpto dra dres excmo gral hosp ilmo ing lcdo lic mons ntra profa pza sgto sr sra sres srta sta "
+    "sto ud uds vd vds",
+    "et": "hr nt prl sh",
+    "fi": "ent esim huom ks ns puh vrt",
+    "fr": "av boul mgr mlle mlles mm mme mmes pr ste",
+    "hi": "डॉ डा पं प्रो श्री",
+    "hr": "doc gđa npr odj prim sv tj tzv ul",
+    "hu": "ifj ill kb ld özv pl ún vö",
+    "it": "arch avv dott dott.ssa dr.ssa egr geom gent ing mons prof.ssa rag sig sig.ra sigg spett",
+    "lt": "angl doc gyd lot mgr pan plg pvz rus šv vok žr",
+    "lv": "piem sv",
+    "nl": "afd bijv dhr drs ds evt excl incl ing ir jhr mej mevr mr mw resp zgn",
+    "no": "avd bl dvs evt hr inkl jf",
+    "pl": "al ds gen hab hosp inż kpt ks lek m.in mgr np oddz os płk św tj tzn tzw ul woj",
+    "pt": "av dept depto dra dras drs eng enga exma exmo gen hosp mons profa sr sra sras srs srta sta sto",
+    "ro": "conf dl dna dvs ing jud sf str",
+    "ru": "акад доц зав им нач напр отд пл просп проф тов ул",
+    "sk": "bc doc ing judr mgr mudr napr odd phdr rndr sv tj tzv ul",
+    "sl": "doc dr mag npr odd prim sv tj ul št",
+    "sr": "doc npr odj prim sv tj tzv ul др нпр одељ прим проф св тј тзв ул",
+    "sv": "avd bl dvs ev hr inkl jfr resp",
+    "tr": "av bkz cad doç dt hz mah op sn sok uzm yrd",
+    "uk": "акад вул див доц ім напр проф просп",
 }
 """Abbreviations that never end a sentence, by language; "": in all languages."""
-_BEFORE_NUMBERS = (
-    "al approx aprox art ca cap ch env eq fig figs no nos nr num núm nº p pag pp pág págs ref refs sec tab vol рис стр табл"
-)
-"""Abbreviations whose full stop ends no sentence if a number follows; without one they can be a sentence's last word."""
+_BEFORE_NUMBERS = {
+    "": "al approx aprox art ca cap ch env eq fig figs max no nos nr num núm nº p pag pp pág págs ref refs sec tab vol "
+    "рис стр табл",
+    "cs": "kap obr str",
+    "da": "apr aug dec feb jan kap kl maks nov okt sept stk tlf",
+    "de": "abb abs anm apr aug bd dez feb jan kap mär nov okt sept tel ziff",
+    "en": "apr aug chap dec est feb jan jul jun mar nov oct sep sept",
+    "es": "abr ago dic ene feb jul jun máx mín nov oct sept tel",
+    "fr": "avr chap déc févr janv juil nov oct sept tél",
+    "it": "ago apr dic feb gen giu lug nov ott sett",
+    "lt": "lent mlrd mln pav tūkst",
+    "lv": "att plkst",
+    "nl": "afb apr aug blz dec feb hfst jan jul jun mrt nov okt sept tel",
+    "no": "apr aug des feb jan kap kl maks nov okt sept tlf",
+    "pl": "godz maks ok pkt poz rozdz ryc rys str ust",
+    "pt": "abr ago fev jan jul jun máx mín nov out set",
+    "ru": "авг апр гл дек ок окт нояб сент ст тел февр янв",
+    "sk": "kap obr str",
+    "sv": "apr aug dec feb jan kap kl nov okt sept",
+    "tr": "böl şek",
+    "uk": "гл мал ст",
+}
+"""Abbreviations whose full stop ends no sentence if a number follows, as of months; without one they can be a sentence's last word."""
 _ORDINAL_DOT = "bs cs da de et fi hr hu is lb lv no pl sk sl sr tr"
 """Languages that write "3." for "third": one or two digits and a full stop do not end a sentence before a letter."""
+_PLURAL = re.compile(r"([A-Z])\1\.\s+([A-Z])\2\b")
+"""Spanish abbreviations of plurals: EE. UU., RR. HH."""
 _LOWER_CASE_ALONE = frozenset({"ka"})
 """Languages whose letters all count as lower case, so that case says nothing about where a sentence begins."""
 
@@ -91,7 +132,8 @@ def _goes_on(line: str, start: int, stop: int, first: str, language: str) -> boo
     begin = stop
     while begin > start and line[begin - 1] != "/" and not line[begin - 1].isspace():
         begin -= 1
-    word = line[begin:stop].lstrip(_OPENING).casefold()
+    begin = stop - len(line[begin:stop].lstrip(_OPENING))
+    word = line[begin:stop].casefold()
     if word.isdigit():
         # "1. Aspirin" at the beginning is a number of a list, in every language.
         return line[start:stop].strip() == word or (
@@ -100,9 +142,15 @@ def _goes_on(line: str, start: int, stop: int, first: str, language: str) -> boo
     is_initial = len(word) == 1 and word.isalpha() and word.lower() != word.upper()
     if is_initial or re.fullmatch(r"(?:[^\W\d_]\.)+[^\W\d_]", word):  # J. Smith; e.g., z.B., U.S.
         return True
-    if first.isdigit() and word in _BEFORE_NUMBERS.split():
-        return True
-    return word in _NEVER_LAST[""].split() or word in _NEVER_LAST.get(plain_code(language), "").split()
+    return (
+        bool(_PLURAL.match(line, begin))
+        or _is_listed(word, _NEVER_LAST, language)
+        or (first.isdigit() and _is_listed(word, _BEFORE_NUMBERS, language))
+    )
+
+
+def _is_listed(word: str, table: Mapping[str, str], language: str) -> bool:
+    return any(word in table.get(code, "").split() for code in ("", plain_code(language)))
 
 
 def _wrapped(sentence: str, language: str, max_words: int) -> list[str]:
