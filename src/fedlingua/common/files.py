@@ -7,6 +7,7 @@ import math
 import os
 import time
 import tomllib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -44,10 +45,13 @@ def bundled_files(app_dir: Path) -> list[Path]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file; raise ConfigError if it is missing or unreadable, or, with the line, if it is not TOML."""
+    """Parse a TOML file, with or without a byte order mark of UTF-8; raise ConfigError if it is missing or unreadable, or, with the
+    line, if it is not TOML."""
     try:
-        with path.open("rb") as stream:
-            return tomllib.load(stream)
+        raw = path.read_bytes()
+        if encoding := wide_encoding(raw):
+            raise ConfigError(f"{path}: this is {encoding}; convert it to UTF-8, as with iconv -f {encoding} -t UTF-8")
+        return tomllib.loads(raw.decode("utf-8-sig"))
     except IsADirectoryError as error:
         example = "".join(f", for example {file}" for file in sorted(path.glob("*.toml"))[:1])
         raise ConfigError(f"{path} is a folder; wanted a TOML file{example}") from error
@@ -58,6 +62,18 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: there is no such file{nearest(path.name, known)}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}; mend it there") from error
+
+
+def wide_encoding(raw: bytes) -> str:
+    """Return "UTF-16" or "UTF-32" for the beginning of a text in it, by its byte order mark or its zero bytes; else ""."""
+    if raw.startswith((BOM_UTF32_LE, BOM_UTF32_BE)):
+        return "UTF-32"
+    if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "UTF-16"
+    if 3 * raw.count(0) <= len(raw):
+        return ""
+    # Of the four bytes of a usual character, UTF-32 has two that are 0.
+    return "UTF-16" if any(raw[2::4] + raw[3::4]) and any(raw[::4] + raw[1::4]) else "UTF-32"
 
 
 def json_hash(content: Any) -> str:

@@ -11,7 +11,7 @@ import os
 import re
 import zipfile
 import zlib
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
 from fedlingua.common.errors import CorpusError
+from fedlingua.common.files import wide_encoding
 from fedlingua.common.languages import Direction, is_tag, matching
 
 T_co = TypeVar("T_co", covariant=True)
@@ -210,11 +211,11 @@ def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) 
 
 
 def _checked_start(raw: bytes, here: str) -> bytes:
-    """Return the first line, or a whole note, without a byte order mark; raise CorpusError for UTF-16 or gzip data."""
+    """Return the first line, or a whole note, without a byte order mark; raise CorpusError for UTF-16, UTF-32 or gzip data."""
     if raw.startswith(b"\x1f\x8b"):
         raise CorpusError(f"{here}: this is gzip data; unpack it, or, if it is a file of lines, give it a name that ends in .gz")
-    if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
-        raise CorpusError(f"{here}: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
+    if encoding := wide_encoding(raw):
+        raise CorpusError(f"{here}: this is {encoding}; convert the file to UTF-8, as with iconv -f {encoding} -t UTF-8")
     return raw.removeprefix(BOM_UTF8)
 
 

@@ -1,6 +1,7 @@
 """Files that a user names: where a relative path begins, TOML that is not there or is none, and files that others must not read."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,27 @@ def test_what_is_not_toml_is_named_with_its_place(tmp_path: Path, content: bytes
         read_toml(path)
     assert f"{path} is not TOML" in str(caught.value)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "told"),
+    [("utf-8-sig", ""), ("utf-16", "UTF-16"), ("utf-16-be", "UTF-16"), ("utf-32", "UTF-32"), ("utf-32-le", "UTF-32")],
+)
+def test_a_mark_of_utf_8_before_toml_is_read_over_and_wider_encodings_are_told(tmp_path: Path, encoding: str, told: str) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_bytes('name = "Zürich"\r\nrounds = 3\r\n'.encode(encoding))
+    if not told:
+        assert read_toml(path) == {"name": "Zürich", "rounds": 3}
+        return
+    with pytest.raises(ConfigError) as caught:
+        read_toml(path)
+    assert str(caught.value) == f"{path}: this is {told}; convert it to UTF-8, as with iconv -f {told} -t UTF-8"
+
+
+def test_every_toml_file_of_a_user_is_read_by_the_one_function() -> None:
+    code = [*(APP_DIR / "src/fedlingua").rglob("*.py"), *(APP_DIR / "src/fedlingua_lab").rglob("*.py")]
+    parses = {file.name for file in code if re.search(r"tomllib\.load", file.read_text(encoding="utf-8"))}
+    assert parses == {"files.py", "experiment.py"}  # the second one parses the value of --set
 
 
 def test_places_that_cannot_be_written_are_refused_with_what_stands_there(tmp_path: Path) -> None:

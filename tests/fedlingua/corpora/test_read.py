@@ -169,12 +169,12 @@ def test_gzip_data_without_the_ending_is_told_by_its_name(tmp_path: Path) -> Non
     assert str(caught.value).endswith("give it a name that ends in .gz")
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_utf_16_is_told_by_its_name(tmp_path: Path, suffix: str, encoding: str) -> None:
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_utf_16_and_utf_32_are_told_by_their_names(tmp_path: Path, suffix: str, encoding: str) -> None:
     path = write(tmp_path / f"de-en.tsv{suffix}", "ein Hund\ta dog\n".encode(encoding))
     with pytest.raises(CorpusError) as caught:
         list(TsvFile(path).read())
-    assert f"{path}, line 1: this is UTF-16; convert the file to UTF-8" in str(caught.value)
+    assert f"{path}, line 1: this is {encoding[:6].upper()}; convert the file to UTF-8" in str(caught.value)
 
 
 def test_a_mark_of_utf_8_is_no_part_of_the_first_line(tmp_path: Path, suffix: str) -> None:

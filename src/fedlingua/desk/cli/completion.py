@@ -6,11 +6,12 @@ This module adds only the values, which no library can know, and `mend_words`, s
 
 import json
 import os
-import tomllib
 from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 
 import click
+
+from fedlingua.common.errors import ConfigError
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -23,6 +24,7 @@ def toml_files(kind: str) -> Complete:
     """Return a completion to TOML files of a kind in fedlingua.settings.kinds, and to folders on the way to them."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        from fedlingua.common.files import read_toml
         from fedlingua.settings.kinds import kind_of
 
         matching = []
@@ -31,8 +33,8 @@ def toml_files(kind: str) -> Complete:
                 matching.append(f"{path}/")
             elif path.suffix == ".toml":
                 try:
-                    is_kind = kind_of(tomllib.loads(path.read_text(encoding="utf-8"))) == kind
-                except (OSError, ValueError):  # an unreadable file may still be the one meant
+                    is_kind = kind_of(read_toml(path)) == kind
+                except ConfigError:  # an unreadable file may still be the one meant
                     is_kind = True
                 matching += [str(path)] if is_kind else []
         return matching
@@ -64,10 +66,10 @@ def metrics(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> 
 
 def profiles(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete to the profiles in pyproject-flwr.toml."""
-    from fedlingua.common.files import APP_DIR
+    from fedlingua.common.files import APP_DIR, read_toml
     from fedlingua.desk.cli.profile import PROFILES_FILE
 
-    links = tomllib.loads((APP_DIR / PROFILES_FILE).read_text(encoding="utf-8")).get("superlink", {})
+    links = read_toml(APP_DIR / PROFILES_FILE).get("superlink", {})
     return _of((name for name, link in links.items() if isinstance(link, dict)), incomplete)
 
 

@@ -5,7 +5,6 @@ requirements of those that were installed, and knows neither the checkout's file
 """
 
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -61,7 +60,7 @@ class Wanted:
             extras = {extra: tuple(_of_extra(required, extra)) for extra in about.get_all("Provides-Extra") or []}
             packages = tuple(each for each in required if each.marker is None or each.marker.evaluate({"extra": ""}))
             return cls(SpecifierSet(about["Requires-Python"]), packages, extras, {})
-        project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        project: dict[str, Any] = read_toml(file)["project"]
         extras = {name: tuple(map(Requirement, each)) for name, each in project.get("optional-dependencies", {}).items()}
         lines = pinned.read_text(encoding="utf-8").split() if pinned.is_file() else []
         pins = {str(canonicalize_name(name)): pin for name, _, pin in (line.partition("==") for line in lines) if pin}
