@@ -1,10 +1,12 @@
 """Reader of TMX, the exchange format of translation memories (TMX 1.4b, LISA 2005), unit by unit, never the whole file at once.
 
 Only the text of a segment is read. Elements bpt, ept, it, ph and ut hold markup of the original document, and a sub in them holds
-another text (a footnote, a title), so they are skipped; the content of hi is part of the sentence. Files that declare entities
-are refused and no entity is expanded; a document type is ignored, and nothing is fetched.
+another text (a footnote, a title), so they are skipped; one that breaks a line is a space. The content of hi is part of the
+sentence. Elements may be in any namespace. Files that declare entities are refused and no entity is expanded; a document type is
+ignored, and nothing is fetched.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +22,14 @@ from fedlingua.corpora.read import LINE_BYTES, UNREADABLE, Corpus, Pair, check_g
 
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
+_BREAK_TYPE = re.compile(r"(?:x-)?(?:html-)?(?:[lpc]b|br|(?:line|page|column)-?break)", re.IGNORECASE)
+"""Types of codes that break lines: lb, pb and cb of TMX 1.4b, and what tools make of them."""
+_BREAK = re.compile(
+    r"""\s+|(?:\s*(?:</?(?:\w+:)?(?:br|cr|lb|p|para|div|h[1-6]|hr|li|t[dhr]|tab|line-?break)\b[^>]*>  # HTML, Office, OpenDocument
+    |\{?\\(?:line|par|page|cell|row|tab|[nrt])\b\s?\}?|&(?:nbsp|\#(?:10|13|160|x0*[ad]|xa0));))+\s*""",  # RTF, strings of programs
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Contents of codes that break a line or are white space."""
 _CHUNK_BYTES = 1 << 15
 
 
@@ -50,7 +60,7 @@ def tmx_sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]
                     languages.update(segments.keys())
                     tags = [_tag(code, tuple(segments)) for code in wanted]
                     read.update(code for code, tag in zip(wanted, tags, strict=True) if tag)
-                    yield [on_one_line("".join(_parts(segments[tag], path))) if tag else None for tag in tags]
+                    yield [on_one_line("".join(_parts(segments[tag], path)).strip("\n")) if tag else None for tag in tags]
             except etree.XMLSyntaxError as error:
                 if stream.tell() == 0:
                     raise CorpusError(empty(path)) from None
@@ -86,7 +96,7 @@ class _Pruned:
 
     def read(self, size: int) -> bytes:
         node: Any = self.root
-        while node is not None and node.tag != "tu":
+        while node is not None and _name(node) != "tu":
             del node[:-1]  # the last element may still be open
             node = node[-1] if len(node) else None
         self.held = self.held + size if node is not None or self.root is None else 0
@@ -102,7 +112,7 @@ def _units(stream: Any, path: Path) -> Iterator[Any]:
     parsing = etree.iterparse(
         pruned,
         events=("start", "end"),
-        tag=("tmx", "tu"),
+        tag=("{*}tmx", "{*}tu"),
         resolve_entities=False,
         load_dtd=False,
         no_network=True,
@@ -114,7 +124,7 @@ def _units(stream: Any, path: Path) -> Iterator[Any]:
         if pruned.root is None:
             pruned.root = unit.getroottree().getroot()
             refuse_entities(unit, path)
-        if event == "start" or unit.tag != "tu":
+        if event == "start" or _name(unit) != "tu":
             continue
         pruned.held = 0
         yield unit
@@ -131,12 +141,17 @@ def refuse_entities(unit: Any, path: Path) -> None:
         )
 
 
+def _name(element: Any) -> str:
+    """Return an element's name without its namespace."""
+    return str(element.tag).rpartition("}")[2]
+
+
 def _segments(unit: Any) -> dict[str, Any]:
     """Map the tag of each language to the unit's first segment in it."""
     segments: dict[str, Any] = {}
-    for variant in unit.iterchildren("tuv"):
+    for variant in unit.iterchildren("{*}tuv"):
         code = variant.get(LANG) or variant.get("lang")
-        if code and code not in segments and (segment := variant.find("seg")) is not None:
+        if code and code not in segments and (segment := variant.find("{*}seg")) is not None:
             segments[code] = segment
     return segments
 
@@ -146,6 +161,8 @@ def _parts(element: Any, path: Path) -> Iterator[str]:
     for inner in element:
         if inner.tag is etree.Entity:
             raise CorpusError(f"{path}, line {inner.sourceline}: uses an entity (&...;) of a document type, but none is expanded")
-        if inner.tag not in _CODES:
+        if _name(inner) not in _CODES:
             yield from _parts(inner, path)
+        elif _BREAK_TYPE.fullmatch(inner.get("type", "")) or _BREAK.fullmatch(inner.text or ""):
+            yield "\n"
         yield inner.tail or ""

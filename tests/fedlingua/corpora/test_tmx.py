@@ -82,6 +82,16 @@ def test_the_older_attribute_of_tmx_1_1_names_a_language_too(tmp_path: Path) -> 
         ("1 &lt; 2 &amp; &#228;", "1 < 2 & ä"),
         ("<![CDATA[<b>]]><!-- no --> c<?pi no?>d", "<b> cd"),
         ("two\n      lines", "two lines"),
+        ('one<ph x="1" type="lb"/>two', "one two"),
+        ('one <ph type="x-LineBreak">2</ph> two', "one two"),
+        ("Dosis:<ph>&lt;br/&gt;</ph>5 mg", "Dosis: 5 mg"),
+        ("one<it>&lt;/p&gt;</it><it>&lt;p class='x'&gt;</it>two", "one two"),
+        (
+            "one<ut>{\\line }</ut>two<ph>\\n</ph>three<ph>\n</ph>four<ph>&lt;w:br w:type='page'/&gt;</ph>five",
+            "one two three four five",
+        ),
+        ('<ph type="lb"/>one<ph type="lb"/>', "one"),
+        ("un<bpt>&lt;b&gt;</bpt>glaub<ept>&lt;/b&gt;</ept>lich<ph>&lt;wbr/&gt;</ph>e<ph>\\new</ph>r", "unglaublicher"),
         ("a\u2028b\x85c", "a\u2028b\x85c"),
         ("", ""),
     ],
@@ -89,6 +99,20 @@ def test_the_older_attribute_of_tmx_1_1_names_a_language_too(tmp_path: Path) -> 
 def test_text_is_kept_and_codes_are_dropped(tmp_path: Path, segment: str, text: str) -> None:
     file = write(tmp_path, HEAD + unit(("de", segment), ("en", "x")) + END)
     assert list(file.read()) == [Pair(text, "x")]
+
+
+@pytest.mark.parametrize("name", ['xmlns="http://www.lisa.org/tmx14"', 'xmlns="urn:other"'])
+def test_elements_may_be_in_a_namespace(tmp_path: Path, name: str) -> None:
+    bold = DOG.replace("Hund", "<hi>Hund</hi><ph>x</ph>")
+    file = write(tmp_path, HEAD.replace("<tmx", f"<tmx {name}") + bold + END)
+    assert list(file.read()) == [Pair("ein Hund", "a dog")]
+
+
+def test_elements_with_a_prefix_are_read_too(tmp_path: Path) -> None:
+    text = (HEAD + DOG + END).replace("</", "</t:").replace("<tmx", '<tmx xmlns:t="http://www.lisa.org/tmx14"')
+    for each in ("tmx", "header", "body", "tu>", "tuv", "seg"):
+        text = text.replace(f"<{each}", f"<t:{each}")
+    assert list(write(tmp_path, text).read()) == [Pair("ein Hund", "a dog")]
 
 
 def test_a_unit_without_one_of_the_languages_has_an_empty_side(tmp_path: Path) -> None:
@@ -193,17 +217,18 @@ def test_units_that_were_given_out_leave_the_memory(tmp_path: Path) -> None:
     """The tree of what was read is cut off as it grows: at no time are there more elements than a chunk of the file makes."""
     from lxml import etree
 
-    file = write(tmp_path, HEAD + "<prop>x</prop>\n" + DOG * 5000 + END)
+    head = HEAD.replace("<tmx", '<tmx xmlns="http://www.lisa.org/tmx14"')
+    file = write(tmp_path, head + "<prop>x</prop>\n" + DOG * 5000 + END)
     siblings = []
     real = etree.iterparse
 
     def watched(*arguments: object, **options: object):  # type: ignore[no-untyped-def]
         for event, element in real(*arguments, **options):
-            if element.tag == "tu":
+            if element.tag.endswith("}tu"):
                 siblings.append(len(element.getparent()))
             yield event, element
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(etree, "iterparse", watched)
-        assert sum(1 for _ in file.read()) == 5000
+        assert list(file.read()) == [Pair("ein Hund", "a dog")] * 5000
     assert max(siblings) < 1000
