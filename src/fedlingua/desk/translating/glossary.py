@@ -1,12 +1,16 @@
 """Glossaries: terms and their translations, as TSV (term, TAB, translation) or TBX (ISO 30042: terms by concept and language).
 
-A TSV named NAME.en-de.tsv or en-de.tsv says which column is which and serves de-en, too. No entity of a TBX is expanded.
+A TSV named NAME.en-de.tsv or en-de.tsv says which column is which and serves de-en, too. No entity of a TBX is expanded. In a TBX
+of either edition the status of a term decides, whether a termNote (DCA) or an element of its own (DCT) says it: a preferred
+translation is used before others, and a deprecated, superseded or forbidden one never.
 """
 
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import regex
 from lxml import etree
@@ -15,6 +19,13 @@ from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction, matching, parse_direction, without_spaces
 from fedlingua.corpora.read import LINE_BYTES, UNREADABLE, damaged, opened, read_lines
 from fedlingua.corpora.tmx import LANG, mistake, refuse_entities
+
+_STATUS = regex.compile("status|authorization|usage|forbidden", regex.IGNORECASE)
+"""In the names of notes that say a term's status: administrativeStatus and normativeAuthorization of ISO 30042, and of other tools."""
+_FORBIDDEN = regex.compile(
+    "deprecated|superseded|forbidden|obsolete|prohibited|rejected|not.?recommended|true$", regex.IGNORECASE
+)
+"""Beginnings of values by which a term is not to be used: deprecatedTerm-admn-sts, or true of a note named forbidden."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,8 @@ def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[st
                 f"{path}, line {term.line}: translates the term of line {first.line} differently; line {first.line} is used"
             )
     if not terms:
-        raise CorpusError(f"{path}: holds no term of {direction}; give another glossary, or none")
+        told = " but deprecated or forbidden ones" if is_tbx else ""
+        raise CorpusError(f"{path}: holds no term of {direction}{told}; give another glossary, or none")
     return list(terms.values()), remarks
 
 
@@ -94,7 +106,7 @@ def _of_tsv(path: Path, turned: bool) -> Iterator[Term]:
 
 
 def _of_tbx(path: Path, direction: Direction) -> Iterator[Term]:
-    """Yield every term of the source language with the concept's first term of the target language."""
+    """Yield every term of the source language with the concept's best of the target language; those deprecated in the source last."""
     parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, remove_comments=True, remove_pis=True)
     try:
         with opened(path) as stream:
@@ -107,16 +119,29 @@ def _of_tbx(path: Path, direction: Direction) -> Iterator[Term]:
     except UNREADABLE as error:
         raise CorpusError(damaged(path, "line 0", error)) from None
     refuse_entities(root, path)
+    found = list[tuple[int, Term]]()
     for concept in root.iter("{*}termEntry", "{*}conceptEntry"):
         sections = {section.get(LANG, ""): section for section in concept.iter("{*}langSet", "{*}langSec")}
-        sources, targets = (
-            [
-                (text, term.sourceline)
-                for tag in matching(code, sections)[:1]
-                for term in sections[tag].iter("{*}term")
-                if (text := " ".join("".join(term.itertext()).split()))
-            ]
-            for code in direction.sides
+        sources, targets = ([_terms(sections[tag]) for tag in matching(code, sections)] for code in direction.sides)
+        usable = [text for of_tag in targets for rank, text, _ in sorted(of_tag, key=itemgetter(0)) if rank < _NEVER]
+        found += [(rank, Term(text, usable[0], line)) for rank, text, line in (sources[0] if sources and usable else ())]
+    yield from (term for _, term in sorted(found, key=lambda each: each[0] == _NEVER))
+
+
+_PREFERRED, _USUAL, _NEVER = range(3)
+
+
+def _terms(section: Any) -> list[tuple[int, str, int]]:
+    """Return the terms of a language's section: rank by their status, text, line."""
+    terms = []
+    for term in section.iter("{*}term"):
+        group = next(term.iterancestors("{*}tig", "{*}ntig", "{*}termSec"), term.getparent())
+        notes = (
+            ((note.get("type") or etree.QName(note).localname), "".join(note.itertext()).strip()) for note in group.iter("{*}*")
         )
-        for text, line in sources if targets else ():
-            yield Term(text, targets[0][0], line)
+        told = [value for kind, value in notes if _STATUS.search(kind)]
+        is_preferred = any(value.lower().startswith("preferred") for value in told)
+        rank = _NEVER if any(map(_FORBIDDEN.match, told)) else _PREFERRED if is_preferred else _USUAL
+        if text := " ".join("".join(term.itertext()).split()):
+            terms.append((rank, text, term.sourceline))
+    return terms

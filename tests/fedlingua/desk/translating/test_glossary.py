@@ -99,6 +99,70 @@ def test_tbx_of_either_edition_gives_every_source_term_the_first_target_term(tmp
     assert [pair[:2] for pair in pairs_of(written(tmp_path, TBX_3, "t3.tbx"))] == [("Fieber", "fever")]
 
 
+def admn(status: str) -> str:
+    return f'<termNote type="administrativeStatus">{status}-admn-sts</termNote>' if status else ""
+
+
+EITHER_EDITION = {
+    "2, tig": ("termEntry", "langSet", "<tig><term>{}</term>{}</tig>", admn),
+    "2, ntig": ("termEntry", "langSet", "<ntig><termGrp><term>{}</term><termNoteGrp>{}</termNoteGrp></termGrp></ntig>", admn),
+    "2, norm": (
+        "termEntry",
+        "langSet",
+        "<tig><term>{}</term>{}</tig>",
+        lambda status: f'<termNote type="normativeAuthorization">{status}</termNote>',
+    ),
+    "3, DCA": ("conceptEntry", "langSec", "<termSec><term>{}</term>{}</termSec>", admn),
+    "3, DCT": (
+        "conceptEntry",
+        "langSec",
+        "<termSec><term>{}</term>{}</termSec>",
+        lambda status: (
+            f'<m:administrativeStatus xmlns:m="http://www.tbxinfo.net/ns/min">{status}-admn-sts</m:administrativeStatus>'
+        ),
+    ),
+    "tool": (
+        "termEntry",
+        "langSet",
+        "<tig>{1}<term>{0}</term></tig>",
+        lambda status: f'<admin type="Usage status">{status}</admin>',
+    ),
+}
+
+
+@pytest.mark.parametrize("edition", EITHER_EDITION)
+def test_the_status_of_a_term_in_tbx_decides(tmp_path: Path, edition: str) -> None:
+    entry, section, term, note = EITHER_EDITION[edition]
+
+    def concept(sources: list[tuple[str, str]], targets: list[tuple[str, str]]) -> str:
+        languages = {"de": sources, "en": targets}
+        inside = "".join(
+            f'<{section} xml:lang="{code}">{"".join(term.format(text, note(status)) for text, status in terms)}</{section}>'
+            for code, terms in languages.items()
+        )
+        return f"<{entry}>{inside}</{entry}>"
+
+    concepts = [
+        concept([("Buch", ""), ("Schmöker", "deprecatedTerm")], [("tome", "deprecatedTerm"), ("book", ""), ("reader", "")]),
+        concept([("Fieber", "")], [("heat", "admittedTerm"), ("fever", "preferredTerm")]),
+        concept([("Lunge", "")], [("lights", "supersededTerm"), ("lung", "admittedTerm")]),
+        concept([("Herz", "")], [("ticker", "forbiddenTerm")]),
+        concept([("Arzt", "obsoleteTerm"), ("Medikus", "")], [("leech", "")]),
+        concept([("Arzt", "")], [("doctor", "")]),
+    ]
+    file = written(tmp_path, f"<x>{''.join(concepts)}</x>", "t.tbx")
+    assert {source: target for source, target, _ in pairs_of(file)} == {
+        "Buch": "book",
+        "Schmöker": "book",
+        "Fieber": "fever",
+        "Lunge": "lung",
+        "Medikus": "leech",
+        "Arzt": "doctor",
+    }
+    with pytest.raises(CorpusError, match="holds no term of de-en but deprecated or forbidden ones"):
+        read_glossary(written(tmp_path, f"<x>{concepts[3]}</x>", "t.tbx"), DE_EN)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
