@@ -1,17 +1,29 @@
 """Language identification with py3langid, which ships with its model, so that nothing is downloaded or sent."""
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from fedlingua.common.errors import CorpusError
-from fedlingua.common.languages import Direction, language_name, plain_code, without_spaces
+from fedlingua.common.languages import Direction, language_name, plain_code, script_of, without_spaces
+from fedlingua.corpora.scripts import in_unicode, script_share, scripts_of
 
 FEWEST_CHARACTERS = 20
 """Shortest sentence to identify, since shorter ones give unreliable results; a third of it in languages without spaces."""
 LOOKED_AT = 100
 """Most pairs of a corpus that `check_columns` samples. Hardly any pair of real text has each side in the other's language."""
+_SCRIPTS = {
+    "sr": ("Cyrl", "Latn"),
+    "uz": ("Cyrl", "Latn"),
+    "uzs": ("Arab",),
+    "bs": ("Latn",),
+    "crh": ("Latn",),
+    "grc": ("Grek",),
+    "hbo": ("Hebr",),
+}
+"""Scripts of the model's text in a language, where CLDR has another one, or one of the two, as the usual one."""
 SURE = 0.9
 """Least probability for an identification to count; with it, errors on the sentences of Tatoeba and FLORES are very rare."""
 
@@ -53,23 +65,39 @@ def _is_rather(sentence: str, language: str, than: str) -> bool:
 
 
 def other_language(sentence: str, language: str) -> str:
-    """Return the other language that a sentence is surely in; "" if none, if it is short, or if the model lacks `language`."""
+    """Return the other language that a sentence is surely in; "" if none, if it is short, or if the model lacks `language` or the script
+    of it that the sentence is in."""
     if len(sentence) * (3 if without_spaces(language) else 1) < FEWEST_CHARACTERS:
         return ""
     code, probability = load_identifier()[0].classify(sentence)
     other = plain_code(code)
-    return other if probability >= SURE and other != plain_code(language) and is_identified(language) else ""
+    if probability < SURE or other == plain_code(language) or not is_identified(language):
+        return ""
+    return "" if any((script_share(sentence, each) or 0) > 0.5 for each in _unknown_forms(language)) else other
 
 
 def is_identified(language: str) -> bool:
-    """Whether the model knows a language."""
-    return plain_code(language) in load_identifier()[1]
+    """Whether the model knows a language in its script."""
+    return bool(in_unicode(scripts_of(language)) & load_identifier()[1].get(plain_code(language), set()))
 
 
 @functools.cache
-def load_identifier() -> tuple[Any, frozenset[str]]:
-    """Return the identifier and the languages that it knows; loading takes half a second."""
+def _unknown_forms(language: str) -> list[str]:
+    """Return a language in those of its scripts, by CLDR, that the model lacks: pa-Arab for pa; none if its code says more than that."""
+    from langcodes.data_dicts import LIKELY_SUBTAGS
+
+    countries = [tag for tag in LIKELY_SUBTAGS if re.fullmatch(f"{re.escape(language)}-[A-Z]{{2}}", tag)]
+    scripts = dict.fromkeys([*scripts_of(language), *map(script_of, countries)]) if "-" not in language else ()
+    return [form for script in scripts if not is_identified(form := f"{language}-{script}")]
+
+
+@functools.cache
+def load_identifier() -> tuple[Any, dict[str, set[str]]]:
+    """Return the identifier, and the languages that it knows, with the scripts; loading takes half a second."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    return identifier, frozenset(map(plain_code, identifier.labels))
+    known = dict[str, set[str]]()
+    for label in identifier.labels:
+        known.setdefault(plain_code(label), set()).update(in_unicode(_SCRIPTS.get(label) or scripts_of(label)))
+    return identifier, known

@@ -4,6 +4,7 @@ Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, whic
 file of a pair against the other. `datasets` and pyarrow split there too, or quote text in their errors, so neither is used here.
 """
 
+import csv
 import gzip
 import io
 import json
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from glob import escape, glob
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -63,7 +64,7 @@ class Corpus(Generic[T_co]):
 
 @dataclass(frozen=True)
 class TsvFile(Corpus[Pair]):
-    """A file with source and target in two of its columns, counted from 0."""
+    """A file with source and target in two of its columns, counted from 0; also with fields quoted as in CSV."""
 
     path: Path
     source_column: int = 0
@@ -71,8 +72,7 @@ class TsvFile(Corpus[Pair]):
 
     def read(self) -> Iterator[Pair]:
         wanted, width = max(self.source_column, self.target_column) + 1, 0
-        for number, line in enumerate(read_lines(self.path), start=1):
-            columns = line.split("\t")
+        for number, columns in read_rows(self.path):
             width = width or len(columns)
             if len(columns) < wanted:
                 raise CorpusError(
@@ -181,6 +181,46 @@ def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
             yield from lines_of(stream, path, may_be_empty)
     except UNREADABLE as error:
         raise CorpusError(damaged(path, "line 0", error)) from None
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the columns of each row of a TSV file; errors as in `read_lines`.
+
+    Quotes around fields, and "" for a quote in them, as spreadsheets and pandas write them, are taken off. A line end inside quotes is
+    a space.
+    """
+    if _is_quoted(path):
+        rows = csv.reader(_with_ends(path), "excel-tab", strict=True)
+        yield from ((rows.line_num, [on_one_line(column) for column in row]) for row in rows)
+    else:
+        yield from ((number, line.split("\t")) for number, line in enumerate(read_lines(path), start=1))
+
+
+def _is_quoted(path: Path) -> bool:
+    """Whether the fields of a TSV file are quoted as in CSV: as far as is looked, only whole fields have quotes, and either some have
+    what would be odd in text, "" or a line end inside quotes, or all fields are quoted; and the whole file can be read so.
+    """
+    sample = "".join(islice(_with_ends(path), _SAMPLE))
+    if not _CSV.fullmatch(sample):
+        return False
+    fields = _FIELD.findall(sample)
+    odd = sum('""' in field[1:-1] or "\n" in field for field in fields)
+    if odd < 3 and not (len(fields) >= 40 and all(field.startswith('"') for field in fields)):
+        return False
+    try:
+        return all(True for _ in csv.reader(_with_ends(path), "excel-tab", strict=True))
+    except csv.Error:
+        return False
+
+
+def _with_ends(path: Path) -> Iterator[str]:
+    return (f"{line}\n" for line in read_lines(path))
+
+
+_SAMPLE = 1000
+_FIELD = re.compile(r"""("(?:[^"]|"")*+"|[^"\t\n]++)(?=[\t\n])""")
+_CSV = re.compile(r"""(?:(?:"(?:[^"]|"")*+"|[^"\t\n]*+)[\t\n])*+(?:"(?:[^"]|"")*+)?""")
+"""Rows of CSV with TABs; the last field may go on after them."""
 
 
 def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) -> Iterator[str]:
@@ -312,14 +352,20 @@ def has_half_character(text: str) -> bool:
 
 
 def zip_members(file: Path) -> dict[str, zipfile.Path]:
-    """Map the name of each member of a zip, without folders, to the member; empty if there is no such zip file."""
+    """Map the name of each member of a zip, without folders and what systems hide, to the member; empty if there is no such zip file."""
     if not file.is_file():
         return {}
     try:
         names = zipfile.ZipFile(file).namelist()
     except (*UNREADABLE, ValueError) as error:
         raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from None
-    return {PurePosixPath(name).name: zipfile.Path(file, name) for name in names}
+    files = [name for name in names if not (name.endswith("/") or is_hidden(PurePosixPath(name).name))]
+    return {PurePosixPath(name).name: zipfile.Path(file, name) for name in files}
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file has a system's notes, not text: macOS puts ._X with the resource fork beside X, and .DS_Store into folders."""
+    return name.startswith("._") or name in (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 @dataclass(frozen=True)
@@ -394,7 +440,7 @@ class Notes(Corpus[str]):
             for path in (Path(folder, name) for name in inner):
                 if path.is_symlink():
                     raise CorpusError(f"{path}: is a link to a folder, which is not followed; put the folder itself here")
-            for path in (Path(folder, name) for name in names if name.lower().endswith(".txt")):
+            for path in (Path(folder, name) for name in names if name.lower().endswith(".txt") and not is_hidden(name)):
                 if not os.path.isfile(path):
                     raise CorpusError(f"{path}: is no file that can be read; mend the link or the permissions, or remove it")
                 yield path

@@ -38,7 +38,7 @@ def scripts_of(language: str) -> tuple[str, ...]:
     return _TWO_SCRIPTS.get(language, (script,))
 
 
-def _in_unicode(scripts: Iterable[str]) -> set[str]:
+def in_unicode(scripts: Iterable[str]) -> set[str]:
     """Map ISO 15924 codes to those of Unicode's script property."""
     return {each for script in scripts for each in _UNICODE.get(script, (script,))}
 
@@ -69,7 +69,7 @@ def _only(script: str) -> frozenset[str]:
 
 @functools.cache
 def _own(scripts: tuple[str, ...]) -> "regex.Pattern[str]":
-    inside = "".join(rf"\p{{Script={script}}}" for script in sorted(_in_unicode(scripts)))
+    inside = "".join(rf"\p{{Script={script}}}" for script in sorted(in_unicode(scripts)))
     try:
         return regex.compile(rf"(?=\p{{L}})[{inside}]")
     except regex.error:  # Unicode has no characters of the script, such as Blis: any letter may stand for it
@@ -80,7 +80,7 @@ def in_order(pairs: Iterable[Pair], direction: Direction, where: str) -> Iterato
     """Yield the pairs unchanged; raise CorpusError if most of the first ones have each side in the other's script."""
     pairs, turned = iter(pairs), direction.reverse
     source, target = (scripts_of(language) for language in direction.sides)
-    if _OTHER_CHINESE.get(source[0]) != target[0] and _in_unicode(source) & _in_unicode(target):
+    if _OTHER_CHINESE.get(source[0]) != target[0] and in_unicode(source) & in_unicode(target):
         return pairs
     first = list(islice(pairs, _SAMPLE))
     of_pairs = [[script_share(*of_side) or 0 for of_side in zip(pair, turned.sides, strict=True)] for pair in first]

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlingua.common.errors import CorpusError
-from fedlingua.corpora.read import check_text, read_lines, read_objects
+from fedlingua.corpora.read import check_text, is_hidden, read_lines, read_objects
 from fedlingua.corpora.split import Split
 
 NAMES: dict[Split, tuple[str, ...]] = {"train": ("train",), "dev": ("devel", "dev", "valid", "validation"), "test": ("test",)}
 """Names that corpora give to their splits."""
 OUTSIDE = "O"
+DOCUMENT_START = "-DOCSTART-"
+"""Token of CoNLL's files that begins a document, and is none of its words."""
 ENTRIES = (".entries", ".i2b2.entries", "_gold.entries", ".i2b2")
 FIELDS = ("m", "do", "mo", "f", "du", "r")
 """Fields of i2b2's entries that are entities."""
@@ -114,7 +116,7 @@ def _iob(path: Path) -> Iterator[tuple[str, Tagged]]:
     tokens, tags = list[str](), list[str]()
     for number, line in enumerate(chain(read_lines(path), [""]), start=1):  # as if a blank line ended the last sentence
         where = f"{path}, line {number}"
-        if not line.strip():
+        if not line.strip() or re.split(r"\s", line)[0] == DOCUMENT_START:
             if tokens:
                 yield where, Tagged(tokens, tags)
             tokens, tags = [], []
@@ -143,7 +145,7 @@ def _i2b2(path: Path) -> Iterator[tuple[str, Tagged]]:
     that several medications name counts once. Written by the layout's description, not tried on the challenge's own files.
     """
     in_place = list[bool]()
-    for note in sorted(path.glob("*.txt")):
+    for note in sorted(file for file in path.glob("*.txt") if not is_hidden(file.name)):
         wanted = [note.with_name(note.stem + ending) for ending in ENTRIES]
         entries = next(filter(Path.is_file, wanted), None)
         if entries is None:

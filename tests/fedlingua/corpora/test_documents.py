@@ -191,6 +191,7 @@ def test_a_bad_json_line_is_told_by_file_and_line_without_its_text(tmp_path: Pat
 def test_notes_come_in_the_order_of_their_paths_from_subfolders_too(tmp_path: Path) -> None:
     write(tmp_path, b="Dos.\nTres.", a__z="Uno.", c__a="\ufeffCuatro.", d=" \n")
     (tmp_path / "e.md").write_text("No.")
+    (tmp_path / "._b.txt").write_bytes(b"\0\5\x16\7")  # macOS puts one beside each file that it copies
     (tmp_path / "f.txt").mkdir()
     assert documents(Notes(tmp_path)) == ["Uno.", "Dos.\nTres.", "Cuatro."]
     assert [path.relative_to(tmp_path).as_posix() for path in Notes(tmp_path).paths()] == [

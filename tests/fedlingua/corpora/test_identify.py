@@ -30,8 +30,44 @@ def test_only_what_is_long_enough_and_sure_is_another_language(sentence: str, la
 
 def test_a_language_that_the_library_does_not_know_is_never_another() -> None:
     known = identify.load_identifier()[1]
-    assert {"de", "en", "zh", "ar", "no", "sl"} <= known
+    assert {"de", "en", "zh", "ar", "no", "sl"} <= known.keys()
     assert not other_language(GERMAN, "xx")
+
+
+CYRILLIC = "Овај лекар је јуче прегледао болесника који лежи у малој соби наше болнице и чека ђака."
+SHAHMUKHI = "ایہ پنجابی زبان وچ لکھیا ہویا اک جملہ اے جیہڑا پاکستان وچ بولی جاندی اے۔"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "language", "other"),
+    [
+        (SHAHMUKHI, "ur", ""),
+        (SHAHMUKHI, "pa", ""),
+        (SHAHMUKHI, "pa-Arab", ""),
+        (SHAHMUKHI, "pa-PK", ""),
+        (SHAHMUKHI, "pa-Guru", "ur"),
+        (SHAHMUKHI, "de", "ur"),
+        (GERMAN, "pa", "de"),
+        (GERMAN, "pa-Arab", ""),
+        (CYRILLIC, "bs", ""),
+        (CYRILLIC, "bs-Latn", "sr"),
+        (GERMAN, "bs", "de"),
+        (GERMAN, "zh-Hant", "de"),
+        (GERMAN, "uz-Cyrl", "de"),
+    ],
+)
+def test_a_language_in_a_script_that_the_library_lacks_is_never_another(sentence: str, language: str, other: str) -> None:
+    assert other_language(sentence, language) == other
+
+
+def test_the_scripts_that_the_library_knows_are_those_of_its_text() -> None:
+    identifier, known = identify.load_identifier()
+    of_text = {"Привет, как дела": "Cyrl", "Хокимият бошланди": "Cyrl", "ਪੰਜਾਬੀ": "Guru", "日本語です": "Hira", "한국어": "Hang"}
+    assert all(script in known[identifier.classify(text)[0]] for text, script in of_text.items())
+    assert known["pa"] == {"Guru"}
+    assert known["sr"] == {"Cyrl", "Latn"}
+    assert known["bs"] == {"Latn"}
+    assert {"Hani"} <= known["zh"]
 
 
 SPANISH = "El médico examina al paciente en la sala pequeña."

@@ -1,13 +1,17 @@
 """Parallel text as it lies in files: every layout, every line end, every fault with its file and line."""
 
+import csv
 import gzip
+import zipfile
+from io import StringIO
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, damaged, on_one_line, read_lines, side_paths, spelled
+from fedlingua.corpora.read import LineFiles, OpusZip, Pair, TsvFile, damaged, on_one_line, read_lines, side_paths, spelled
 
 PAIRS = [Pair("ein Hund", "a dog"), Pair("", "nothing"), Pair("zwei Katzen", "two cats")]
 
@@ -209,6 +213,62 @@ def test_a_tab_inside_a_sentence_is_refused_rather_than_read_as_the_next_column(
     with pytest.raises(CorpusError) as caught:
         list(TsvFile(path).read())
     assert f"{path}, {told}" in str(caught.value)
+
+
+def csv_text(rows: list[tuple[str, str]], quoting: Literal[0, 1]) -> str:
+    csv.writer(text := StringIO(), "excel-tab", quoting=quoting, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+SAID = [(f'Er sagte "Ja {number}."', f'He said "Yes {number}."') for number in range(3)]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+def test_fields_quoted_as_in_csv_are_read_without_the_quotes(tmp_path: Path, suffix: str, quoting: Literal[0, 1]) -> None:
+    rows = [("eins", "one"), *SAID, ("zwei\nZeilen\tganz", "two lines"), ("", "x")]
+    path = write(tmp_path / f"de-en.tsv{suffix}", csv_text(rows, quoting))
+    rows[4] = ("zwei Zeilen\tganz", "two lines")
+    assert list(TsvFile(path).read()) == rows
+
+
+def test_fields_that_are_all_quoted_need_no_quote_inside(tmp_path: Path) -> None:
+    rows = [(f"Satz {number}", f"sentence {number}") for number in range(20)]
+    assert list(TsvFile(write(tmp_path / "x.tsv", csv_text(rows, csv.QUOTE_ALL))).read()) == rows
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['"Geh", sagte er.\tx', 'Er sagte "Ja".\tx', '"Geh.\tx', 'x\t5" hoch', '"a" "b"\tx'],
+)
+@pytest.mark.parametrize("before", [0, 2000])
+def test_text_with_quotes_of_its_own_is_read_as_it_is(tmp_path: Path, line: str, before: int) -> None:
+    """Also if what is no CSV comes late in the file; but a quote after the beginning of a field is what it is in CSV, too."""
+    text = csv_text(SAID, csv.QUOTE_ALL) + "eins\tone\n" * before + f"{line}\n"
+    path = write(tmp_path / "x.tsv", text)
+    taken_off = before and not line.startswith('"')
+    rows = list(TsvFile(path).read())
+    assert rows[0] == (SAID[0] if taken_off else tuple(text.split("\n")[0].split("\t")))
+    assert rows[-1] == tuple(line.split("\t"))
+
+
+def test_some_sentences_in_quotes_keep_them(tmp_path: Path) -> None:
+    rows = [('"Geh."', '"Go."'), ("Er ging.", "He went."), ('"Ja."', '"Yes."')] * 10
+    assert list(TsvFile(write(tmp_path / "x.tsv", "".join(f"{a}\t{b}\n" for a, b in rows))).read()) == rows
+
+
+def test_a_mistake_in_a_quoted_file_is_told_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tsv", csv_text([*SAID, ("a\nb", "c")], csv.QUOTE_ALL) + "allein\n")
+    with pytest.raises(CorpusError, match=r"x\.tsv, line 6: got 1 column\(s\), wanted 2"):
+        list(TsvFile(path).read())
+
+
+def test_what_systems_put_into_a_zip_is_no_part_of_it(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name, text in (("x/", ""), ("x/X.de", "eins\n"), ("x/X.en", "one\n"), ("x/.DS_Store", "\0\0")):
+            archive.writestr(name, text)
+        for name in ("__MACOSX/x/._X.de", "__MACOSX/x/._X.en", "__MACOSX/._x"):
+            archive.writestr(name, b"\0\5\x16\7Mac OS X")
+    assert list(OpusZip(tmp_path / "x.zip", Direction("de", "en")).read()) == [("eins", "one")]
 
 
 def test_a_line_of_a_megabyte_and_a_file_of_one_pair_are_read(tmp_path: Path, suffix: str) -> None:

@@ -29,7 +29,8 @@ def read_i2b2(data: Path) -> Texts:
 
 @pytest.mark.parametrize("ending", [".entries", ".i2b2.entries", "_gold.entries", ".i2b2"])
 def test_a_note_is_one_sequence_and_entities_run_over_ends_of_lines(tmp_path: Path, ending: str) -> None:
-    corpus = read_i2b2(folder(tmp_path, ending=ending))
+    (folder(tmp_path, ending=ending) / "train" / "._17.txt").write_bytes(b"\0\5\x16\7")  # a resource fork
+    corpus = read_i2b2(tmp_path)
     [note] = corpus["train"]
     assert note.tokens == NOTE.split()
     assert {number: note.tags[number] for number in TAGS} == TAGS

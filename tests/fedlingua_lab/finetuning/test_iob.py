@@ -48,6 +48,13 @@ def test_first_column_is_the_token_and_last_the_tag_whatever_stands_between(tmp_
     assert corpus["test"] == [Tagged(["a b"], ["B-Drug"])]
 
 
+@pytest.mark.parametrize("blank", ["", "\n"])
+def test_the_mark_of_a_document_ends_a_sentence_and_is_no_token(tmp_path: Path, blank: str) -> None:
+    text = f"-DOCSTART- -X- -X- O\n{blank}Aspirin NN B-NP B-Drug\n-DOCSTART-\tO\n{blank}helps VB O O\n"
+    corpus = read_iob(folder(tmp_path, devel=text))
+    assert corpus["dev"] == [Tagged(["Aspirin"], ["B-Drug"]), Tagged(["helps"], ["O"])]
+
+
 def test_plain_b_and_i_are_the_one_type_of_a_corpus(tmp_path: Path) -> None:
     text = "A\tB\nb\tI\nc\tO\n"
     corpus = read_iob(folder(tmp_path, text, text, text))
