@@ -19,7 +19,7 @@ from clients.node import Node, is_deployed, node_of, site_file_of
 from fedlingua.common.errors import ConfigError, ExchangeError, FedlinguaError, without_words
 from fedlingua.common.languages import Direction
 from fedlingua.common.terminal import one_line
-from fedlingua.corpora.identify import check_columns
+from fedlingua.corpora.damage import doubts_about
 from fedlingua.corpora.overlap import check_hashes, digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, check_documents
@@ -139,8 +139,8 @@ def describe(message: Message, node: Node) -> RecordDict:
         texts = node.texts(name, rules_of(message.content.config_records))
         _check_text(node, texts)
         for text in texts.values():
-            if words := check_columns(text.splits["train"], text.direction, f"site {name}"):
-                _log.warning("%s", words)
+            for doubt in doubts_about(text.splits["train"], text.direction, f"site {name}"):
+                _log.warning("%s", doubt)
         directions += (here := [text.direction for text in texts.values()])
         check_task(node.settings.task, here)
         records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))

@@ -20,7 +20,7 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.common.devices import computed_in
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.identify import check_columns
+from fedlingua.corpora.damage import doubts_about
 from fedlingua.corpora.registers import Register
 from fedlingua.runs.folder import git_revision
 from fedlingua.settings.checks import settings_from
@@ -39,7 +39,7 @@ def make_once(patched: pytest.MonkeyPatch) -> None:
     patched.setattr("fedlingua.exchange.trainable.load_backbone", LoadedOnce())
     patched.setattr(Register, "read", spoken_once(Register.read))
     patched.setattr("clients.client_app.settings_from", checked_once(settings_from))
-    patched.setattr("clients.client_app.check_columns", identified_once(check_columns))
+    patched.setattr("clients.client_app.doubts_about", identified_once(doubts_about))
     if not torch.accelerator.is_available():
         for kind in (torch.cuda, torch.xpu, torch.mtia):
             patched.setattr(kind, "manual_seed_all", lambda seed: None)
@@ -94,8 +94,8 @@ def checked_once(check: Callable[[Mapping[str, Any]], Settings]) -> Callable[[Ma
     return lambda run_config: checked(tuple((key, type(value), value) for key, value in run_config.items()))
 
 
-def identified_once(check: Callable[[Any, Direction, str], str]) -> Callable[[Any, Direction, str], str]:
-    """`check_columns`, with what it said the last time of the same pairs; an error is found anew."""
+def identified_once(check: Callable[[Any, Direction, str], list[str]]) -> Callable[[Any, Direction, str], list[str]]:
+    """`doubts_about`, with what it said the last time of the same pairs; an error is found anew."""
     said = lru_cache(MOST_REGISTERS)(check)
     return lambda pairs, direction, where: said(tuple(pairs), direction, where)
 

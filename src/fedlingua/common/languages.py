@@ -226,10 +226,10 @@ def right_to_left(language: str) -> bool:
     return script_of(language) in _RIGHT_TO_LEFT
 
 
-def language_name(code: str) -> str:
-    """Return the English name by CLDR: German, Chinese (Traditional)."""
+def language_name(code: str, written_in: str = "en") -> str:
+    """Return the name by CLDR, in English or another language: German, Chinese (Traditional)."""
     tag = parsed_tag(code, normalize=False)
-    return str(tag.display_name()) if tag else code
+    return str(tag.display_name(written_in)) if tag else code
 
 
 @cache

@@ -39,9 +39,7 @@ def corpus_check(
     statistics = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
     answer = {"corpus": corpus.corpus, **as_json(statistics, corpus.parsed)}
     _show_statistics(corpus, statistics)
-    if columns:
-        answer["columns"] = columns
-        say(f"warning: {columns}")
+    answer |= corpus.warn(columns)
     if backbone:
         from fedlingua.backbones.directories import backbone_directory
         from fedlingua.backbones.knowledge import doubts
@@ -81,7 +79,7 @@ def corpus_convert(
         say(f"read {account.read:,}, kept {account.kept:,}, dropped {reasons or 'none'}")
     say(f"written: {' and '.join(map(str, target.paths))}, {written:,} pairs")
     cleaned = {} if rules is None else {"read": account.read, "kept": account.kept, "dropped": account.dropped}
-    return {"files": list(target.paths), "pairs": written, **cleaned}
+    return {"files": list(target.paths), "pairs": written, **cleaned, **corpus.warn()}
 
 
 @commands.command(
@@ -122,7 +120,7 @@ def corpus_split(
         raise CorpusError(f"{name}: no {missing[0]} sentence is left ({sizes}); give more text, or other --shares")
     made = gathered(name, key, False, {direction: splits}, {direction: [Path(name)]}, {direction: account}, note)
     prepared = replace(made, account={"mode": mode, "key": key, "directions": made.account["directions"]})
-    return written("written", prepared, to)
+    return {**written("written", prepared, to), **corpus.warn()}
 
 
 @commands.command("overlap", epilog=example("fedlingua corpus overlap federation.toml --data data --to apart"))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -16,9 +16,10 @@ from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.common.tables import check_choice, refuse_unknown, table
 from fedlingua.corpora.clean import CleaningRules, read_cleaning
+from fedlingua.corpora.damage import Damage
 from fedlingua.corpora.formats import FILE_FORMATS, corpus_of, options_of
 from fedlingua.corpora.read import Corpus, Pair, side_paths
-from fedlingua.desk.cli.output import AnsweringConsole
+from fedlingua.desk.cli.output import AnsweringConsole, say
 from fedlingua.desk.experiment import parse_override
 
 
@@ -54,9 +55,21 @@ class CorpusInput:
         refuse_unknown(values, set(options_of(FILE_FORMATS)), "--option")
         return corpus_of({kind: self.corpus, **values}, self.parsed, self.corpus, Path(), FILE_FORMATS)
 
+    @cached_property
+    def damage(self) -> Damage:
+        """Return the counts of what is damaged in the pairs that were read."""
+        return Damage(self.parsed)
+
     def read(self) -> Iterator[Pair]:
         """Return the raw pairs; a terminal shows a count while they are read."""
-        return _watched(self.files.read(), self.corpus)
+        return _watched(self.damage.over(self.files.read()), self.corpus)
+
+    def warn(self, *more: str) -> dict[str, Any]:
+        """Print a warning for each kind of damage in the pairs that were read, after `more`; return them as a part of the answer."""
+        warnings = [*filter(None, more), *self.damage.warnings(self.corpus)]
+        for text in warnings:
+            say(f"warning: {text}")
+        return {"warnings": warnings} if warnings else {}
 
 
 @dataclass(frozen=True)

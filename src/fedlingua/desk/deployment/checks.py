@@ -16,8 +16,8 @@ from fedlingua.common.errors import DeploymentError, ExchangeError
 from fedlingua.consent.keys import key_fingerprint, public_line, same_key
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SiteFile
+from fedlingua.corpora.damage import doubts_about
 from fedlingua.corpora.formats import SplitFiles
-from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation
@@ -129,7 +129,7 @@ def _corpora(
     words = []
     for each in site.sites:
         files = f" ({', '.join(map(str, each.corpus.paths()))})" if each.corpus else ""
-        words.append(check_columns(read[each.name].splits["train"], each.direction, f"site {each.name}{files}"))
+        words += doubts_about(read[each.name].splits["train"], each.direction, f"site {each.name}{files}")
     words.append("" if federation else "split without the server's rules: give --federation, its file")
     account = "; ".join(filter(None, [*texts, *words]))
     return Remark(account) if any(words) else account

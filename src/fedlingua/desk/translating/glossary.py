@@ -55,8 +55,8 @@ def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[st
                 f"{path}, line {term.line}: translates the term of line {first.line} differently; line {first.line} is used"
             )
     if not terms:
-        told = " but deprecated or forbidden ones" if is_tbx else ""
-        raise CorpusError(f"{path}: holds no term of {direction}{told}; give another glossary, or none")
+        others = " but deprecated or forbidden ones" if is_tbx else ""
+        raise CorpusError(f"{path}: holds no term of {direction}{others}; give another glossary, or none")
     return list(terms.values()), remarks
 
 
@@ -119,13 +119,13 @@ def _of_tbx(path: Path, direction: Direction) -> Iterator[Term]:
     except UNREADABLE as error:
         raise CorpusError(damaged(path, "line 0", error)) from None
     refuse_entities(root, path)
-    found = list[tuple[int, Term]]()
+    ranked = list[tuple[int, Term]]()
     for concept in root.iter("{*}termEntry", "{*}conceptEntry"):
         sections = {section.get(LANG, ""): section for section in concept.iter("{*}langSet", "{*}langSec")}
         sources, targets = ([_terms(sections[tag]) for tag in matching(code, sections)] for code in direction.sides)
         usable = [text for of_tag in targets for rank, text, _ in sorted(of_tag, key=itemgetter(0)) if rank < _NEVER]
-        found += [(rank, Term(text, usable[0], line)) for rank, text, line in (sources[0] if sources and usable else ())]
-    yield from (term for _, term in sorted(found, key=lambda each: each[0] == _NEVER))
+        ranked += [(rank, Term(text, usable[0], line)) for rank, text, line in (sources[0] if sources and usable else ())]
+    yield from (term for _, term in sorted(ranked, key=lambda each: each[0] == _NEVER))
 
 
 _PREFERRED, _USUAL, _NEVER = range(3)
@@ -139,9 +139,9 @@ def _terms(section: Any) -> list[tuple[int, str, int]]:
         notes = (
             ((note.get("type") or etree.QName(note).localname), "".join(note.itertext()).strip()) for note in group.iter("{*}*")
         )
-        told = [value for kind, value in notes if _STATUS.search(kind)]
-        is_preferred = any(value.lower().startswith("preferred") for value in told)
-        rank = _NEVER if any(map(_FORBIDDEN.match, told)) else _PREFERRED if is_preferred else _USUAL
+        statuses = [value for kind, value in notes if _STATUS.search(kind)]
+        is_preferred = any(value.lower().startswith("preferred") for value in statuses)
+        rank = _NEVER if any(map(_FORBIDDEN.match, statuses)) else _PREFERRED if is_preferred else _USUAL
         if text := " ".join("".join(term.itertext()).split()):
             terms.append((rank, text, term.sourceline))
     return terms

@@ -50,6 +50,17 @@ def test_check_shows_the_account_lengths_and_samples(corpus: Path) -> None:
     assert "\x1b]" not in more.output
 
 
+def test_every_command_of_a_corpus_warns_of_a_header_and_of_damage(tmp_path: Path) -> None:
+    rows = [("Deutsch", "English"), *GOOD, ("GrÃ¼ÃŸe aus MÃ¼nchen", "greetings from Munich")]
+    (file := tmp_path / "x.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows), "utf-8")
+    for name, *more in (("check",), ("convert", "--to", tmp_path / "y.tsv"), ("split", "--to", tmp_path / "z")):
+        told = command(name, file, "--direction", "de-en", *more, "--format", "json")
+        assert told.exit_code == 0, told.output
+        twice, header = json.loads(told.stdout)["warnings"]
+        assert "1 of 42 lines (2.4%) have UTF-8 that was read as Windows-1252" in twice
+        assert "the first row looks like a header" in header
+
+
 def test_check_tells_whether_a_backbone_knows_the_languages(corpus: Path) -> None:
     told = json.loads(command("check", corpus, "--direction", "de-en", "--backbone", "demo", "--format", "json").stdout)
     assert [text.partition(";")[0].partition(",")[0] for text in told["doubts"]] == [
