@@ -2,11 +2,12 @@
 
     .venv/bin/python -m experiments.figures [FOLDER]
 
-Writes joining.svg, bytes.svg and rules.svg to FOLDER (docs/images). Needs Debian's chromium and chromium-driver, in which plotly makes the
-pictures.
+Writes joining.svg, bytes.svg, rules.svg and rounds.svg to FOLDER (docs/images). Needs Debian's chromium and chromium-driver, in which
+plotly makes the pictures.
 """
 
 import gzip
+import json
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from urllib.parse import unquote
 import plotly.graph_objects as go
 
 from experiments.verify import RESULTS, ROOT, Json, Result
-from fedlingua.desk.report.canvas import BEFORE, DOTTED, PALETTE, UP, WORSE, frame, marks
+from fedlingua.desk.report.canvas import BEFORE, DOTTED, PALETTE, UP, WORSE, frame, line, look_of_line, marks
 from fedlingua.desk.report.publish import LIBRARY, PAGES
 from fedlingua_lab.pages.pareto import pareto_front
 
@@ -180,6 +181,17 @@ def ruling() -> go.Figure:
     return figure
 
 
+def rounding() -> go.Figure:
+    """Draw macro BLEU on dev after each round for every rule (the journal's figure 7)."""
+    figure = go.Figure()
+    rows = json.loads((RESULTS / "metasend/figure7_phrasebook/by_round.json").read_text(encoding="utf-8"))
+    for place, (name, rounds) in enumerate(rows.items()):
+        scores = {number: each["bleu"] for number, each in enumerate(rounds)}
+        line(figure, scores, name.rpartition("-")[0], "%{y:.1f}", None, marker_size=5, **look_of_line(place))
+    frame(figure, height=400, x_title="round; 0 is the base", y_title="macro BLEU on dev")
+    return figure
+
+
 def svg(figure: go.Figure) -> str:
     """Return a figure as SVG on a white ground, as Chromium draws it."""
     from selenium import webdriver
@@ -208,7 +220,7 @@ def svg(figure: go.Figure) -> str:
 
 def main(folder: Path) -> None:
     """Write all figures."""
-    for name, figure in {"joining": joining(), "bytes": coding(), "rules": ruling()}.items():
+    for name, figure in {"joining": joining(), "bytes": coding(), "rules": ruling(), "rounds": rounding()}.items():
         (folder / f"{name}.svg").write_text(svg(figure) + "\n", encoding="utf-8")
 
 
