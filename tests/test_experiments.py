@@ -25,7 +25,7 @@ from fedlingua.corpora.records import JsonDocuments
 from fedlingua.corpora.simulated import held_texts
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SPLITS, Side, Split
+from fedlingua.corpora.split import SPLITS, Side, Split, seen_sides
 from fedlingua.corpora.texts import SiteText, read_sites
 from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.cli.app import app
@@ -67,13 +67,14 @@ def named(path: Path) -> str:
 
 
 def sides(texts: Mapping[str, SiteText], *splits: Split) -> set[Side]:
-    """Every sentence, on either side, of these splits at all sites."""
-    found: set[Side] = set()
-    for text in texts.values():
-        for split in splits:
-            found |= {(text.direction.source, pair.source) for pair in text.splits[split]}
-            found |= {(text.direction.target, pair.target) for pair in text.splits[split]}
-    return found
+    """Every sentence, on either side, of these splits at all sites, in the form in which equal ones are the same."""
+    return {
+        side
+        for text in texts.values()
+        for split in splits
+        for pair in text.splits[split]
+        for side in seen_sides(pair, text.direction)
+    }
 
 
 def test_there_are_files_of_every_kind() -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction, without_spaces
 from fedlingua.common.tables import fill
+from fedlingua.common.visible import as_seen, trimmed
 from fedlingua.corpora.identify import other_language
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
@@ -132,7 +133,8 @@ def normalized(pairs: Iterable[Pair], rules: CleaningRules) -> Iterable[Pair]:
 
 
 def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus") -> Callable[[Pair], str | None]:
-    """Return a function that gives the reason to drop a stripped pair, or None; it remembers pairs, to drop the second of two equal ones.
+    """Return a function that gives the reason to drop a stripped pair, or None; it remembers pairs, to drop the second of two equal ones,
+    as `as_seen` compares sentences.
 
     With strict `rules`, that function raises CorpusError instead of giving a reason.
     """
@@ -144,8 +146,9 @@ def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus")
         number += 1
         why = fault(pair, direction, rules)
         if why is None and rules.drop_duplicates:
-            why = "duplicate" if pair in seen else None
-            seen.add(pair)
+            compared = seen_pair(pair)
+            why = "duplicate" if compared in seen else None
+            seen.add(compared)
         if why is not None and rules.strict:
             unit = "sentence" if direction.is_one_language else "pair"
             raise CorpusError(
@@ -175,7 +178,14 @@ def judged(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account:
 
 
 def stripped(pair: Pair) -> Pair:
-    return Pair(pair.source.strip(), pair.target.strip())
+    """Return a pair without outer white space; a side without a visible character becomes empty."""
+    return Pair(trimmed(pair.source), trimmed(pair.target))
+
+
+def seen_pair(pair: Pair) -> Pair:
+    """Return the form that two pairs share if both their sides are the same sentences."""
+    compared = Pair(as_seen(pair.source), as_seen(pair.target))
+    return pair if compared == pair else compared
 
 
 def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:

@@ -24,6 +24,7 @@ from typing import Any, TextIO
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.languages import nearest
+from fedlingua.common.visible import is_blank
 
 KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 """Names of exception types that may be reported as the kind of a failure."""
@@ -108,7 +109,7 @@ def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
         result.encode()  # raises for a lone surrogate, which can be neither written nor hashed
     except (Exception, SystemExit) as error:
         return Failure.of(error)
-    return result if result.strip() else Failure("empty")
+    return Failure("empty") if is_blank(result) else result
 
 
 def _run(hook: CommandHook, document: str) -> str:

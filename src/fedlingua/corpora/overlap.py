@@ -1,5 +1,8 @@
 """Find sentences that several sites have, by keyed hashes, so that no text leaves a site.
 
+Sentences that are the same to cleaning and splitting (`as_seen`) are the same here, and so are those that differ in case or outer
+punctuation alone: what is looked for is what a model may have learned at another site, and nothing is dropped for it but dev and test.
+
 The digest of a sentence is 64 bits of keyed BLAKE2b over its language and its normalised form, under a key that the sites share.
 Equal digests mean equal sentences: among a hundred million different ones, the probability of any collision is below one in a
 thousand. Whoever has the digests without the key can compare and count them, but not test guessed sentences; whoever has the
@@ -22,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedlingua.common.errors import CorpusError, ExchangeError
 from fedlingua.common.languages import plain_code
+from fedlingua.common.visible import as_seen
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS, Side, Split, sides
 from fedlingua.corpora.texts import SiteText
@@ -46,14 +50,12 @@ _PERSON = b"overlap 1"
 
 
 def normalised(sentence: str) -> str:
-    """Normalise a sentence, so that editions of it become equal: width and composition of letters (NFKC), case, invisible
-    characters, runs of white space, and punctuation at either end. A sentence of punctuation alone, as "?!", keeps it.
+    """Normalise a sentence, so that editions of it become equal: what is the same sentence (`as_seen`), in any case and with any
+    punctuation at either end. A sentence of punctuation alone, as "?!", keeps it.
     """
-    if not sentence.isascii():
-        sentence = "".join(letter for letter in unicodedata.normalize("NFKC", sentence) if unicodedata.category(letter) != "Cf")
-    folded = sentence.casefold()
+    folded = as_seen(sentence).casefold()
     # Case folding can decompose letters.
-    words = " ".join((folded if folded.isascii() else unicodedata.normalize("NFKC", folded)).split())
+    words = folded if folded.isascii() else " ".join(unicodedata.normalize("NFKC", folded).split())
     return _OUTER.sub("", words) or words
 
 
@@ -97,6 +99,7 @@ def shared_sentences(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, An
 
     Counts: `sentences` (distinct ones), `elsewhere` (those at any other site) and `at` (those at each other site with the
     language), each for `all`, train, dev and test. `all` counts matches in all of the other's text, a split those in its train.
+    `trained` counts those of dev and test in the site's own train.
     """
     whole = {
         site: {language: np.unique(np.concatenate([own[split][language] for split in SPLITS])) for language in own["train"]}
@@ -123,6 +126,7 @@ def _shared(
         "sentences": {part: len(digests) for part, digests in own.items()},
         "elsewhere": {part: int(mask.sum()) for part, mask in anywhere.items()},
         "at": at,
+        "trained": {split: int(np.isin(own[split], own["train"]).sum()) for split in JUDGED},
     }
 
 

@@ -25,6 +25,7 @@ from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.files import wide_encoding
 from fedlingua.common.languages import Direction, is_tag, matching
+from fedlingua.common.visible import is_blank
 
 T_co = TypeVar("T_co", covariant=True)
 AnyPath = Path | zipfile.Path
@@ -324,7 +325,7 @@ _BREAK = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (file and line, object) for every line that is not blank, or raise CorpusError, which names what was `wanted`."""
     for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
+        if is_blank(line):
             continue
         here = f"{path}, line {number}"
         try:
@@ -402,7 +403,7 @@ class LineDocuments(Corpus[str]):
 
     def read(self) -> Iterator[str]:
         for number, line in enumerate(read_lines(self.path)):
-            if number % self.parts == self.part - 1 and line.strip():
+            if number % self.parts == self.part - 1 and not is_blank(line):
                 yield line
 
 
@@ -428,7 +429,7 @@ class Notes(Corpus[str]):
                 ) from None
             except OSError as error:
                 raise CorpusError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
-            if text.strip():
+            if not is_blank(text):
                 yield text
 
     def paths(self) -> Sequence[Path]:

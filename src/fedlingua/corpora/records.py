@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import CorpusError
+from fedlingua.common.visible import is_blank
 from fedlingua.corpora.read import AnyPath, Corpus, Pair, check_file, check_text, empty, on_one_line, read_objects
 
 NESTED = "translation"
@@ -41,7 +42,7 @@ class JsonDocuments(Corpus[str]):
         for here, record in read_objects(self.path, f"the text in {self.field!r}"):
             if self.field not in record:
                 raise CorpusError(f"{here}: has no field {self.field!r}; name the one that holds the text with field")
-            if (document := check_text(record[self.field], self.field, here)).strip():
+            if not is_blank(document := check_text(record[self.field], self.field, here)):
                 yield document
 
 

@@ -1,11 +1,14 @@
 """Train, dev and test without leaks: equal sentences of a site are never in two splits.
 
+Sentences are equal if a reader sees no difference (`as_seen`): whatever their composition, invisible characters and white space.
+
 Four rules (`SplitRules.mode`):
 
 components: equal sentences, on either side, in any corpus, form one component; a keyed hash of the component decides its split.
 shared-side: the keyed hash of the sentence on the shared side (English in many-to-English) decides, so that sites which cannot
-    see each other's text agree without communicating. If no language is shared by all, the more common one is the shared side. Pairs
-    of a site's dev and test whose other side is in its train are then removed, as are those of dev with one in its test.
+    see each other's text agree without communicating, if they write it alike. If no language is shared by all, the more common one
+    is the shared side. Pairs of a site's dev and test whose other side is in its train are then removed, as are those of dev with
+    one in its test.
 paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
 given: the corpora come with a file for each split; nothing is moved.
 
@@ -23,6 +26,7 @@ from typing import Literal, TypeVar
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction, plain_code
+from fedlingua.common.visible import as_seen
 from fedlingua.corpora.read import Pair
 
 Split = Literal["base", "train", "dev", "test"]
@@ -58,18 +62,30 @@ def sides(pair: Pair, direction: Direction) -> tuple[Side, Side]:
     return (plain_code(direction.source), pair.source), (plain_code(direction.target), pair.target)
 
 
+def seen_sides(pair: Pair, direction: Direction) -> tuple[Side, Side]:
+    """Return both sentences of a pair, each with its language, in the form in which equal ones are the same."""
+    return (plain_code(direction.source), as_seen(pair.source)), (plain_code(direction.target), as_seen(pair.target))
+
+
 class Components:
     """Union-find over sentences: the two sides of a pair share a component, and so do equal sentences anywhere."""
 
     def __init__(self, corpora: Iterable[tuple[Direction, Iterable[Pair]]]) -> None:
         self._parent: dict[Side, Side] = {}
+        self._first: dict[Side, Side] = {}  # root -> the first in order of the component's sides, as they are written
         for direction, pairs in corpora:
             for pair in pairs:
-                left, right = map(self.root, sides(pair, direction))
-                # The smaller root wins, so that the order of the corpora changes nothing.
-                self._parent[max(left, right)] = min(left, right)
+                left, right = map(self._find, seen_sides(pair, direction))
+                known = [self._first.pop(root) for root in {left, right} if root in self._first]
+                self._parent[right] = left
+                self._first[left] = min(*sides(pair, direction), *known)
 
     def root(self, side: Side) -> Side:
+        """Return the side that stands for a sentence's component, whatever the order of the corpora."""
+        language, sentence = side
+        return self._first.get(self._find((language, as_seen(sentence))), side)
+
+    def _find(self, side: Side) -> Side:
         parent = self._parent.setdefault(side, side)
         while parent != side:
             grandparent = self._parent[parent]
@@ -89,14 +105,13 @@ def position(key: str, *parts: str) -> float:
 
 
 def base_sides(corpora: Sequence[tuple[Direction, Sequence[Pair]]], key: str, share: float) -> set[Side]:
-    """Return all sentences of the components that the backbone trains on: a `share` of them, chosen by keyed hash."""
+    """Return all sentences, as seen, of the components that the backbone trains on: a `share` of them, chosen by keyed hash."""
     components = Components(corpora)
     chosen: set[Side] = set()
     for direction, pairs in corpora:
         for pair in pairs:
-            both = sides(pair, direction)
-            if components.is_among(both[0], share, key, "base"):
-                chosen.update(both)
+            if components.is_among(sides(pair, direction)[0], share, key, "base"):
+                chosen.update(seen_sides(pair, direction))
     return chosen
 
 
@@ -122,7 +137,10 @@ def split_sites(
         )
         for name, (direction, pairs) in sites.items():
             side = shared_side(direction, everybody)
-            grouped = _group(pairs, [by_share(rules, pair[side]) for pair in pairs])
+            first = dict[str, str]()  # sentence as seen -> the first in order of the ways in which the site writes it
+            for pair in pairs:
+                first[as_seen(pair[side])] = min(pair[side], first.get(as_seen(pair[side]), pair[side]))
+            grouped = _group(pairs, [by_share(rules, first[as_seen(pair[side])]) for pair in pairs])
             result |= _without_leaks({name: grouped}, {name: direction})
         return result
     components = Components(sites.values())
@@ -188,7 +206,7 @@ def split_documents(
     for name, (direction, documents) in sites.items():
         splits[name] = {"base": [], "train": [], "dev": [], "test": []}
         for document, split in _placed(name, direction, documents, rules):
-            is_base = any(not base.isdisjoint(sides(pair, direction)) for pair in document.sentences)
+            is_base = any(not base.isdisjoint(seen_sides(pair, direction)) for pair in document.sentences)
             splits[name]["base" if is_base else split] += document.sentences
     directions = {name: direction for name, (direction, _) in sites.items()}
     if rules.mode == "components":
@@ -209,13 +227,13 @@ def _without_leaks(
     """Remove sentences of dev and test that any of the sites trains on, and those of dev that any of them tests on."""
 
     def held(split: Split) -> set[Side]:
-        return {side for name, parts in splits.items() for pair in parts[split] for side in sides(pair, directions[name])}
+        return {side for name, parts in splits.items() for pair in parts[split] for side in seen_sides(pair, directions[name])}
 
     train, test = held("train"), held("test")
     taken: dict[Split, set[Side]] = {"base": set(), "train": set(), "dev": train | test, "test": train}
     return {
         name: {
-            split: [pair for pair in pairs if taken[split].isdisjoint(sides(pair, directions[name]))]
+            split: [pair for pair in pairs if taken[split].isdisjoint(seen_sides(pair, directions[name]))]
             for split, pairs in parts.items()
         }
         for name, parts in splits.items()

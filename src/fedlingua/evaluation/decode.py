@@ -11,6 +11,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 from fedlingua.backbones.codec import Codec
 from fedlingua.common.errors import MemoryRunsOutError
 from fedlingua.common.languages import Direction
+from fedlingua.common.visible import trimmed
 from fedlingua.training.pieces import tokens_at_once
 
 TOKENS_PER_BATCH = 2000
@@ -40,7 +41,9 @@ def translate(
     guides: Sequence[Guide] = (),
     no_repeat_ngram: int = 0,
 ) -> list[str]:
-    """Return one translation for each sentence, each on one line, in order; an empty sentence stays empty. Sources are cut at `max_tokens`.
+    """Return one translation for each sentence, each on one line, in order. Sources are cut at `max_tokens`.
+
+    A sentence without a visible character, or of which the tokenizer keeps nothing, has an empty line: a model would invent one.
 
     most: largest number of sentences in a batch; 0: as many as fit. guides: change the scores of next tokens. no_repeat_ngram: no
     run of this many tokens occurs twice in a translation (of a decoder-only model, in source and translation); 0: no such rule.
@@ -50,9 +53,10 @@ def translate(
     hold is halved; MemoryRunsOutError if it is a single sentence.
     """
     model.eval()
-    texts = [sentence.strip() for sentence in sentences]
+    texts = [*map(trimmed, sentences)]
     encoded = codec.encode_source(texts, direction, max_tokens)
-    order = sorted((number for number, text in enumerate(texts) if text), key=lambda number: (-len(encoded[number]), number))
+    full = [number for number, (text, pieces) in enumerate(zip(texts, codec.pieces(texts), strict=True)) if text and pieces]
+    order = sorted(full, key=lambda number: (-len(encoded[number]), number))
     translations = [""] * len(texts)
     budget = tokens_at_once(TOKENS_PER_BATCH, model.device.type, 0)
     start = 0

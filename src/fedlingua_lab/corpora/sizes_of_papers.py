@@ -8,7 +8,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SPLITS, Side, Split, sides
+from fedlingua.corpora.split import SPLITS, Side, Split, seen_sides
 
 Splits = dict[Direction, dict[Split, list[Pair]]]
 Note = Callable[[str], None]
@@ -27,9 +27,9 @@ def kept_apart(
     elsewhere: set[Side] = set()
     for split in reversed(SPLITS):
         for direction, order in orders.items():
-            apart = (pair for pair in order[split] if elsewhere.isdisjoint(sides(pair, direction)))
+            apart = (pair for pair in order[split] if elsewhere.isdisjoint(seen_sides(pair, direction)))
             taken[direction][split] += islice(apart, sizes[direction].of(split) if sizes else None)
-        elsewhere.update(side for direction in orders for pair in taken[direction][split] for side in sides(pair, direction))
+        elsewhere.update(side for direction in orders for pair in taken[direction][split] for side in seen_sides(pair, direction))
     return taken
 
 

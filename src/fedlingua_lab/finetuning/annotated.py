@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlingua.common.errors import CorpusError
+from fedlingua.common.visible import is_blank
 from fedlingua.corpora.read import check_text, is_hidden, read_lines, read_objects
 from fedlingua.corpora.split import Split
 
@@ -116,7 +117,7 @@ def _iob(path: Path) -> Iterator[tuple[str, Tagged]]:
     tokens, tags = list[str](), list[str]()
     for number, line in enumerate(chain(read_lines(path), [""]), start=1):  # as if a blank line ended the last sentence
         where = f"{path}, line {number}"
-        if not line.strip() or re.split(r"\s", line)[0] == DOCUMENT_START:
+        if is_blank(line) or re.split(r"\s", line)[0] == DOCUMENT_START:
             if tokens:
                 yield where, Tagged(tokens, tags)
             tokens, tags = [], []
@@ -200,7 +201,7 @@ def _pairs(path: Path) -> Iterator[tuple[str, Marked]]:
     """Yield the texts of a file of JSON lines."""
     for where, entry in read_objects(path, "text, head, tail and label"):
         text, label = (check_text(entry.get(name), name, where) for name in ("text", "label"))
-        if not text.strip() or not label.strip():
+        if is_blank(text) or is_blank(label):
             raise CorpusError(f"{where}: text or label is empty; wanted the text that head and tail are in, and its label")
         names = ["head"] if entry.get("tail") is None else ["head", "tail"]
         mentions = [_mention(entry.get(name), name, text, where) for name in names]
@@ -211,7 +212,7 @@ def _pairs(path: Path) -> Iterator[tuple[str, Marked]]:
 
 def _mention(given: Any, name: str, text: str, where: str) -> tuple[int, int]:
     is_pair = isinstance(given, list) and [type(offset) for offset in given] == [int, int]
-    if is_pair and 0 <= given[0] < given[1] <= len(text) and text[slice(*given)].strip():
+    if is_pair and 0 <= given[0] < given[1] <= len(text) and not is_blank(text[slice(*given)]):
         return given[0], given[1]
     raise CorpusError(
         f"{where}: {name} is {given if is_pair else 'missing or not two whole numbers'}; wanted [start, end) with "

@@ -174,12 +174,30 @@ def test_language_alone_drops_what_is_surely_another() -> None:
 
 def test_normalization_goes_before_all_rules() -> None:
     pairs = [("Mu\u0308nchen", "ﬁne"), ("M\xfcnchen", "ﬁne"), ("M\xfcnchen", "fine")]
-    assert cleaned(pairs, only(drop_duplicates=True))[1] == {}
-    assert cleaned(pairs, only(drop_duplicates=True, normalize="NFC")) == (
-        [Pair("M\xfcnchen", "ﬁne"), Pair("M\xfcnchen", "fine")],
-        {"duplicate": 1},
-    )
-    assert cleaned(pairs, only(drop_duplicates=True, normalize="NFKC")) == ([Pair("M\xfcnchen", "fine")], {"duplicate": 2})
+    pairs.append(("ﬁne", "fine"))
+    assert cleaned(pairs, only(drop_identical=True)) == ([Pair(*pair) for pair in pairs], {})
+    composed = [Pair("M\xfcnchen", "ﬁne"), Pair("M\xfcnchen", "ﬁne"), Pair("M\xfcnchen", "fine"), Pair("ﬁne", "fine")]
+    assert cleaned(pairs, only(drop_identical=True, normalize="NFC")) == (composed, {})
+    assert cleaned(pairs, only(drop_identical=True, normalize="NFKC")) == ([Pair("M\xfcnchen", "fine")] * 3, {"identical": 1})
+
+
+EDITIONS = ["Wir sehen uns im M\xfcnchner Caf\xe9.", "\ufeffWir sehen uns\xa0im  Mu\u0308nchner Cafe\u0301.\u200b"]
+"""One sentence, twice."""
+
+
+def test_a_pair_is_repeated_that_shows_no_difference() -> None:
+    pairs = [
+        (EDITIONS[0], "See you."),
+        (EDITIONS[1], "See\u2060 you."),
+        (EDITIONS[0], "See you"),
+        (EDITIONS[0].upper(), "See you."),
+    ]
+    assert cleaned(pairs, only(drop_duplicates=True)) == ([Pair(*pairs[0]), Pair(*pairs[2]), Pair(*pairs[3])], {"duplicate": 1})
+
+
+def test_a_side_without_a_visible_character_is_empty_whatever_the_rules() -> None:
+    pairs = [("\u200b", "a"), ("a", "\ufeff \u3164"), ("\u0301", "a"), ("a", "a\u0301")]
+    assert cleaned(pairs, only()) == ([Pair("a", "a\u0301")], {"empty": 3})
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ def test_figures_are_those_counted_by_hand():
     english = found["one"]["en"]
     assert english["sentences"] == {"all": 7, "train": 2, "dev": 2, "test": 3}
     # The house, the door and the dog stand in two's train, the tree and the fish in its test.
+    assert english["trained"] == {"dev": 0, "test": 0}
     assert english["elsewhere"] == {"all": 5, "train": 1, "dev": 1, "test": 1}
     assert english["at"] == {"two": english["elsewhere"]}
     assert found["one"]["de"]["elsewhere"] == {"all": 1, "train": 0, "dev": 0, "test": 1}

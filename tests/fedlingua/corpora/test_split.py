@@ -1,12 +1,25 @@
 """Train, dev and test without leaks, by hand and on two thousand made pairs."""
 
+import unicodedata
 from itertools import permutations
 
 import pytest
 
 from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.split import SPLITS, Components, Side, SplitRules, base_sides, position, shared_side, split_sites
+from fedlingua.corpora.split import (
+    SPLITS,
+    Components,
+    Document,
+    Side,
+    SplitRules,
+    base_sides,
+    position,
+    seen_sides,
+    shared_side,
+    split_documents,
+    split_sites,
+)
 
 DE_EN, FR_EN, EN_DE, EN_FR = (parse_direction(text) for text in ("de-en", "fr-en", "en-de", "en-fr"))
 THOUSANDS = [Pair(f"Satz {number}", f"sentence {number}") for number in range(2000)]
@@ -105,6 +118,34 @@ def test_pairs_keep_their_order_and_none_is_lost() -> None:
     assert sorted(pair for pairs in splits.values() for pair in pairs) == sorted(THOUSANDS)
     for pairs in splits.values():
         assert pairs == sorted(pairs, key=THOUSANDS.index)
+
+
+def editions(number: int) -> list[Pair]:
+    """One pair of sentences as three tools write it."""
+    here = Pair(f"Stra\xdfe {number}: \xfcbers Geb\xe4ude", f"street {number}, over the building")
+    marked = Pair(f"\ufeff{here.source}\u200b", f"{here.target}\u200e")
+    return [here, marked, Pair(unicodedata.normalize("NFD", here.source), here.target.replace(" ", "\xa0\u2009"))]
+
+
+@pytest.mark.parametrize("mode", ["components", "shared-side"])
+def test_what_shows_no_difference_is_in_one_split(mode: str) -> None:
+    text = [pair for number in range(100) for pair in editions(number)]
+    for order in (text, text[::-1]):
+        splits = split_sites({"a": (DE_EN, order)}, SplitRules(mode))["a"]  # type: ignore[arg-type]
+        seen = [{side for pair in splits[split] for side in seen_sides(pair, DE_EN)} for split in SPLITS]
+        assert all(map(set.isdisjoint, seen, [*seen[1:], seen[0]]))
+        assert sum(map(len, splits.values())) == len(text)
+        assert all(splits[split] for split in SPLITS)
+
+
+def test_the_backbones_text_is_withheld_in_every_edition() -> None:
+    text = [editions(number) for number in range(200)]
+    base = base_sides([(DE_EN, [pairs[1] for pairs in text])], "key", 0.5)
+    splits = split_sites({"a": (DE_EN, [pairs[2] for pairs in text])}, SplitRules(), base)["a"]
+    assert 60 < len(splits["base"]) < 140
+    assert {side for pair in splits["base"] for side in seen_sides(pair, DE_EN)} == base
+    notes = {"a": (DE_EN, [Document(f"note {number}", [pairs[0]]) for number, pairs in enumerate(text)])}
+    assert len(split_documents(notes, SplitRules(), base)["a"]["base"]) == len(splits["base"])
 
 
 @pytest.mark.parametrize("mode", ["components", "shared-side"])

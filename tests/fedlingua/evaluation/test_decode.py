@@ -168,6 +168,19 @@ def test_one_sentence_that_does_not_fit_into_memory_is_an_error_that_says_what_t
         translated(talker, sentences[:2])
 
 
+def test_a_line_without_a_visible_character_is_empty_and_no_invention(
+    talker: Backbone, sentences: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = ["\u200b", "\ufeff", "\u200e", "\u3164", "\u2800\xad", "\u0301", "\ufe0f", "\x07", "\xa0\u3000"]
+    assert translated(talker, [sentences[0], *nothing]) == [*translated(talker, sentences[:1]), *[""] * len(nothing)]
+    # Some tokenizers keep nothing of what can be seen.
+    cut = talker.codec._cut
+    monkeypatch.setattr(
+        talker.codec, "_cut", lambda some, written: [[] if one == "♥" else cut([one], written)[0] for one in some]
+    )
+    assert translated(talker, ["♥", sentences[0]]) == ["", *translated(talker, sentences[:1])]
+
+
 def test_an_empty_line_stays_empty_in_its_place(talker: Backbone, sentences: list[str]) -> None:
     first, second = translated(talker, sentences[:2])
     assert translated(talker, ["", sentences[0], "  ", sentences[1], ""]) == ["", first, "", second, ""]

@@ -108,6 +108,10 @@ def show_overlap(overlaps: Overlap, to: Path | None) -> dict[str, Any]:
     leaking = {site: of["leaks"] for site, of in overlaps.items() if any(of["leaks"].values())}
     pairs = ", ".join(f"{site} {leaks['dev']} + {leaks['test']}" for site, leaks in leaking.items())
     say(f"pairs of dev + test with a sentence that another site trains on: {pairs or 'none'}")
+    counts = {site: [of.get("trained", {}) for of in overlap["languages"].values()] for site, overlap in overlaps.items()}
+    trained = {site: {split: sum(of.get(split, 0) for of in own) for split in JUDGED} for site, own in counts.items()}
+    listed = ", ".join(f"{site} {own['dev']} + {own['test']}" for site, own in trained.items() if any(own.values()))
+    say(f"sentences of dev + test that the site's own train has, too: {listed or 'none'}")
     if to is not None:
         say(f"written: {to}")
         say(f'a federation file reads it with splits = "{to.name}/SITE.{{}}.tsv.gz" at each site, [split] mode = "given"')

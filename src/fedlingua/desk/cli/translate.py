@@ -15,6 +15,7 @@ from rich.console import Console
 from typer import BadParameter, Option
 
 from fedlingua.common.errors import CorpusError, RunError
+from fedlingua.common.visible import is_blank
 from fedlingua.corpora.read import Pair, lines_of, read_lines
 from fedlingua.corpora.tmx import tmx_sides
 from fedlingua.desk.cli.completion import run_folders
@@ -140,7 +141,7 @@ class _Work:
                         f"line {number} has the character {odd}, which TMX cannot hold; take it out, or give --to another ending"
                     )
             self.missing += sum(line is None for line in chunk)
-            self.empty += sum(not sentence.strip() for sentence in sentences)
+            self.empty += sum(map(is_blank, sentences))
             self.cut += sum(self.translator.is_cut(sentences))
             yield list(map(Pair, sentences, self.translator.translate(sentences)))
             self.lines += len(chunk)

@@ -11,7 +11,7 @@ from fedlingua.common.folders import replace_folder
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import AnyPath, Pair
-from fedlingua.corpora.split import SPLITS, Side, Split, sides
+from fedlingua.corpora.split import SPLITS, Side, Split, seen_sides
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Prepared:
 
 def leaks(splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]) -> dict[Direction, Any]:
     """Count pairs of dev and test with a side that is in the same site's train, and in any site's."""
-    taken = {d: {split: [sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in splits.items()}
+    taken = {d: {split: [seen_sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in splits.items()}
     train = {direction: {side for pair in parts["train"] for side in pair} for direction, parts in taken.items()}
     anywhere = set[Side]().union(*train.values())
     return {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedlingua.common.languages import Direction, without_spaces
-from fedlingua.corpora.clean import Account, CleaningRules, judge, judged, length, normalized
+from fedlingua.corpora.clean import Account, CleaningRules, judge, judged, length, normalized, seen_pair
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order
 
@@ -40,7 +40,8 @@ def corpus_statistics(pairs: Iterable[Pair], direction: Direction, rules: Cleani
             samples.append((statistics.account.read, pair))
         for lengths, side, language in zip(statistics.lengths, pair, direction.sides, strict=True):
             lengths[length(side, language)] += 1
-        for name, known, number in zip(statistics.repeated, seen, map(hash, (pair, *pair)), strict=True):
+        compared = seen_pair(pair)
+        for name, known, number in zip(statistics.repeated, seen, map(hash, (compared, *compared)), strict=True):
             statistics.repeated[name] += number in known
             known.add(number)
     return statistics

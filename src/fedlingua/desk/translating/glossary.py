@@ -17,6 +17,7 @@ from lxml import etree
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction, matching, parse_direction, without_spaces
+from fedlingua.common.visible import trimmed
 from fedlingua.corpora.read import LINE_BYTES, UNREADABLE, damaged, opened, read_rows
 from fedlingua.corpora.tmx import LANG, mistake, refuse_entities
 
@@ -93,7 +94,7 @@ def pattern(terms: list[str], language: str) -> regex.Pattern[str]:
 
 def _of_tsv(path: Path, turned: bool) -> Iterator[Term]:
     for number, row in read_rows(path):
-        columns = [column.strip() for column in row]
+        columns = [*map(trimmed, row)]
         if not any(columns):
             continue
         if len(columns) != 2 or not all(columns):

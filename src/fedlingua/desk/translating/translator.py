@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedlingua.backbones.layouts import most_tokens
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
+from fedlingua.common.visible import trimmed
 from fedlingua.desk.translating.decoding import Decoding
 from fedlingua.desk.translating.models import TrainedModel, check_translates
 from fedlingua.exchange.tensors import Tensors, check_tensors
@@ -119,7 +120,7 @@ class Translator:
 
     def is_cut(self, sentences: list[str]) -> list[bool]:
         """Return which sentences have more pieces than `max_tokens` leaves room for, so that they would be cut."""
-        codec, texts = self.trainable.backbone.codec, [sentence.strip() for sentence in sentences]
+        codec, texts = self.trainable.backbone.codec, [*map(trimmed, sentences)]
         room = codec.room(self.direction, self.max_tokens)
         return [len(pieces) > room for pieces in codec.pieces(texts)]
 

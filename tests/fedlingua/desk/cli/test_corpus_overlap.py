@@ -56,6 +56,22 @@ def test_files_and_a_run_of_them_tell_the_same(file: Path, four_sites: dict[str,
     assert told(tmp_path / "run") == found
 
 
+def test_given_files_that_share_sentences_are_told_of(tmp_path: Path) -> None:
+    text = '[split]\nmode = "given"\n[cleaning]\nmin-words = 1\n'
+    for name in ("one", "two"):
+        for split, lines in {
+            "train": ["Das Tor.\tThe gate."],
+            "dev": ["\ufeffDas Tor.\u200b\tA gate."],
+            "test": ["Nein.\tNo."],
+        }.items():
+            (tmp_path / f"{name}.{split}.tsv").write_text("".join(f"{line} {name}\n" for line in lines), encoding="utf-8")
+        text += f'[[site]]\nname = "{name}"\ndirection = "de-en"\nsplits = "{name}.{{}}.tsv"\n'
+    (tmp_path / "two.toml").write_text(text.replace("{}", "{}"))
+    (tmp_path / "two.dev.tsv").write_text("Ganz anderes.\tAll different.\n")
+    shown = command(tmp_path / "two.toml", "--data", tmp_path).output
+    assert "sentences of dev + test that the site's own train has, too: one 1 + 0\n" in shown
+
+
 def test_whole_is_all_that_cleaning_keeps(file: Path, tmp_path: Path) -> None:
     english = told(file, "--data", tmp_path, "--whole")["two"]["languages"]["en"]
     assert english["sentences"] == {"all": 60, "train": 30, "dev": 12, "test": 18}

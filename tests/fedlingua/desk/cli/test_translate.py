@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from fedlingua.common.errors import CorpusError, FedlinguaError
 from fedlingua.common.languages import Direction
+from fedlingua.common.visible import trimmed
 from fedlingua.corpora import read
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.tmx import TmxFile
@@ -35,8 +36,8 @@ TMX_14 = """
 <!ELEMENT body (tu*)> <!ELEMENT tu (tuv+)> <!ELEMENT tuv (seg)> <!ATTLIST tuv xml:lang CDATA #REQUIRED> <!ELEMENT seg (#PCDATA)>
 """
 """TMX 1.4b's document type, as far as it is used here, requirements as there."""
-AWKWARD = "Der Arzt liest.\n\nGuten\u2028Morgen\x0b.\r\n   \n<b>&amp; ja</b>\nohne Ende"
-LINES = ["Der Arzt liest.", "", "Guten\u2028Morgen\x0b.", "   ", "<b>&amp; ja</b>", "ohne Ende"]
+AWKWARD = "Der Arzt liest.\n\nGuten\u2028Morgen\x0b.\r\n \u200b \n<b>&amp; ja</b>\nohne Ende"
+LINES = ["Der Arzt liest.", "", "Guten\u2028Morgen\x0b.", " \u200b ", "<b>&amp; ja</b>", "ohne Ende"]
 
 
 def asked(run: Path, *arguments: object, text: str | bytes = b"") -> Result:
@@ -91,6 +92,7 @@ def test_a_file_is_written_whole_with_a_summary(finished_run: Path, wanted: list
     done = asked(finished_run, "--site", "hospital", tmp_path / "in.txt", "--to", to, "--format", "json")
     summary = json.loads(done.stdout)
     assert gzip.decompress(to.read_bytes()).decode() == "".join(f"{line}\n" for line in wanted)
+    assert [number for number, line in enumerate(wanted) if not line] == [1, 3]
     assert {key: summary[key] for key in ("to", "direction", "answered_by", "site", "lines", "empty", "cut")} == {
         "to": str(to),
         "direction": "de-fr",
@@ -145,7 +147,7 @@ def test_text_becomes_a_valid_memory_that_reads_back(finished_run: Path, tmp_pat
     header = tree.find("header")
     assert (header.get("creationtool"), header.get("srclang")) == ("fedlingua", "cs")
     lines = asked(finished_run, "--direction", "cs-fr", text=plain).stdout.split("\n")[:-1]
-    sources = [line.replace("\x0b", "").strip() for line in LINES]
+    sources = [trimmed(line.replace("\x0b", "")) for line in LINES]
     read = list(TmxFile(to, Direction("cs", "fr")).read())
     assert read == [Pair(*both) for both in zip(sources, lines, strict=True)]
 

@@ -20,7 +20,7 @@ from fedlingua.desk.translating.models import RunModels
 from tests.in_process import run
 from tests.translated_runs import translator_of_direction, translator_of_site
 
-SENTENCES = ["Der Arzt liest.", "", "Guten\u2028Morgen & <b>ja</b>", "日本 🙂"]
+SENTENCES = ["Der Arzt liest.", "\u200b", "Guten\u2028Morgen & <b>ja</b>", "日本 🙂"]
 
 
 def asked(client: TestClient, **body: Any) -> Any:
