@@ -5,7 +5,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedlingua.common.languages import language_name, parse_written, plain_code
+from fedlingua.common.language_codes import known_as
+from fedlingua.common.languages import language_name, parse_written
 
 About = Mapping[str, Any]
 """The content of pretraining.json."""
@@ -15,6 +16,7 @@ HEADER = ["language", "library_name", "pipeline_tag", "license", "tags"]
 def model_card(about: About) -> str:
     """Return the card."""
     from huggingface_hub import ModelCardData  # imports yaml; it and jinja2 are only needed at a training's end
+    from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
     from fedlingua.desk.templates import markdown
 
@@ -41,8 +43,8 @@ def model_card(about: About) -> str:
         header=header.to_yaml(original_order=HEADER),
         translates=translates,
         languages=", ".join(map(language_name, codes)),
-        source_code=plain_code(first.source),
-        target_code=plain_code(first.target),
+        source_code=known_as(first.source, FAIRSEQ_LANGUAGE_CODES["m2m100"]),
+        target_code=known_as(first.target, FAIRSEQ_LANGUAGE_CODES["m2m100"]),
         on=about["device"] or threads,
         mean_bleu=fmean(about["dev_bleu"].values()) if about.get("dev_bleu") else None,
         signatures=signatures,

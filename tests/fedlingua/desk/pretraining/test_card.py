@@ -40,6 +40,12 @@ def test_languages_stand_in_the_hubs_header_each_once() -> None:
     assert model_card(NEW).startswith("---\nlanguage:\n- de\n- en\n- zh\nlibrary_name: transformers\npipeline_tag: translation\n")
 
 
+def test_the_snippet_asks_for_languages_by_the_tokenizers_own_codes() -> None:
+    card = model_card(NEW | {"recipe": RECIPE | {"corpora": ["pbt-nb", "pbt-nb", "zh-en"]}})
+    assert 'tokenizer.src_lang = "ps"' in card
+    assert 'get_lang_id("no")' in card
+
+
 @pytest.mark.parametrize(
     "told",
     [
