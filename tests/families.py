@@ -11,6 +11,8 @@ import torch
 import transformers as t
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from fedlingua.backbones.student import StudentConfig, StudentModel
+
 SIZE = {"num_attention_heads": 2, "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64}
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -76,6 +78,23 @@ def marian(directory: Path, sentences: list[str]) -> None:
 
 def marian_to_many(directory: Path, sentences: list[str]) -> None:
     _marian(directory, sentences, [">>fra<<", ">>spa<<"], ("de", "roa"))
+
+
+def student(directory: Path, sentences: list[str]) -> None:
+    """One vocabulary for both sides, as `fedlingua backbone fetch` writes it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    model = _spm(sentences, vocab_size=200, bos_id=-1, eos_id=0, unk_id=1)
+    for name in ("source.spm", "target.spm"):
+        (directory / name).write_bytes(model)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pad = processor.get_piece_size()
+    vocab = {processor.id_to_piece(number): number for number in range(pad)} | {"<pad>": pad}
+    (directory / "vocab.json").write_text(json.dumps(vocab))
+    files = [str(directory / name) for name in ("source.spm", "target.spm", "vocab.json")]
+    tokenizer = t.MarianTokenizer(*files, source_lang="de", target_lang="fr")
+    ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": None}
+    how = {"scale_embedding": True, "activation_function": "relu", "share_encoder_decoder_embeddings": True}
+    _save(directory, tokenizer, StudentModel, StudentConfig(vocab_size=len(vocab), **ids, **how, **_bart()))
 
 
 def _t5(directory: Path, sentences: list[str], more: list[str], **changes: Any) -> None:
@@ -200,6 +219,7 @@ TRANSLATING: dict[str, Build] = {
     "nllb": nllb,
     "marian": marian,
     "marian-to-many": marian_to_many,
+    "student": student,
     "t5": t5,
     "madlad": madlad,
     "llama": llama,

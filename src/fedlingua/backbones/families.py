@@ -36,7 +36,7 @@ _T5 = Family(
 _CAUSAL = Family("translation", "decoder", {"decoder": "num_hidden_layers"}, {"decoder": "intermediate_size"})
 _MASKED = Family("masked-language", "encoder", {"encoder": "num_hidden_layers"}, {"encoder": "intermediate_size"})
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("m2m_100", "mbart", "marian"), _BART),
+    **dict.fromkeys(("m2m_100", "mbart", "marian", "marian-ssru"), _BART),
     "t5": _T5,
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), _CAUSAL),
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "modernbert", "deberta-v2"), _MASKED),

@@ -26,6 +26,7 @@ from fedlingua.backbones.convert import as_safetensors
 from fedlingua.backbones.families import FAMILIES, Shape, check_type
 from fedlingua.backbones.fingerprint import BackboneFiles
 from fedlingua.backbones.precision import cast
+from fedlingua.backbones.student import MODEL_TYPE as STUDENT
 from fedlingua.common.devices import check_cuda, computed_in
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.tasks import TaskName
@@ -155,7 +156,7 @@ def _codec(tokenizer: PreTrainedTokenizerBase, config: Any, name: str) -> Codec:
         return TextCodec(tokenizer)
     if shape == "decoder":
         return CausalCodec(tokenizer)
-    if config.model_type == "marian":
+    if config.model_type in ("marian", STUDENT):
         return MarianCodec(tokenizer, start_id)
     codec = Codec(tokenizer, start_id)
     if config.model_type == "t5":

