@@ -22,7 +22,7 @@ NEVER = -1e4
 
 def files_of_student(folder: Path) -> tuple[Path, Path]:
     """Return weights and vocabulary of a student's folder; raise BackboneError if it does not hold one of each."""
-    found = []
+    both = []
     for pattern, what in (("model*.bin", "weights"), ("vocab*.spm", "a vocabulary of both sides")):
         files = sorted(folder.glob(pattern))
         if len(files) != 1:
@@ -30,8 +30,8 @@ def files_of_student(folder: Path) -> tuple[Path, Path]:
             raise BackboneError(
                 f"{folder} has {has} of {pattern} ({what}); wanted one. Models with a vocabulary a side are not read"
             )
-        found += files
-    return found[0], found[1]
+        both += files
+    return both[0], both[1]
 
 
 def write_student(weights: Path, vocabulary: Path, direction: Direction, card: str, folder: Path) -> None:
