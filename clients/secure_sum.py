@@ -33,10 +33,10 @@ from fedlingua.privacy.fixed_point import (
     in_sum,
     pack,
 )
-from fedlingua.privacy.masks import MODELS, common_to_all, context, masked
+from fedlingua.privacy.masks import MODELS, WITHOUT, common_to_all, context, masked
 from fedlingua.privacy.noise_shares import SEED, PartNoise
 from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, signed_message, sum_name, training_sum
-from fedlingua.privacy.secrets import SEALED_BYTES, Secrets, derived
+from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, Secrets, derived
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class SecureSite:
             update: The trained tensors; with a `plan`, the sums of clipped gradients and the seed of this site's share of noise.
             sums: The sums of training.
             dev: The sums of the dev loss of `measured`; empty: it was not measured, or is sent apart.
-            asked: Part -> the exponents of its tensors' scales, UNSENT for those that are left out; and under MODELS what all sites have
-                received.
+            asked: Part -> the exponents of its tensors' scales, UNSENT for those that are left out; under MODELS what all sites have
+                received; and under WITHOUT the sites that the sum is without.
             seed: The run's seed, which determines the random rounding.
             size: The site's training sentences.
             measured: The tensors that `dev` is of; empty: the published backbone.
@@ -131,7 +131,7 @@ class SecureSite:
         roster, secrets = self._roster_for(number), self._secrets()
         if roster.sizes and (said := roster.sizes[roster.names.index(self.site)]) != size:
             raise ExchangeError(f"the roster weighs site {self.site} by {said} sentences; it has {size}")
-        started, arrays, cuts = join(received, chosen), dict[str, Numbers](), 0
+        here, started, arrays, cuts = self._taking_part(roster, asked), join(received, chosen), dict[str, Numbers](), 0
         own, common = roster.clusters_of(self.site), self._common(roster, asked, received, chosen)
         scales = {part: _exponents(asked.get(part), len(chosen.sizes_of(part)), part) for part in started}
         for_what = json_hash([roster.clusters, roster.sizes, scales, asked[MODELS]])
@@ -152,7 +152,7 @@ class SecureSite:
                 levels, cut = encode(change[taken], scales_sent, sizes_sent, group, draws)
             numbers = np.concatenate([levels, np.ones(CHECKS, levels.dtype)])
             bound = self._context(roster, number, part, cluster, exponents, common)
-            hidden = masked(numbers, secrets, roster, self.site, members, number, bound)
+            hidden = masked(numbers, secrets, roster, self.site, [site for site in members if site in here], number, bound)
             arrays[part], cuts = pack(group.reduced(hidden), group), cuts + cut
         counters = {**sums, "cut": cuts}
         if dev:
@@ -161,7 +161,7 @@ class SecureSite:
         sent = json_hash({part: digest_of(numbers) for part, numbers in arrays.items()})
         if written_once(self._file("masked", number), sent) != sent:
             raise ExchangeError(f"asked about {sum_name(number)} again, now with another update; masks are used once")
-        return {**arrays, **self._counters(number, counters, TRAINING, common)}
+        return {**arrays, **self._counters(number, counters, TRAINING, common, here)}
 
     def mask_dev_loss(
         self, sums: Mapping[str, float], received: NamedTensors, chosen: TensorSet, asked: Mapping[str, Any]
@@ -169,15 +169,17 @@ class SecureSite:
         """Return the sums of the dev loss of `received` as a reply's only array, masked; arguments and errors as in `mask_update`."""
         number = dev_loss_sum(self.task.round)
         self._record_measured(number, received if self.task.round else {}, chosen)
-        common = self._common(self._roster_for(number), asked, received, chosen)
-        return self._counters(number, _dev_counters(sums), DEV_LOSS, common)
+        roster = self._roster_for(number)
+        common, here = self._common(roster, asked, received, chosen), self._taking_part(roster, asked)
+        return self._counters(number, _dev_counters(sums), DEV_LOSS, common, here)
 
     def mask_scores(
         self, kind: str, texts: Mapping[str, Scores], received: NamedTensors, chosen: TensorSet, asked: Mapping[str, Any]
     ) -> dict[str, Numbers]:
         """Return the numbers of scores that can be added up, in the same way. kind: The option `task`."""
-        common = self._common(self._roster_for(SCORES), asked, received, chosen)
-        return self._counters(SCORES, counted_scores(kind, texts), score_counters(kind), common)
+        roster = self._roster_for(SCORES)
+        common, here = self._common(roster, asked, received, chosen), self._taking_part(roster, asked)
+        return self._counters(SCORES, counted_scores(kind, texts), score_counters(kind), common, here)
 
     def _common(self, roster: Roster, asked: Mapping[str, Any], received: NamedTensors, chosen: TensorSet) -> str:
         """Return what all sites of a sum have in common, to which the masks are bound: the tensors that every cluster has received, the
@@ -195,28 +197,62 @@ class SecureSite:
             raise ExchangeError(
                 f"a sum is asked for on the tensors {said or 'of the published backbone'}; this site has received {own}"
             )
-        return common_to_all(models, self.task.measure, self.task.round)
+        return common_to_all(models, self.task.measure, self.task.round, asked.get(WITHOUT, ()))
+
+    def _taking_part(self, roster: Roster, asked: Mapping[str, Any]) -> list[str]:
+        """Return the sites whose masks are in a sum: those of the roster but those that the request is without.
+
+        Raises:
+            ExchangeError: They are not as many as open a sum, or too few in a cluster of this site, or this site is not among them.
+        """
+        without = list(asked.get(WITHOUT, ()))
+        here = [name for name in roster.names if name not in without]
+        if len(here) + len(without) != len(roster.names) or self.site not in here:
+            raise ExchangeError(
+                f"asked for a sum without {', '.join(map(str, without))}; wanted sites of the roster, each once, not {self.site}"
+            )
+        if len(here) < (fewest := max(roster.threshold, self.least)):
+            raise ExchangeError(f"asked for a sum of {len(here)} of {len(roster.names)} sites; wanted {fewest}")
+        if without:
+            self._check_clusters(roster, here)
+        return here
+
+    def _check_clusters(self, roster: Roster, sites: Sequence[str]) -> None:
+        """Raise ExchangeError if a sum over these sites has too few of a cluster, or is mostly of one site."""
+        for part, named in roster.clusters.items():
+            for cluster, members in named.items():
+                left = [site for site in members if site in sites]
+                if 0 < len(left) < self.least:
+                    raise ExchangeError(
+                        f"asked to open a sum over {len(left)} sites of the {part} cluster {cluster}; wanted {self.least}"
+                    )
+                roster.check_weights(left, self.temperature)
 
     def _record_measured(self, number: int, received: NamedTensors, chosen: TensorSet) -> None:
         """Record which tensors' dev loss is in a sum; no tensors: those of the published backbone."""
         digests = digests_of(received, chosen).values() if received else ["base"]
         written_once(self._file("measured", number), "-".join(digests))
 
-    def _counters(self, number: int, sums: Mapping[str, Any], names: Sequence[str], common: str) -> dict[str, Numbers]:
+    def _counters(
+        self, number: int, sums: Mapping[str, Any], names: Sequence[str], common: str, here: Sequence[str]
+    ) -> dict[str, Numbers]:
         """Mask counters. The masks cover one list of numbers: the difference of two would be in the clear."""
         roster, counters = self._roster_for(number), counted(sums, names)
         said = counters.tobytes().hex()
         if written_once(self._file("counters", number), said) != said:
             raise ExchangeError(f"asked about {sum_name(number)} again, now of other numbers; masks are used once")
         bound = self._context(roster, number, COUNTERS_PART, "", (), common)
-        return {COUNTERS_PART: masked(counters, self._secrets(), roster, self.site, roster.names, number, bound)}
+        return {COUNTERS_PART: masked(counters, self._secrets(), roster, self.site, here, number, bound)}
 
     def give_shares(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the shares that this site holds for a sum: of each survivor's seed, of each lost site's private key, never of both.
 
+        A share that a site has not sealed as it should is zeros, by whose hash the server sees that the two do not agree.
+
         Raises:
             ExchangeError: The survivors are not in the roster's order, lack this site, are too few in total or in a cluster, or differ
-                from those of an earlier request; the site has sent nothing to the sum; or a share was not sealed for this site.
+                from those of an earlier request; the site has sent nothing to the sum; or its own share is not as it has sealed it, so
+                the server has changed what it hands out.
         """
         try:
             survivors, sealed, number = [str(name) for name in record["survivors"]], bytes(record["sealed"]), int(record["sum"])
@@ -233,20 +269,19 @@ class SecureSite:
         is_of_updates = number == training_sum(self.task.round)
         if not is_of_updates and number not in (SCORES, dev_loss_sum(self.task.round)):
             raise ExchangeError(f"asked in round {self.task.round} to open {sum_name(number)}")
-        for part, named in roster.clusters.items() if is_of_updates else ():
-            for cluster, sites in named.items():
-                left = [site for site in sites if site in survivors]
-                if 0 < len(left) < self.least:
-                    raise ExchangeError(
-                        f"asked to open a sum over {len(left)} sites of the {part} cluster {cluster}; wanted {self.least}"
-                    )
-                roster.check_weights(left, self.temperature)
+        if is_of_updates:
+            self._check_clusters(roster, survivors)
         if len(sealed) != SEALED_BYTES * len(roster.names):
             raise ExchangeError(f"got {len(sealed)} bytes of sealed shares; wanted those of {len(roster.names)} sites")
         opened = b""
         for at, sender in enumerate(roster.names):
             both = sealed[SEALED_BYTES * at : SEALED_BYTES * (at + 1)]
-            seed, key = secrets.open_share(both, roster, self.site, sender, number)
+            try:
+                seed, key = secrets.open_share(both, roster, self.site, sender, number)
+            except ExchangeError:
+                if sender == self.site:
+                    raise
+                seed = key = bytes(SECRET_BYTES)
             opened += seed if sender in survivors else key
         if not self._file("counters", number).is_file():
             # Only what it has sent tells which tensors' dev loss is in the sum.

@@ -102,11 +102,11 @@ class Progress:
             cost = others[best].loss / others[theirs].loss
             if cost > 1 + SLACK:
                 costs[site] = cost, theirs
-        chosen = min((best, *(theirs for _, theirs in costs.values())), key=lambda n: (self._typical(n), n)) if costs else best
+        chosen = min((best, *(theirs for _, theirs in costs.values())), key=lambda n: (self.typical(n), n)) if costs else best
         wanted = [site for site, (_, theirs) in costs.items() if theirs == chosen != best]
         return chosen, max(wanted, key=lambda site: costs[site], default="")
 
-    def _typical(self, number: int) -> float:
+    def typical(self, number: int) -> float:
         """Return the median over sites of the dev loss after a round, relative to the site's first."""
         losses = self.dev_losses[number]
         first = {site: next(earlier[site] for earlier in self.dev_losses.values() if site in earlier) for site in losses}

@@ -50,21 +50,22 @@ from fedlingua.privacy.fixed_point import (
     totals,
     unpack,
 )
-from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
+from fedlingua.privacy.masks import MODELS, WITHOUT, common_to_all, context, unmasked
 from fedlingua.privacy.noise_shares import planned
 from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, members_hash, num_sums, sum_name, training_sum
-from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, public_of, recovered
+from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, check_public, fit_together, is_share, public_of, recovered
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
 from strategies.checks.contents import MEASURES, Scores, Training, most_steps, parse_dev_loss
 from strategies.checks.norms import NO_CHANGE
 from strategies.checks.outliers import learning_rates
 from strategies.checks.reply import check_loss, check_records
+from strategies.checks.summed import best_before, length, too_long
 from strategies.methods.agreed_selection import left_out_next
 from strategies.methods.fed_mean import FedMean
 from strategies.rounds.flower_records import arrays_of, site_of
 from strategies.rounds.phases import RoundSkippedError, ask_every_site
-from strategies.rounds.replies import Reply
+from strategies.rounds.replies import Failure, Reply
 from strategies.rounds.traffic import FP32, kind_of
 from strategies.strategy import Federated
 
@@ -74,6 +75,10 @@ SKIPPED = "secure-skipped"
 """Key in a state's values of: part -> cluster -> for each tensor whether the next round's sum is without it."""
 EXPONENTS = "secure-exponents"
 """Key in a state's values of: part -> cluster -> the exponents of its tensors' scales in the next round."""
+LENGTHS = "secure-lengths"
+"""Key in a state's values of: part -> cluster -> the lengths of the means of all tensors in the rounds up to it."""
+Shares = Mapping[str, Mapping[str, bytes]]
+"""holder -> owner of a secret -> the share of it that the holder gave"""
 
 
 class SecureFedMean(FedMean):
@@ -136,7 +141,7 @@ class SecureFedMean(FedMean):
         for message in messages:
             own = self.roster.clusters_of(site_of(message))
             scales = {str(part): self._asked(server_round, part, cluster) for part, (cluster, _) in own.items()}
-            message.content[protocol.SECURE] = ConfigRecord({**scales, MODELS: models})
+            message.content[protocol.SECURE] = ConfigRecord({**scales, **models})
         return messages
 
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
@@ -147,17 +152,18 @@ class SecureFedMean(FedMean):
             which = SCORES if message_type == protocol.FINISH else dev_loss_sum(number)
             models = self._models(which, state, None, number)
             for message in messages:
-                message.content[protocol.SECURE] = ConfigRecord({MODELS: models})
+                message.content[protocol.SECURE] = ConfigRecord(dict(models))
         return messages
 
-    def _models(self, which: int, state: State, measure: int | None, number: int) -> str:
-        """Return the hashes of all clusters' tensors as JSON, and remember what the masks of a sum are bound to."""
+    def _models(self, which: int, state: State, measure: int | None, number: int) -> dict[str, Any]:
+        """Return what a request says that all sites have received, and whom the sum is without; remember what its masks are bound to."""
         models = {
             str(part): {cluster: digest_of(self._numbers_of(state, part, cluster)) for cluster in clusters}
             for part, clusters in (self._summed if number else {}).items()
         }
-        self._common[which] = common_to_all(models, measure, number)
-        return json.dumps(models)
+        without = sorted(self.phases.left_out)
+        self._common[which] = common_to_all(models, measure, number, without)
+        return {MODELS: json.dumps(models), **({WITHOUT: without} if without else {})}
 
     def _of_the_same(self, number: int, requests: Iterable[Message]) -> list[Message]:
         """Return the requests to the sites over which a sum was opened before the run was resumed; all if it was not."""
@@ -199,14 +205,18 @@ class SecureFedMean(FedMean):
         self._check_training(number, summed, survivors)
         if self.settings.sums_scores and pending is not None:
             self._measured_together(pending, replies, summed)
+        self._check_rise()
         means: dict[str, dict[str, Flat]] = {site: {} for site in survivors}
         exponents: dict[str, dict[str, list[int]]] = {part: {} for part in self._sets}
         skipped: dict[str, dict[str, list[bool]]] = {part: {} for part in self._sets}
+        lengths: dict[str, dict[str, list[float]]] = {part: {} for part in self._sets}
         for part, cluster, sites in self.averaged_clusters():
             here = [site for site in sites if site in survivors]
             scales, left_out = self._exponents(number, part, cluster), self._skipped(part, cluster)
+            lengths[part][cluster] = self.sent.values.get(LENGTHS, {}).get(part, {}).get(cluster, [])
             if here:
                 change = self._mean_change(number, part, cluster, here, opened_sum)
+                lengths[part][cluster] = self._with_length(number, part, cluster, change, lengths[part][cluster], any(left_out))
                 start = self._numbers_of(self.sent, part, cluster)
                 sizes, new = self.tensor_set.sizes_of(part), start + change
                 summed_numbers += len(here) * (sum(sizes) - sum(compress(sizes, left_out)))
@@ -218,7 +228,7 @@ class SecureFedMean(FedMean):
                     means[site][part] = new
             exponents[part][cluster], skipped[part][cluster] = scales, left_out
         self._masked.clear()
-        self._next = {EXPONENTS: exponents, SKIPPED: skipped}
+        self._next = {EXPONENTS: exponents, SKIPPED: skipped, LENGTHS: lengths}
         names = ("steps",) if self.settings.trains_privately else ("nll_sum", "num_tokens", "num_examples", "steps")
         self._sums = {name: summed[name] / len(survivors) for name in names}
         share = summed["cut"] / max(1, summed_numbers)
@@ -251,7 +261,11 @@ class SecureFedMean(FedMean):
 
         replies = self.phases.exchange(grid, ask, "evaluate", partial(self._counters_of, DEV_LOSS))
         survivors = [reply.site for reply in replies]
-        self._measured_together(of, replies, self._open(dev_loss_sum(number), number, survivors, DEV_LOSS).counters)
+        try:
+            self._measured_together(of, replies, self._open(dev_loss_sum(number), number, survivors, DEV_LOSS).counters)
+        except RoundSkippedError as unknown:  # the round itself stands
+            self.note(str(unknown))
+            self.progress.pending = None
         return replies
 
     def _measured_together(self, number: int, replies: Sequence[Reply[Any]], summed: Mapping[str, float]) -> None:
@@ -267,6 +281,15 @@ class SecureFedMean(FedMean):
             nll_sum = weighted / examples * tokens
         sums = {"nll_sum": nll_sum, "num_tokens": tokens, "num_examples": examples, "seconds": 0.0}
         self.record_dev_losses(number, [(reply.message, reply.site, sums) for reply in replies])
+
+    def _check_rise(self) -> None:
+        """Skip this round, and take back those after the best one, if the last dev loss rose as no honest sums make it."""
+        losses = {number: self.progress.typical(number) for number in self.progress.dev_losses}
+        best = best_before(losses) if self.settings.max_update_ratio else None
+        if best is not None and best in self.folder.checkpoints.rounds():
+            times = f"after round {max(losses)} the dev loss is {losses[max(losses)] / losses[best]:.2f} times that after round {best}"
+            why = "a site adds what it has not trained, or the rate is too high (robust.max-ratio = 0 goes on all the same)"
+            raise RoundSkippedError(f"{times}: {why}", best)
 
     def _parse_scores(self, site: str, reply: Message) -> dict[str, Scores]:
         if not self.settings.sums_scores:
@@ -313,15 +336,18 @@ class SecureFedMean(FedMean):
             self._fail_without(number, before, f"{', '.join(missing)} sent none")
         self.folder.write(OPENED, self._at_most_once)
         ask = partial(self._unmask_requests, number, round_number, survivors)
-        shares = {each.site: each.parsed for each in self.phases.exchange(self._grid, ask, "send", self._shares)}
-        try:
-            seeds, keys = self._secrets(number, survivors, shares)
-        except ExchangeError as error:
-            self._fail(f"{sum_name(number)}: {error}")
+        shares = {
+            each.site: each.parsed
+            for each in self.phases.exchange(self._grid, ask, "send", self._shares, least=self.roster.threshold)
+        }
+        seeds, keys = self._secrets(number, survivors, shares)
         counters = sum((self._masked[site][COUNTERS_PART]() for site in survivors), np.zeros(1 + len(names), np.uint64))
         bound = self._context(number, COUNTERS_PART, "", ())
         summed = totals(unmasked(counters, self.roster, self.roster.names, seeds, keys, number, bound), names)
         if summed[SITES] != len(survivors):
+            for owner in (*seeds, *keys):
+                if not fit_together(self._good_shares(number, owner, shares, owner in keys), self.roster):
+                    self._go_on_without(number, owner, f"the shares that {owner} has sealed do not make one secret")
             self._fail_uncancelled(number, "the counters")
         return _Opened(seeds, keys, summed)
 
@@ -330,8 +356,7 @@ class SecureFedMean(FedMean):
         for site in self.phases.available(self._grid, "send"):
             if site in survivors:
                 messages.append(self._request(protocol.UNMASK, site, round_number, round_number))
-                at = SEALED_BYTES * (self.roster.names.index(site) * self.roster.num_sums + number - 1)
-                sealed = b"".join(self._sealed[sender][at : at + SEALED_BYTES] for sender in self.roster.names)
+                sealed = b"".join(self._sealed_for(site, sender, number) for sender in self.roster.names)
                 about: dict[str, Any] = {"sum": number, "survivors": list(survivors), "sealed": sealed}
                 messages[-1].content[protocol.SECURE] = ConfigRecord(about)
         return messages
@@ -341,17 +366,67 @@ class SecureFedMean(FedMean):
         given = _bytes(reply, "shares", SECRET_BYTES * len(self.roster.names))
         return {owner: given[SECRET_BYTES * at : SECRET_BYTES * (at + 1)] for at, owner in enumerate(self.roster.names)}
 
-    def _secrets(
-        self, number: int, survivors: Sequence[str], shares: Mapping[str, Mapping[str, bytes]]
-    ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """Return the survivors' seeds, and the private keys of the others."""
-        seeds, keys = dict[str, bytes](), dict[str, bytes]()
-        for owner in self.roster.names:
-            secret = recovered({holder: held[owner] for holder, held in shares.items()}, self.roster)
-            (seeds if owner in survivors else keys)[owner] = secret
-            if owner in keys and public_of(secret) != self.roster.public_key(owner, number):
-                raise ExchangeError(f"the shares of the key of {owner} do not make it; a site gave another share than its own")
-        return seeds, keys
+    def _sealed_for(self, holder: str, sender: str, number: int) -> bytes:
+        at = SEALED_BYTES * (self.roster.names.index(holder) * self.roster.num_sums + number - 1)
+        return self._sealed[sender][at : at + SEALED_BYTES]
+
+    def _good_shares(self, number: int, owner: str, shares: Shares, of_key: bool) -> dict[str, bytes]:
+        """Return holder -> its share of a secret, of those who gave the one that the owner has sealed for them."""
+        given = {holder: held[owner] for holder, held in shares.items()}
+        return {holder: each for holder, each in given.items() if is_share(self._sealed_for(holder, owner, number), each, of_key)}
+
+    def _secrets(self, number: int, survivors: Sequence[str], shares: Shares) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """Return the survivors' seeds, and the private keys of the others, but for those whom the sum is without.
+
+        Where a share is not the one that its owner has sealed, one of the two lies, and nobody else can say which: the secret is made of
+        the others' shares. A site that so disagrees with more sites than may lie, and with two at least, is the one that lies.
+
+        Raises:
+            RoundSkippedError: A site has not sealed its secret as it should; the run goes on without it.
+            RunError, RoundSkippedError: Too few shares.
+        """
+        secrets, against = dict[str, bytes](), dict[str, set[str]]()
+        good, short = dict[str, dict[str, bytes]](), dict[str, str]()
+        for owner in (name for name in self.roster.names if name not in self.phases.left_out):
+            good[owner] = self._good_shares(number, owner, shares, owner not in survivors)
+            for holder in shares.keys() - good[owner].keys():
+                against.setdefault(holder, set()).add(owner)
+                against.setdefault(owner, set()).add(holder)
+        most = max(1, len(self.roster.names) - self.roster.threshold)
+        liars = {site for site, others in against.items() if len(others) > most or site in others}
+        for holder, others in sorted(against.items()):
+            if holder in liars:
+                both = f"it and {', '.join(sorted(others))} have of each other"
+                reason = f"{sum_name(number)}: shares that {both} are wrong, and it is one of each two"
+                self.phases.record.fail(Failure(holder, reason), "send")
+            for owner in sorted(others - liars):
+                if holder not in liars and holder < owner:
+                    self.note(
+                        f"{sum_name(number)}: a share that site {holder} and site {owner} have of each other is wrong; one of them lies"
+                    )
+        for owner, held in good.items():
+            try:
+                secrets[owner] = recovered(held, self.roster)
+            except ExchangeError as error:
+                if owner in liars:
+                    self._go_on_without(
+                        number, owner, f"{owner} has not sealed shares of its secret for {', '.join(sorted(against[owner]))}"
+                    )
+                short[owner] = str(error)
+            if owner in secrets and owner not in survivors and public_of(secrets[owner]) != self.roster.public_key(owner, number):
+                self._go_on_without(number, owner, f"the shares that {owner} has sealed of its key do not make it")
+        for owner, why in short.items():
+            apart = f"; {', '.join(sorted(against[owner]))} or {owner} gave a wrong one" if owner in against else ""
+            self._fail(f"{sum_name(number)}: {why}{apart}")
+        return {site: secrets[site] for site in survivors}, {
+            site: each for site, each in secrets.items() if site not in survivors
+        }
+
+    def _go_on_without(self, number: int, site: str, why: str) -> None:
+        """Skip a sum that a site's secret keeps from being opened, and have the coming ones without that site."""
+        self.phases.left_out.add(site)
+        self.phases.record.fail(Failure(site, f"left out from now on: {why}"), "send")
+        raise RoundSkippedError(f"{sum_name(number)}: {why}, so nothing is known of the sum; the run goes on without site {site}")
 
     def _group(self, part: str, members: Sequence[str]) -> Group:
         """Return the integers in which a cluster's numbers are summed."""
@@ -370,6 +445,11 @@ class SecureFedMean(FedMean):
         total = group.reduced(unmasked(total, self.roster, members, of.seeds, of.keys, which, bound))
         if (total[count:] != len(here)).any():
             self._fail_uncancelled(which, f"the {part} cluster {cluster}")
+        if not self._noise and (np.abs(group.signed(total[:count])) > len(here) * group.top).any():
+            raise RoundSkippedError(
+                f"round {number}: the sum of the {part} cluster {cluster} has numbers that {len(here)} sites cannot have sent; one of "
+                f"{', '.join(here)} lies"
+            )
         if self._noise:
             sentences = sum(int(self.registry.about[site]["train"]) for site in here)
             return self._noise[part].change(total[:count], float(learning_rates(self.settings, number, 1)[0]), sentences)
@@ -377,6 +457,22 @@ class SecureFedMean(FedMean):
         change = np.zeros(len(taken), np.float32)
         change[taken] = decode(total[:count], scales_sent, sizes_sent, group)
         return change / np.float32(sum(factors[site] for site in here))
+
+    def _with_length(
+        self, number: int, part: Part, cluster: str, change: Numbers, earlier: list[float], is_partial: bool
+    ) -> list[float]:
+        """Return the lengths of a cluster's means, with this round's if it is comparable; skip the round if it is too long to be true."""
+        steps = max(most_steps(self.settings, self.registry.about[site]) for site in self.clusters[part][cluster])
+        rates = learning_rates(self.settings, number, steps)
+        if self._noise or is_partial or not rates.sum():
+            return earlier
+        own = length(change, rates)
+        if self.settings.max_update_ratio and (reason := too_long(own, steps, earlier)):
+            raise RoundSkippedError(
+                f"round {number}: the mean of the {part} cluster {cluster} is too long to be true: {reason}; one of "
+                f"{', '.join(self.clusters[part][cluster])} adds what it has not trained (robust.max-ratio = 0 takes it all the same)"
+            )
+        return [*earlier, own]
 
     def _check_enough(self, number: int, survivors: Sequence[str]) -> None:
         """Skip a round with too few sites, or too few in a cluster, before its sum is opened."""
@@ -496,7 +592,9 @@ def _keys(count: int, site: str, reply: Message) -> tuple[bytes, bytes, str, byt
     signer, signature = record.get("signer", ""), record.get("signature", b"")
     if not isinstance(signer, str) or not isinstance(signature, bytes):
         raise ExchangeError("signer and signature are not text and bytes")
-    return _bytes(reply, "channel", KEY_BYTES), _bytes(reply, "keys", KEY_BYTES * count), signer, signature
+    channel, keys = _bytes(reply, "channel", KEY_BYTES), _bytes(reply, "keys", KEY_BYTES * count)
+    check_public(channel + keys)
+    return channel, keys, signer, signature
 
 
 def _sealed(length: int, site: str, reply: Message) -> bytes:

@@ -162,8 +162,15 @@ class Rounds(Strategy):
         try:
             state = self.round(state, number, grid)
         except RoundSkippedError as skipped:
-            self.progress.forget(number)
-            self.note(f"{skipped}; its tensors stay as they were before")
+            back_to = number - 1 if skipped.back_to is None else skipped.back_to
+            for undone in range(back_to + 1, number + 1):
+                self.progress.forget(undone)
+                self.progress.dev_losses.pop(undone, None)
+            if skipped.back_to is not None:
+                state = self._joined(self.folder.checkpoints.load(back_to))
+            self.note(
+                f"{skipped}; its tensors stay as they were {'before' if skipped.back_to is None else f'after round {back_to}'}"
+            )
             if self.progress.pending is not None and self.is_measured_now(number):
                 with suppress(RoundSkippedError):  # measures an earlier round, which has the same tensors
                     self.evaluate(state, number, grid)
@@ -246,17 +253,21 @@ class Rounds(Strategy):
         if newest is None:
             self.note("no good checkpoint is left, so the run begins again at its start")
         else:
-            tensors: Any = newest.tensors
-            for part, clusters in tensors.items():
-                for cluster in clusters:  # one after another, since two full models take too much memory
-                    of_part = self.tensor_set.in_part(part)
-                    clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
-            self.state = _state_of(newest)
+            self.state = self._joined(newest)
             self.phases.progress = Progress.of(newest.number, newest.values["progress"])
             self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
         self._best_round, self._last_stages = {}, self._stages_asked_for()
         self.folder.cut_rounds(self.progress.round)
         self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
+
+    def _joined(self, checkpoint: Checkpoint) -> State:
+        """Return the state that a checkpoint holds, its tensors end to end."""
+        tensors: Any = checkpoint.tensors
+        for part, clusters in tensors.items():
+            for cluster in clusters:  # one after another, since two full models take too much memory
+                of_part = self.tensor_set.in_part(part)
+                clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
+        return _state_of(checkpoint)
 
     def _check_resumable(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint whose best round is missing, since a run resumed from an earlier one trains that round again; and one that

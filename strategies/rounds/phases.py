@@ -33,7 +33,11 @@ Parser = Callable[[str, Message], T]
 
 
 class RoundSkippedError(Exception):
-    """Too few good replies; the run continues without this round."""
+    """Too few good replies; the run continues without this round. back_to: The round from whose tensors; None: from the newest."""
+
+    def __init__(self, why: str, back_to: int | None = None) -> None:
+        super().__init__(why)
+        self.back_to = back_to
 
 
 class Phases:
@@ -49,6 +53,8 @@ class Phases:
         self.settings, self.registry, self.folder = settings, registry, folder
         self.progress, self.holdings = progress, holdings
         self.begin_round(0, 0)
+        self.left_out: set[str] = set()
+        """Sites without which the run goes on."""
         self._refused: set[str] = set()
         """Sites whose last reply in this phase was bad."""
         self._unanswered: dict[str, tuple[str, int, float]] = {}
@@ -95,7 +101,9 @@ class Phases:
     def wanted(self, phase: Phase) -> list[str]:
         """Return the sites that a phase is for, in federation order: those drawn for the round if it trains, otherwise all."""
         trains = phase in ("train", "send") and self.drawn is not None
-        return [site for site in self.registry.expected if not trains or site in (self.drawn or ())]
+        return [
+            site for site in self.registry.expected if site not in self.left_out and (not trains or site in (self.drawn or ()))
+        ]
 
     def available(self, grid: Grid, phase: Phase) -> list[str]:
         """Return the sites to ask now, in federation order; absent, busy and excluded sites are recorded as failures."""
@@ -156,10 +164,12 @@ class Phases:
         phase: Phase,
         parse: Parser[T],
         most_bytes: int = WITHOUT_TENSORS,
+        least: int = 0,
     ) -> list[Reply[T]]:
         """Send the messages of `requests`, one to each site, and return the good replies in federation order, at least a quorum.
 
-        If bad replies leave too few, their sites are asked once more. most_bytes: The upper bound of a reply's size.
+        If bad replies leave too few, their sites are asked once more. most_bytes: The upper bound of a reply's size. least: The good
+        replies that are needed; 0: as many as `quorum` says.
 
         Raises:
             RunError: Too few are good. RoundSkippedError: the same under `below-quorum = "go-on"`; there the last phase needs only one.
@@ -167,7 +177,7 @@ class Phases:
         good: dict[str, Reply[T]] = {}
         self.good = good
         self._refused.clear()
-        wanted, quorum, below_quorum = self.wanted(phase), self.quorum(phase), self.settings.below_quorum
+        wanted, quorum, below_quorum = self.wanted(phase), least or self.quorum(phase), self.settings.below_quorum
         sites: Collection[str] = wanted
         is_first_request, asks_again = True, True
         """Whether sites may still be asked once more after bad replies."""
@@ -199,7 +209,8 @@ class Phases:
             sites, asks_again = wanted, False
             self._say_once(f"round {self.record.number}, {phase}: waiting for sites, {len(good)} of {quorum} are good")
             time.sleep(min(WAIT_PAUSE_S, waits_s))
-        self.need_quorum(list(good), phase)
+        if not least or len(good) < least:
+            self.need_quorum(list(good), phase)
         return [good[site] for site in wanted if site in good]
 
     def _ask_once(

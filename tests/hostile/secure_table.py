@@ -20,7 +20,7 @@ from fedlingua.exchange.joined import join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.privacy.fixed_point import UNSENT
-from fedlingua.privacy.masks import MODELS
+from fedlingua.privacy.masks import MODELS, WITHOUT
 from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES
 from tests.hostile.attacks import Attack, Outcome
@@ -33,6 +33,7 @@ CHOSEN = TensorSet("adapters", tuple(TensorSpec(f"{part}.{at}", (3, at + 1), par
 SUMS = {"steps": 4, "num_examples": 30, "num_tokens": 500, "nll_sum": 1000.0, "seconds": 1.0}
 DEV = {"num_examples": 5, "num_tokens": 60, "nll_sum": 90.0}
 START = {spec.name: np.zeros(spec.shape, np.float32) for spec in CHOSEN.specs}
+ONE, TWO = SEALED_BYTES, 2 * SEALED_BYTES
 SCALES = {"encoder": [0, -1], "decoder": [-2, 0]}
 
 
@@ -163,11 +164,11 @@ OPENINGS: dict[str, tuple[Any, str]] = {
     "shares for another site": (_opens(holder="b"), "is not sealed for this site"),
     "shares of two sites exchanged": (
         lambda f: f.site("a", 1).give_shares(
-            (lambda r: {**r, "sealed": r["sealed"][80:160] + r["sealed"][:80] + r["sealed"][160:]})(f.request("a", 1, NAMES))
+            (lambda r: {**r, "sealed": r["sealed"][ONE:TWO] + r["sealed"][:ONE] + r["sealed"][TWO:]})(f.request("a", 1, NAMES))
         ),
         "is not sealed for this site",
     ),
-    "a share too few": (_opens(lambda r, f: {**r, "sealed": r["sealed"][:-80]}), "got 320 bytes of sealed shares"),
+    "a share too few": (_opens(lambda r, f: {**r, "sealed": r["sealed"][:-ONE]}), f"got {4 * ONE} bytes of sealed shares"),
     "a share that was changed": (
         _opens(lambda r, f: {**r, "sealed": bytes([r["sealed"][0] ^ 1]) + r["sealed"][1:]}),
         "is not sealed",
@@ -244,6 +245,35 @@ def _another_update(federation: Federation) -> None:
     for size in (0.1, 0.2):
         update = {spec.name: np.full(spec.shape, size, np.float32) for spec in CHOSEN.specs}
         federation.site("a", 1).mask_update(update, START, CHOSEN, SUMS, {}, asked, seed=7, size=30, measured=START)
+
+
+def _without(federation: Federation, *gone: str) -> dict[str, np.ndarray]:
+    return federation.train("a", scales={**SCALES, WITHOUT: list(gone)})
+
+
+def _with_another_list(federation: Federation) -> None:
+    """A round's masks once more, now without those of another site."""
+    federation.train("a")
+    _without(federation, "e")
+
+
+def _without_most_of_a_cluster(federation: Federation) -> None:
+    clusters: Any = {"encoder": {"all": NAMES}, "decoder": {"one": NAMES[:2], "two": NAMES[2:]}}
+    federation.roster = replace(federation.roster, clusters=clusters)
+    federation.least = 2
+    _without(federation.begin(), "b")
+
+
+def _another_sites_share(folder: Path) -> Outcome:
+    """A share that another site has not sealed as it should, or that the server has changed: the site gives no more than the others."""
+    federation = begun(folder)
+    federation.train("a")
+    request, held = federation.request("a", 1, NAMES), federation.sealed["b"]
+    request["sealed"] = request["sealed"][:ONE] + bytes(ONE) + request["sealed"][TWO:]
+    shares = federation.site("a", 1).give_shares(request)["shares"]
+    good = [shares[32 * at : 32 * (at + 1)] for at in range(5)]
+    untouched = len(held) == ONE * len(NAMES) * num_sums(ROUNDS) and all(good[:1] + good[2:])
+    return Outcome(good[1] == bytes(32) and untouched, "zeros for the share of b, and those of the others")
 
 
 def _signed_lie(folder: Path, change: Callable[[Roster, set[str]], Roster]) -> None:
@@ -351,6 +381,25 @@ def attacks() -> list[Attack]:
         "weighs site a by 20 sentences; it has 30",
         lambda folder: _other_size(Federation(folder)),
     )
+    add(
+        "masks: without the site itself",
+        "without a; wanted sites of the roster, each once, not a",
+        lambda f: _without(begun(f), "a"),
+    )
+    add("masks: without a stranger", "without x; wanted sites of the roster", lambda f: _without(begun(f), "x"))
+    add("masks: without a site twice", "without e, e; wanted sites of the roster", lambda f: _without(begun(f), "e", "e"))
+    add("masks: without two of five", "asked for a sum of 3 of 5 sites; wanted 4", lambda f: _without(begun(f), "d", "e"))
+    add(
+        "masks: without the other of two",
+        "over 1 sites of the decoder cluster one",
+        lambda f: _without_most_of_a_cluster(Federation(f, least=2)),
+    )
+    add(
+        "masks: without another site than before",
+        "now with another update; masks are used once",
+        lambda f: _with_another_list(begun(f)),
+    )
+    found.append(Attack("opening: a share of another site that is none", _another_sites_share))
     most = "site a has 69% of the weight in the secure sum of a, b, c, d"
     add("opening: nearly all of the weight left", most, lambda folder: _most_of_the_weight_left(Federation(folder)))
     add("masks: before any roster", "no roster came before", lambda folder: Federation(folder).train("a"))

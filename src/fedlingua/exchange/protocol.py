@@ -101,7 +101,7 @@ SENT_BY_A_SITE = {
     TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds; if the "
     "request asks for the dev loss of an earlier round, also what evaluate sends",
     KEYS: "once an attempt, privacy.sum = secure alone: public keys, one for each sum",
-    SHARES: "once an attempt, the same: shares of every sum's secrets, each sealed for the site that holds it",
+    SHARES: "once an attempt, the same: shares of every sum's secrets, each sealed for the site that holds it, and their hashes",
     UNMASK: "for each sum, the same: this site's shares: for each site that sent its part, of the seed of that site's own mask; for "
     "every other site, of its private key of the sum",
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",

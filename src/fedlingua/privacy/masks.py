@@ -21,12 +21,16 @@ from fedlingua.privacy.secrets import Secrets, agreed, derived
 
 MODELS = "models"
 """Key of a request for a part of a sum: part -> cluster -> the hash of the tensors that its sites have received, as JSON."""
+WITHOUT = "without"
+"""Key of such a request: the sites of the roster that the sum is without, because they have given no usable shares of their secrets."""
 
 
-def common_to_all(models: Mapping[str, Mapping[str, str]], measure: int | None, number: int) -> str:
+def common_to_all(
+    models: Mapping[str, Mapping[str, str]], measure: int | None, number: int, without: Collection[str] = ()
+) -> str:
     """Return what all sites of a sum are asked on. models: as under MODELS; empty: the published backbone. measure: the round whose dev
-    loss is asked for besides. number: the round."""
-    return json.dumps([models, measure, number], sort_keys=True)
+    loss is asked for besides. number: the round. without: as under WITHOUT."""
+    return json.dumps([models, measure, number, *sorted(without)], sort_keys=True)
 
 
 def context(

@@ -12,7 +12,7 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.privacy.fixed_point import counted, totals
 from fedlingua.privacy.masks import common_to_all, context, masked, unmasked
 from fedlingua.privacy.roster import Roster
-from fedlingua.privacy.secrets import SEALED_BYTES, Secrets, public_of, recovered
+from fedlingua.privacy.secrets import SEALED_BYTES, Secrets, check_public, fit_together, public_of, recovered
 
 
 class World:
@@ -152,6 +152,9 @@ def test_fewer_shares_than_the_threshold_make_no_secret() -> None:
         recovered(fewer, world.roster)
     damaged = {**shares, "site-1": bytes(32)}
     assert recovered(damaged, world.roster) != world.secrets["site-0"].private_key(1)
+    assert fit_together(shares, world.roster)
+    assert not fit_together(damaged, world.roster)
+    assert not fit_together({**shares, "site-5": bytes(32)}, world.roster)  # beyond the threshold
 
 
 def test_no_two_secrets_of_a_site_are_alike() -> None:
@@ -173,6 +176,7 @@ def test_a_share_opens_for_its_holder_round_and_sender_alone() -> None:
         (world.secrets["site-2"], world.roster, "site-2", "site-0", 1, sealed),
         (holder, other, "site-1", "site-0", 1, sealed),
         (holder, world.roster, "site-1", "site-0", 1, sealed[:-1] + bytes([sealed[-1] ^ 1])),
+        (holder, world.roster, "site-1", "site-0", 1, sealed[:-17] + bytes([sealed[-17] ^ 1]) + sealed[-16:]),  # its seed's hash
         (holder, world.roster, "site-1", "site-0", 1, b""),
         (holder, world.roster, "site-1", "site-0", 1, world.sealed["site-1"][:SEALED_BYTES]),  # its own for site-0
     ):
@@ -183,8 +187,31 @@ def test_a_share_opens_for_its_holder_round_and_sender_alone() -> None:
 def test_a_key_that_everybody_shares_is_refused() -> None:
     world = World(3)
     weak = Roster(world.names, world.roster.channels, (bytes(64), *world.roster.keys[1:]), world.clusters)  # type: ignore[arg-type]
-    with pytest.raises(ExchangeError, match="public key in the roster is none"):
+    with pytest.raises(ExchangeError, match="public key is none, or one of low order"):
         masked(np.zeros(1, np.uint16), world.secrets["site-1"], weak, "site-1", world.names, 1, world.bound())
+
+
+LOW_ORDER = tuple(
+    bytes.fromhex(each)
+    for each in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+        "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    )
+)
+"""All points of order 8 and less that X25519 reads: https://cr.yp.to/ecdh.html, "validate"."""
+
+
+@pytest.mark.parametrize("weak", LOW_ORDER)
+def test_a_key_of_low_order_is_found_among_others(weak: bytes) -> None:
+    good = World(3).roster.keys[0]
+    check_public(good)
+    with pytest.raises(ExchangeError, match="of low order"):
+        check_public(good + weak)
 
 
 def test_counters_add_up_to_totals() -> None:
