@@ -121,7 +121,7 @@ class Phases:
             reason: Failure | None = None
             if self._is_aside(site):
                 count = self.progress.bad_replies[site]
-                reason = Failure(site, f"set aside after {count} refused replies (robust.max-bad-replies)", "aside")
+                reason = Failure(site, f"set aside after {count} refused replies in a row (robust.max-bad-replies)", "aside")
             elif site not in connected:
                 self._unanswered.pop(site, None)  # its message was lost with its node
                 reason = Failure(site, "its node is not connected", "away")
@@ -268,6 +268,7 @@ class Phases:
         self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
         for site in good:
             self._pauses.pop(site, None)
+            self.progress.bad_replies.pop(site, None)
         return good, self._sort(failures, phase, most_bytes, deadline_s)
 
     def _count_requests(self, messages: dict[str, Message], phase: Phase, outstanding: int) -> None:
@@ -308,7 +309,7 @@ class Phases:
             return
         count = self.progress.bad_replies[failure.site] = self.progress.bad_replies.get(failure.site, 0) + 1
         if self._is_aside(failure.site):
-            self.note(f"site {failure.site} is set aside: {count} of its replies were refused")
+            self.note(f"site {failure.site} is set aside: {count} of its replies in a row were refused")
 
     def _is_buffered(self, phase: Phase) -> bool:
         """Whether a phase ends at a number of updates, while the other sites continue."""

@@ -158,3 +158,19 @@ def test_a_site_is_set_aside_after_k_bad_replies(config, tmp_path):
     assert kinds == [[], ["refused"], ["refused"], ["aside"], ["aside", "aside"]]
     asked = [m.content.config_records[protocol.TASK]["round"] for m in grid.sent if m.metadata.message_type == protocol.TRAIN]
     assert [asked.count(number) for number in (1, 2, 3, 4)] == [4, 4, 3, 3]
+
+
+@pytest.mark.fault("refused")
+def test_bad_replies_between_good_ones_set_nobody_aside(config, tmp_path):
+    def every_second(request, reply):
+        number = request.content.config_records.get(protocol.TASK, {}).get("round")
+        return spoil(metric("nll_sum", -1.0), number=number)(request, reply) if number in (1, 3) else reply
+
+    folder, _ = run({**config, "rounds": 4, "robust.max-bad-replies": 2}, tmp_path / "now-and-then", tamper=every_second)
+    assert [[failure["kind"] for failure in record["failures"]] for record in rounds(folder)] == [
+        [],
+        ["refused"],
+        [],
+        ["refused"],
+        [],
+    ]
