@@ -93,10 +93,10 @@ class Guard:
         task, measure, bound = request.task, None, {"approval": approval}
         if task:
             measure, bound = task.measure, {**bound, "run": task.run, "attempt": str(task.attempt)}
-        self.file.check_rules(rules)  # before rules are the first ones, which stay
+        self.file.check_rules(rules)
         self._leaks_under = approval if is_approved else rules_hash(rules)
-        if not is_approved:  # two splits may differ by one sentence
-            self._keep_first("rules", "text rules with the hash ", self._leaks_under)
+        if not is_approved:
+            self._refuse_other_rules(stores=False)
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
         busy = ExchangeError("this site is still at work on an earlier message; ask it again later")
         # a SuperNode starts a process for each message as it comes
@@ -109,7 +109,7 @@ class Guard:
             with stopped_after(limits.max_minutes):
                 content = handle()
                 if not is_approved:  # once it has passed the limits, and before its reply leaves
-                    self._keep_first("dev-text", "", self._dev_text)
+                    self._refuse_other_rules(stores=True)
                 note = self._note(request, num_tensors(content))
             if before and before[0].object_id != content.object_id:  # a node that rejoins must describe itself as before
                 raise ExchangeError(
@@ -170,14 +170,21 @@ class Guard:
         if not 1 <= task.attempt <= most:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
-    def _keep_first(self, file: str, what: str, asked: str) -> None:
-        """Refuse what differs from that of the first run without approval, which a file of the site's state holds."""
-        if (first := written_once(self.file.state / file, asked)) != asked:
-            raise ExchangeError(
-                f"got {what}{asked}; under [limits] settings = 'within-limits' this site keeps its first ones, {first}; at the site: "
-                "`fedlingua site approve --experiment FILE --federation FILE` approves the run, "
-                f"or remove the file `{file}` in the site's state to take others from now on"
-            )
+    def _refuse_other_rules(self, stores: bool) -> None:
+        """Refuse other text rules or dev text than those of the first reply without approval: two splits may differ by one sentence.
+
+        stores: Whether these become the first where there are none: only those of a request that has passed the limits do, so that
+        a refused one does not lock the site. `max-runs` bounds how many refused ones there are.
+        """
+        for name, what, asked in (("rules", "text rules with the hash ", self._leaks_under), ("dev-text", "", self._dev_text)):
+            file = self.file.state / name
+            first = written_once(file, asked) if stores else file.read_text(encoding="utf-8") if file.is_file() else asked
+            if first != asked:
+                raise ExchangeError(
+                    f"got {what}{asked}; under [limits] settings = 'within-limits' this site keeps its first ones, {first}; at the site: "
+                    "`fedlingua site approve --experiment FILE --federation FILE` approves the run, "
+                    f"or remove the file `{name}` in the site's state to take others from now on"
+                )
 
     @property
     def _dev_text(self) -> str:

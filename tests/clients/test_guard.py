@@ -160,6 +160,7 @@ def test_where_limits_alone_decide_dev_losses_are_of_sentences_of_one_length(tmp
     [
         (protocol.DESCRIBE, ruled("split", mode="components"), {}, "needs all sites' text in one place"),
         (protocol.EVALUATE, ruled("split", key="other"), {"site": "court"}, "got a message for site 'court'"),
+        (protocol.DESCRIBE, ruled("limits", dev=49), {}, "[limits] min-dev"),
     ],
 )
 def test_text_rules_of_a_refused_request_are_not_the_first_ones(
