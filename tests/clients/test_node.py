@@ -155,6 +155,20 @@ def test_weights_that_nobody_here_has_looked_at_are_refused(
         deployed(chosen, site_file(tmp_path))
 
 
+def test_a_folder_or_a_backbone_of_the_cache_is_none_that_the_site_named(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even under a pinned one's name, in whose place it would be loaded."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedlingua.backbones.directories.cache_dir", lambda: tmp_path)
+    for name in ("theirs", "backbones/trained", "facebook/m2m100_418M"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    for name in ("theirs", "trained", "facebook/m2m100_418M"):
+        with pytest.raises(ExchangeError, match="neither built in nor pinned here"):
+            deployed(settings_from({**settings.flat(), "backbone": name}), site_file(tmp_path))
+
+
 def test_a_pinned_backbone_is_taken_by_its_name(settings: Settings, tmp_path: Path) -> None:
     pinned = settings_from({**settings.flat(), "backbone": "facebook/m2m100_418M"})
     assert deployed(pinned, site_file(tmp_path)).settings.backbone == "facebook/m2m100_418M"
@@ -202,7 +216,7 @@ def test_no_place_of_a_site_leaves_it(tiny_run_config: dict[str, Scalar], tiny_b
     """A broken corpus and a missing backbone: the server hears the kind, the site's log the file."""
     file = site_file(tmp_path, str(tiny_backbone))
     (tmp_path / "text.tsv").write_text("one column\n")
-    for config in ({**tiny_run_config, "backbone": "tiny"}, {**tiny_run_config, "backbone": "never-trained"}):
+    for config in ({**tiny_run_config, "backbone": "tiny"}, {**tiny_run_config, "backbone": "demo-encoder"}):
         reason = str(asked(config, file, SHARED).error.reason)
         assert reason in ("CorpusError; the site's log has the rest", "BackboneError; the site's log has the rest")
         assert str(tmp_path) not in reason

@@ -222,6 +222,11 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "COMET of 1.2 GB": ("[limits] comet-models", {"metrics": "bleu,chrf,comet"}),
     "a backbone of the server's": ("[backbones]", {"backbone": "somebody/else"}),
     "a backbone by its path": ("[backbones]", {"backbone": "/etc"}),
+    "a backbone by the name of a folder": ("[backbones]", {"backbone": "src"}),
+    "a backbone of the site's cache": ("[backbones]", {"backbone": "tatoeba-half"}),
+    "a built-in backbone at a revision": ("[backbones]", {"backbone": "demo", "backbone_revision": "0" * 40}),
+    "10^8 sentences drawn a round": ("[limits] max-sample-least", {"sample_least": 10**8}),
+    "a million times its text drawn a round": ("[limits] max-sample-share", {"sample_share": 1e6}),
     "all sites' text in one place": ("which only a simulation can", {"method": "centralized-model"}),
 }
 

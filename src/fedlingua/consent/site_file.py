@@ -10,6 +10,7 @@ from typing import Any
 
 import tomli_w
 
+from fedlingua.backbones.directories import BUILT_IN
 from fedlingua.backbones.published import PINNED_REVISIONS
 from fedlingua.common.errors import ConfigError, ExchangeError, all_at_once
 from fedlingua.common.files import read_toml
@@ -72,9 +73,10 @@ class SiteFile:
         """
         name = settings.backbone
         self.limits.check_settings(settings)
-        pinned = name in PINNED_REVISIONS and not settings.backbone_revision
-        chosen = "/" in name or name.startswith((".", "~")) or bool(settings.backbone_revision)
-        if chosen and not pinned and name not in self.backbones:
+        # A folder of the same name would be loaded in a pinned one's place.
+        pinned = name in PINNED_REVISIONS and not Path(name).is_dir()
+        reviewed = not settings.backbone_revision and (name in BUILT_IN or pinned)
+        if not reviewed and name not in self.backbones:
             raise ExchangeError(
                 f"the run's backbone = {name!r} is neither built in nor pinned here; the site's file has to say where it lies, "
                 "in [backbones]"

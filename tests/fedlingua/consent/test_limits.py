@@ -176,6 +176,13 @@ def test_an_update_of_too_few_steps_is_foreseen(changes: dict[str, Any], train: 
         limits.check_text(text, settings)
 
 
+def test_steps_without_end_are_refused_before_any_is_planned() -> None:
+    for key, value, limit in (("sample.least", 10**8, "max-sample-least"), ("sample.share", 1e6, "max-sample-share")):
+        settings = settings_from({**default_run_config(), "method": "adapter-fed", key: value})
+        with pytest.raises(ExchangeError, match=rf"the run asks for {key} = 1e\+0.; .* \(\[limits\] {limit}\)"):
+            SiteLimits().check_settings(settings)
+
+
 def test_noise_in_shares_needs_as_many_sites_as_a_secure_sum(tiny_run_config: dict[str, Any]) -> None:
     shared = {"method": "adapter-fed", "dp.epsilon": 8.0, "dp.noise": "shares", "privacy.sum": "secure", "local-epochs": 1}
     settings = settings_from({**tiny_run_config, **shared, "aggregation": "fed-avg"})
