@@ -160,6 +160,8 @@ def spelled(pattern: Path, code: str) -> Path:
     return Path(before + codes[0] + after) if len(codes) == 1 else file
 
 
+MOST_DIRECTORY = 1_000_000
+"""Most bytes of a zip's list of members, which is read into memory whole, each member as half a kilobyte."""
 UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile)
 """Errors of a file that is damaged or may not be read; RuntimeError: an encrypted zip, or an unsupported compression."""
 
@@ -357,11 +359,18 @@ def zip_members(file: Path) -> dict[str, zipfile.Path]:
     if not file.is_file():
         return {}
     try:
-        names = zipfile.ZipFile(file).namelist()
+        with file.open("rb") as opened:
+            end: list[int] = zipfile._EndRecData(opened) or [0] * 6  # type: ignore[attr-defined]
+        if end[5] > MOST_DIRECTORY:
+            raise CorpusError(
+                f"{file} lists its members in {end[5]} bytes; wanted at most {MOST_DIRECTORY}, some ten thousand members; OPUS's have a few"
+            )
+        archive = zipfile.ZipFile(file)
+        names = archive.namelist()
     except (*UNREADABLE, ValueError) as error:
         raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from None
     files = [name for name in names if not (name.endswith("/") or is_hidden(PurePosixPath(name).name))]
-    return {PurePosixPath(name).name: zipfile.Path(file, name) for name in files}
+    return {PurePosixPath(name).name: zipfile.Path(archive, name) for name in files}
 
 
 def is_hidden(name: str) -> bool:

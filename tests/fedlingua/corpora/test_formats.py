@@ -1,6 +1,8 @@
 """One entry, one stream of pairs, whatever the corpus's form."""
 
 import json
+import re
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,18 @@ def test_an_entry_that_says_too_little_or_too_much_is_refused(entry: dict[str, A
 
 def test_a_hubs_dataset_has_no_file_here(tmp_path: Path) -> None:
     assert corpus_of({"dataset": "opus_books", "subset": "en-zh"}, ZH_EN, "here", tmp_path).paths() == []
+
+
+@pytest.mark.parametrize(("members", "told"), [(1_800, "got 0 files whose names end in .zh"), (20_000, "wanted at most 1000000")])
+def test_a_zip_of_empty_members_takes_little_memory(tmp_path: Path, members: int, told: str) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for number in range(members):
+            archive.writestr(f"{number:05}", "")
+    tracemalloc.start()
+    with pytest.raises(CorpusError, match=re.escape(told)):
+        next(OpusZip(tmp_path / "x.zip", ZH_EN).read())
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()
 
 
 def test_a_zip_has_a_file_for_each_script_of_chinese(tmp_path: Path) -> None:
