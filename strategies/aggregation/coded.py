@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.coding.change import decode_change, encode_change
+from fedlingua.exchange.coding.change import encode_change, opened_payload
 from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Joined, Numbers, flat_parts, join
@@ -50,29 +50,35 @@ def encode_downlink(
     return replace(after, tensors=tensors, residuals=residuals), payloads
 
 
-def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code) -> Joined:
-    """Return a site's tensors after its training: those that it received, plus the coded change that it sent."""
+def decoded_update(
+    arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code
+) -> tuple[Joined, str]:
+    """Return a site's tensors after its training, those that it received plus the coded change that it sent; and the hash of that
+    change, which is the same however its bytes are written."""
     starts = flat_parts(received, tensor_set)
     if wrong := sorted(set(starts) ^ set(arrays)):
         raise ExchangeError(
             f"sends changes of {', '.join(arrays) or 'nothing'}; wanted {', '.join(starts)}; {wrong[0]!r} is wrong"
         )
-    parts: dict[str, Numbers] = {}
-    for part, start in starts.items():
-        parts[part] = decode_change(start[: len(start)], arrays[part], tensor_set.shapes_of(part), code)
-    return Joined(parts, tensor_set)
+    parts = {part: opened_payload(arrays[part], tensor_set.shapes_of(part), code) for part in starts}
+    digest = digest_of(*parts.values())
+    for part, change in parts.items() if not code.is_exact else ():
+        np.add(starts[part][: len(change)], change, out=change)
+    return Joined(parts, tensor_set), digest
 
 
 def decoded_selection(
     arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code
-) -> dict[str, Numbers]:
-    """Decode what a site selected of its tensors into the form that `pack_selected` gives it without a code."""
+) -> tuple[dict[str, Numbers], str]:
+    """Decode what a site selected of its tensors into the form that `pack_selected` gives it without a code, and hash it as
+    `decoded_update` does."""
     selection = selection_of(arrays, tensor_set)
-    decoded = dict(arrays)
+    decoded, changes = dict(arrays), dict(arrays)
     for part, old in pack_selected(received, selection).items():
         if part in part_sizes(tensor_set) and part in arrays:
-            decoded[part] = decode_change(old, arrays[part], selection.shapes_of(part), code)
-    return decoded
+            changes[part] = opened_payload(arrays[part], selection.shapes_of(part), code)
+            decoded[part] = changes[part] if code.is_exact else old + changes[part]
+    return decoded, digest_of(*(changes[name] for name in sorted(changes)))
 
 
 def stretch(code: Code, number: int, fall: float) -> float:

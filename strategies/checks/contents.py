@@ -14,6 +14,7 @@ from flwr.app import Message, MetricRecord
 from fedlingua.common.errors import ExchangeError
 from fedlingua.evaluation.sums import Scores as Scores
 from fedlingua.exchange import protocol
+from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Joined, Numbers, flat_parts, runs
 from fedlingua.exchange.records import opened, view
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, TensorSet
@@ -59,9 +60,9 @@ class Expected:
 class Training:
     """A site's update and the sums of its training.
 
-    change: What the update changed. digest: The hash of its bytes, equal for two replies with the same update. Without tensors they are
-    NO_CHANGE and "". deviations: Those of all tensors, if the selection uses them. dev: The sums of an earlier round's dev loss, if the
-    request asked for it.
+    change: What the update changed. digest: The hash of its numbers, equal for two replies with the same update, in whatever bytes.
+    Without tensors they are NO_CHANGE and "". deviations: Those of all tensors, if the selection uses them. dev: The sums of an earlier
+    round's dev loss, if the request asked for it.
     """
 
     update: Update
@@ -106,16 +107,19 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
         if arrays:
             raise ExchangeError("carries tensors, which stay at the sites under this method")
         return Training(Update(expected.site, Joined({}, NOTHING), size), sums, NO_CHANGE, "", dev=dev)
-    digest = arrays.object_id  # Flower's SHA-256 over the arrays, known since the reply's bytes were counted
     selection, code = None, settings.code_up
     if settings.selected_by != "all":
         chosen = opened(arrays)
-        chosen = chosen if code.method == "none" else decoded_selection(chosen, received, tensor_set, code)
+        if code.method == "none":
+            digest = digest_of(*(chosen[name] for name in sorted(chosen)))
+        else:
+            chosen, digest = decoded_selection(chosen, received, tensor_set, code)
         tensors, selection = unpack_selected(chosen, tensor_set, runs(received, tensor_set))
     elif code.method != "none":
-        tensors = decoded_update(opened(arrays), received, tensor_set, code)
+        tensors, digest = decoded_update(opened(arrays), received, tensor_set, code)
     else:
         tensors = view(arrays, tensor_set)
+        digest = digest_of(*(numbers[: len(numbers)] for numbers in tensors.parts.values()))
     starts = received.parts if isinstance(received, Joined) else flat_parts(received, tensor_set)
     change = change_of(tensors, starts, selection or everything(tensor_set))
     if settings.max_update_norm and change.norm > settings.max_update_norm:

@@ -129,6 +129,21 @@ def test_a_code_tells_the_most_bytes_that_it_takes(text: str) -> None:
 # --- By hand -------------------------------------------------------------------------------------------------------------------------
 
 
+def test_spare_bits_of_a_payload_are_zeros() -> None:
+    """Three tensors have a byte of eight bits, and five levels of four bits three bytes."""
+    shapes: Shapes = [(2,), (2,), (1,)]
+    payload = encode(vector(1, -1, 1, -1, 1), shapes, parse_code("4bit"), np.random.default_rng(1))
+    for spare in range(3, 8):
+        changed = bytearray(payload)
+        changed[4] |= 0x80 >> spare
+        with pytest.raises(ExchangeError, match="names tensors after its 3; wanted zeros"):
+            decode(bytes(changed), shapes, parse_code("4bit"))
+    symbols, rest = decode_symbols(encode_symbols(np.array([1, 2, 3], np.uint8), 4), 3, 4, np.arange(15))
+    assert (symbols.tolist(), rest) == ([1, 2, 3], b"")
+    with pytest.raises(ExchangeError, match="symbols after its 3 numbers; wanted zeros"):
+        decode_symbols(encode_symbols(np.array([1, 2, 3, 4], np.uint8), 4), 3, 4, np.arange(15))
+
+
 def test_levels_by_hand() -> None:
     """4 bits: -7 to 7, with one scale a tensor; 2 x 7/2 = 7, 0.9 x 7/2 = 3.15 -> 3, -1 x 7/2 = -3.5 -> -4 (to even)."""
     change, shapes = vector(2, 0.9, -1, 100, -100, 0, 30), [(3,), (2, 2)]

@@ -44,12 +44,17 @@ def encode_change(
 
 
 def decode_change(old: Numbers, payload: Numbers, shapes: Shapes, code: Code) -> Numbers:
-    """Return the new part, given the old one and a received payload.
+    """Return the new part, given the old one and a received payload; raises as `opened_payload` does."""
+    decoded = opened_payload(payload, shapes, code)
+    return decoded if code.is_exact else old + decoded
+
+
+def opened_payload(payload: Numbers, shapes: Shapes, code: Code) -> Numbers:
+    """Return what a received payload holds: a part's change or, of an exact code, its new numbers.
 
     Raises:
         ExchangeError: The payload is not the bytes of a code, or not what this code makes of tensors of these shapes.
     """
     if payload.dtype != np.uint8 or payload.ndim != 1:
         raise ExchangeError(f"a change is {payload.dtype} {payload.shape}; wanted the bytes of a code, uint8 end to end")
-    decoded = decode(payload.tobytes(), shapes, code)
-    return decoded if code.is_exact else old + decoded
+    return decode(payload.tobytes(), shapes, code)

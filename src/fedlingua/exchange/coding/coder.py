@@ -134,7 +134,10 @@ def _decode_levels(payload: bytes, shapes: Shapes, code: Code) -> tuple[Numbers,
     forms = [[side * code.rank for side in shape] if code.is_factored(shape) else [prod(shape)] for shape in shapes]
     sizes = np.array([size for form in forms for size in form], np.int64)
     head, payload = entropy.split(payload, -(-len(sizes) // 8))
-    there = np.unpackbits(np.frombuffer(head, np.uint8), count=len(sizes)).astype(bool)
+    bits = np.unpackbits(np.frombuffer(head, np.uint8)).astype(bool)
+    if bits[len(sizes) :].any():
+        raise ExchangeError(f"payload names tensors after its {len(sizes)}; wanted zeros in the rest of the last byte")
+    there = bits[: len(sizes)]
     content, payload = entropy.split(payload, 4 * int(there.sum()))
     scales = np.zeros(len(sizes), np.float32)
     scales[there] = np.frombuffer(content, np.float32)

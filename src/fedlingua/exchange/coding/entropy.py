@@ -86,6 +86,8 @@ def decode_symbols(payload: bytes, count: int, bits: int, alphabet: Numbers) -> 
     for column in range(per_byte):
         columns[:, column] = packed << width * column >> 8 - width
     symbols = columns.reshape(-1)[:count]
+    if columns.reshape(-1)[count:].any():
+        raise ExchangeError(f"payload holds symbols after its {count} numbers; wanted zeros in the rest of the last byte")
     if count and symbols.max() >= len(alphabet):
         raise ExchangeError(f"payload holds the symbol {symbols.max()}; wanted symbols below {len(alphabet)}")
     return alphabet[symbols], payload
