@@ -21,9 +21,10 @@ class Progress:
 
     dev_losses: round -> site -> sums. pending: the round whose dev losses arrive with the next round's updates. traffic: (uplink,
     downlink) bytes by site and round. savings: shares of (tensors, numbers) left out by site and round, 0-1. stages: site -> rounds
-    in which it trained, with the attempt that counts. bad_replies: site -> number of refused replies. digests: site -> digest of its
-    last accepted update. aggregated: the rounds in which any update counted. lengths: site -> `outliers.Distance` of its last update
-    that was accepted unscaled.
+    in which it trained, with the attempt that counts. bad_replies: site -> number of refused replies since its last good one.
+    digests: site -> digest of its last accepted update. aggregated: the rounds in which any update counted. lengths: site ->
+    `outliers.Distance` of its last update that was accepted unscaled. opposed: site -> the rounds in which its update was left out and
+    opposed those of the others.
     """
 
     round: int = -1
@@ -39,6 +40,7 @@ class Progress:
     outvoted: str = ""
     """The site whose report the last choice of `best_round` left out."""
     lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
+    opposed: dict[str, int] = field(default_factory=dict)
     earlier_stages: dict[str, list[Stage]] = field(default_factory=dict)
     """Site -> the stages of its own tensors that a run asks for if it goes on from the checkpoint before."""
 

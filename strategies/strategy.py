@@ -30,6 +30,7 @@ from fedlingua.selection.masks import Selection
 from strategies.aggregation.coded import encode_downlink, stretch
 from strategies.aggregation.mean import State, start_everywhere
 from strategies.aggregation.updates import Update, scaled
+from strategies.checks.agreement import LEAST, MOST_OPPOSED, against, agreements
 from strategies.checks.contents import Evaluation, Training, parse_evaluation, parse_training
 from strategies.checks.norms import Change, norm_clip
 from strategies.checks.outliers import Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
@@ -137,7 +138,7 @@ class SiteStrategy(Rounds):
         """
         parsed = {reply.site: reply.parsed for reply in replies}
         updates = {site: training.update for site, training in parsed.items()}
-        judged = self._judged({site: (training.sums, training.change) for site, training in parsed.items()})
+        judged = self._judged(parsed)
         for site, verdict in judged.items():
             if verdict.factors is None:
                 failure = Failure(updates.pop(site).site, f"left out: {verdict.reason}")
@@ -241,11 +242,12 @@ class SiteStrategy(Rounds):
         """Return the sums of a site's probe if the run has probes, since a later reply does not repeat them; else None."""
         return None
 
-    def _judged(self, changes: Mapping[str, tuple[Sums, Change]]) -> dict[str, Verdict]:
+    def _judged(self, parsed: Mapping[str, Training]) -> dict[str, Verdict]:
         """Return site -> verdict for updates to leave out or scale down; store the lengths of the others for later rounds."""
         settings, names, furthest = self.settings, self.tensor_set.names, 1.0
         verdicts, distances = dict[str, Verdict](), dict[str, Distance]()
-        for site, (sums, change) in changes.items() if self.travels and settings.max_update_ratio else ():
+        for site, training in parsed.items() if self.travels and settings.max_update_ratio else ():
+            sums, change = training.sums, training.change
             steps = int(min(sums["steps"], sums.get("num_examples", math.inf)))  # a step has at least one example
             began = self.asked_in(site)
             rates = learning_rates(settings, began, max(1, steps))
@@ -256,11 +258,32 @@ class SiteStrategy(Rounds):
                 verdicts[site] = Verdict(reason)
             elif change.sent.any():
                 distances[site] = Distance(len(rates), float(rates.mean()), change.rms)
+        agreed = self._agreements({site: parsed[site].update for site in distances})
         lengths = self.progress.lengths.values()
         earlier = [Distance(past["steps"], past["rate"], np.array(past["change"], float)) for past in lengths]
-        verdicts |= judge(distances, earlier, settings.optimizer != "sgd", settings.max_update_ratio, names, furthest)
+        adam, opposing = settings.optimizer != "sgd", {site for site, agreement in agreed.items() if agreement < 0}
+        verdicts |= judge(distances, earlier, adam, settings.max_update_ratio, names, furthest, opposing)
+        verdicts |= {site: against(agreement) for site, agreement in agreed.items() if agreement < LEAST}
+        opposed = self.progress.opposed
+        for site in distances:
+            if site in opposing and site in verdicts and verdicts[site].factors is None:
+                opposed[site] = opposed.get(site, 0) + 1
+            elif opposed.get(site, 0) >= MOST_OPPOSED:
+                verdicts[site] = Verdict(f"it was left out in {opposed[site]} rounds because it opposed the other sites")
         self.progress.lengths |= {site: own.values() for site, own in distances.items() if site not in verdicts}
         return verdicts
+
+    def _agreements(self, updates: Mapping[str, Update]) -> dict[str, float]:
+        """Return site -> its agreement with the others of a cluster, in the part in which it agrees least."""
+        least = dict[str, float]()
+        for part, _, members in self.averaged_clusters():
+            sites = [site for site in members if site in updates]
+            ends = [flat_parts(updates[site].tensors, self.tensor_set)[part] for site in sites]
+            starts = [flat_parts(self.training_start(site), self.tensor_set)[part] for site in sites]
+            already = sum(least.get(site, 0.0) < LEAST for site in sites)
+            for site, agreement in zip(sites, agreements(ends, starts, already), strict=True):
+                least[site] = min(least.get(site, agreement), agreement)
+        return least
 
     def _scaled(self, update: Update, factors: Numbers) -> Update:
         """Multiply the change of each tensor by its factor; the smallest factor goes into the round's record."""

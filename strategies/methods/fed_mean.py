@@ -7,8 +7,8 @@ One round (Liu et al. 2023, algorithm 1), as `SiteStrategy.round` (strategies/st
 2. wait: `Phases.exchange` (strategies/rounds/phases.py) pulls the replies, until all have arrived, the deadline has passed, or the quorum
    cannot be reached.
 3. parse: `parse_update` takes each reply as it arrives; `parse_training` (strategies/checks/contents.py) refuses one that cannot be true.
-4. check: `check_updates` compares the updates with each other (strategies/checks/outliers.py), leaves out those that no honest site can
-   have sent, and scales down those that are a little too long.
+4. check: `check_updates` compares the updates with each other (strategies/checks/outliers.py, agreement.py), leaves out those that no
+   honest site can have sent or that oppose the others, and scales down those that are a little too long.
 5. aggregate: `aggregate_updates` calls Flower's hook `aggregate_train`, and this calls `aggregate`. In every cluster it takes the mean of
    what the sites sent (strategies/aggregation/mean.py); a server optimizer steps towards it (strategies/methods/server_optimizer.py).
 6. store: the new state becomes the run's, and a checkpoint is written (strategies/rounds/loop.py). A round with too few good replies ends

@@ -284,14 +284,15 @@ class Aggregation:
     reports; 1: no bound."""
     max_update_norm: float = option(0.0, key="robust.max-norm", least=0, approved=False, liu=0.0, chu=0.0)
     """Refuse an update whose L2 distance from the tensors that the site received is larger; 0: no bound."""
-    max_update_ratio: float = option(2.5, key="robust.max-ratio", least=0, approved=False, liu=0.0, chu=0.0, manoel=0.0)
+    max_update_ratio: float = option(1.9, key="robust.max-ratio", least=0, approved=False, liu=0.0, chu=0.0, manoel=0.0)
     """Leave out an update whose root mean square change exceeds this multiple of what the other updates and
     the number of steps predict; from 0.8 of that bound on, scale the update down. Also leave out a change that
-    no honest site can reach. The bound is 1.25 times as high for single tensors and, under Adam, at least twice
-    rate x steps; 0: no bound. Under secure sums, where no update is seen, the mean's length and the dev loss after
+    no honest site can reach, one that is next to nothing, and one that opposes the other sites'. The bound is 1.25 times
+    as high for single tensors and, under Adam, at least twice rate x steps, and 1.3 times as high for a site with more than twice
+    the steps of any other; 0: none of this. Under secure sums, where no update is seen, the mean's length and the dev loss after
     it are bounded unless this is 0."""
     max_bad_replies: int = option(3, key="robust.max-bad-replies", least=0, **SERVERS_OWN)
-    """Set a site aside after this many refused replies; 0: never."""
+    """Set a site aside after this many refused replies in a row; 0: never."""
     server_optimizer: str = option("", choices=("", *SERVER_OPTIMIZERS), when=NOT_THE_METHODS_OPTIMIZER, liu="", chu="")
     """What turns a cluster's mean into new tensors; "": the method's optimizer; none: the mean itself."""
     server_learning_rate: float = option(3e-4, above=0, when=STEPPED, manoel=3e-4)

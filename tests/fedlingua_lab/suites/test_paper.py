@@ -74,7 +74,7 @@ def test_the_papers_learning_rate_may_be_written_out(settings: Settings) -> None
         ("num_clusters", 2),
         ("strategy", "mine:Mine"),
         ("max_site_share", 0.5),
-        ("max_update_ratio", 2.5),
+        ("max_update_ratio", 1.9),
     ],
 )
 def test_one_key_that_differs_is_another_setting_and_is_named(settings: Settings, field: str, value: object) -> None:

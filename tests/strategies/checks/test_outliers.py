@@ -1,6 +1,7 @@
 """How far an honest site can go, by hand and by torch's own Adam; and who is longer than the others lead to expect."""
 
 import math
+from collections.abc import Collection
 from random import Random
 from typing import Any
 
@@ -44,8 +45,10 @@ def went(change: float, steps: int = 16, rate: float = 0.01, tensor: float | Non
     return Distance(steps, rate, rate * np.array([change, change if tensor is None else tensor]))
 
 
-def judged(sites: dict[str, Distance], earlier: list[Distance] | None = None, adam: bool = True) -> dict[str, Any]:
-    verdicts = judge(sites, earlier or [], adam, 2.5, NAMES)
+def judged(
+    sites: dict[str, Distance], earlier: list[Distance] | None = None, adam: bool = True, opposing: Collection[str] = ()
+) -> dict[str, Any]:
+    verdicts = judge(sites, earlier or [], adam, 2.5, NAMES, opposing=opposing)
     return {site: "left out" if one.factors is None else one.factors.tolist() for site, one in verdicts.items()}
 
 
@@ -267,3 +270,20 @@ def test_lengths_come_back_from_json() -> None:
     told = own.values()
     assert told == {"steps": 16, "rate": 0.01, "change": [own.change[0], None]}
     np.testing.assert_array_equal(np.array(told["change"], float), own.change)
+
+
+def test_who_opposes_the_others_goes_no_further_than_honest_sites_do() -> None:
+    """Of 8 times the rate expected: under Adam 1.25 times that is taken, 1.5 times scaled down to it, and 1.6 times left out."""
+    others = {name: went(8.0) for name in "abcd"}
+    for times, verdict in ((1.2, {}), (1.5, {"e": [1.25 / 1.5]}), (1.6, {"e": "left out"})):
+        sites = {**others, "e": went(8.0 * times)}
+        found = judged(sites, opposing={"e"})
+        assert found == ({"e": [pytest.approx(verdict["e"][0])]} if times == 1.5 else verdict)
+        assert judged(sites) == judged(sites, adam=False, opposing={"e"}) == {}
+
+
+def test_an_update_of_next_to_nothing_is_left_out_unless_half_of_all_are() -> None:
+    sites = {name: went(8.0) for name in "abcd"}
+    assert judged({**sites, "e": went(8.0 * 0.04)}) == {"e": "left out"}
+    assert judged({**sites, "e": went(8.0 * 0.06)}) == {}
+    assert judged({"a": went(8.0), "b": went(8.0), "c": went(1e-30), "d": went(1e-30)}) == {}
