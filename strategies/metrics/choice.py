@@ -8,8 +8,8 @@ from fedlingua.evaluation.sums import Scores
 from fedlingua.settings.metrics import METRICS
 
 _METRICS = {metric.key: metric for both in METRICS.values() for metric in both}
-SIDES = ("alone", "federated", "single", "reference")
-"""Fields of Scores of which there are means over sites."""
+SIDES = ("alone", "alone_ensemble", "federated", "single", "reference")
+"""Fields of Scores of which there are means over sites, if all sites have them."""
 
 
 def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]]) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]])
     """
     if not scores.candidate or scores.reference is None:
         return {}
-    sums = {side: getattr(scores, side) for side in (*SIDES[:-1], "alone_ensemble")}
+    sums = {side: getattr(scores, side) for side in SIDES[:-1]}
     values = {f"{side}_{key}": value(each) for key, value in metrics.items() for side, each in sums.items() if each is not None}
     key = next(iter(metrics))
     low, high = scores.over_reference or (None, None)
