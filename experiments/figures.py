@@ -30,15 +30,15 @@ TEXT = "#333333"
 
 JOINED = {
     "real/bible_model/model-fed": "New Testament, 8 × 500, whole model",
-    "real/sizes_three_2000_model/model-fed": "New Testament, 3 × 2,000, whole model",
+    "real/sizes_three_2000_model/model-fed": "† New Testament, 3 × 2,000, whole model",
     "real/bible_m2m_model/model-fed": "among seven languages, 12 × 390, whole model",
-    "real/sizes_eight_150_model/model-fed": "New Testament, 8 × 150, whole model",
+    "real/sizes_eight_150_model/model-fed": "† New Testament, 8 × 150, whole model",
     "real/sizes_eight_150/adapter-fed": "New Testament, 8 × 150, adapters",
-    "real/sizes_eight_50_model/model-fed": "New Testament, 8 × 50, whole model",
+    "real/sizes_eight_50_model/model-fed": "† New Testament, 8 × 50, whole model",
     "real/sizes_eight_50/adapter-fed": "New Testament, 8 × 50, adapters",
     "real/kinds_large/model-fed": "three kinds of text, 6 × 500, whole model",
-    "real/tico_three_model/model-fed": "medical, 3 × 500, whole model",
-    "phrasebook/trades/adapter-families": "phrasebook, 9 × 220, adapters",
+    "real/tico_three_model/model-fed": "† medical, 3 × 500, whole model",
+    "phrasebook/trades/adapter-families": "† phrasebook, 9 × 220, adapters",
 }
 """Suite and row -> its name in joining.svg, from top to bottom."""
 CODED = {
@@ -128,7 +128,7 @@ def joining() -> go.Figure:
             y, x = [height for height, gain in dots if gain.sure is sure], [gain.bleu for gain in found if gain.sure is sure]
             marks(figure, x, y, label, "%{x:.1f}", marker_color=color, marker_size=8, showlegend=row == 0)
         figure.add_shape(type="line", x0=mean, x1=mean, y0=row - 0.35, y1=row + 0.35, line={"color": WORSE, "width": 2})
-    x_title = "kept - the better of base and alone, BLEU on test; a dot is a site under one seed, the line their mean"
+    x_title = "kept - the better of base and alone, BLEU (†: two models beside one)"
     frame(figure, height=110 + 85 * len(names), x_title=x_title)
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=names, autorange="reversed", showgrid=False)
     figure.add_vline(x=0, line=DOTTED)
