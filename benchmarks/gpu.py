@@ -98,6 +98,9 @@ class NumberCodec:
     def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:
         return [[LANGUAGE, *map(int, sentence.split()[: max_tokens - 2]), END] for sentence in sentences]
 
+    def pieces(self, sentences: Sequence[str]) -> list[list[int]]:
+        return [[*map(int, sentence.split())] for sentence in sentences]
+
     def first_id(self, direction: Direction) -> int:
         return LANGUAGE
 

@@ -91,6 +91,8 @@ NOT_RUN = {
     "audit leak": "trains: tests/fedlingua_lab/audit/test_command.py",
     "run": "takes a minute: tests/fedlingua/desk/cli/test_run.py",
     "suite": "takes minutes: tests/fedlingua_lab/cli/test_suite.py",
+    "backbone fetch": "downloads: tests/fedlingua/desk/students/test_students.py",
+    "backbone convert": "needs files of Firefox's: tests/fedlingua/desk/students/test_students.py",
     "pretrain": "takes an hour: tests/fedlingua/desk/cli/test_pretrain.py",
     "translate": "needs a trained model: tests/fedlingua/desk/translating/test_translator.py",
     "export": "needs a trained model: tests/fedlingua/desk/export",

@@ -139,6 +139,8 @@ SITE_INIT = "site init --direction de-fr"
 TABLE = [
     # Paths and files.
     Mistake("backbone show nowhere", "no such directory", "nowhere", "a hub id looks like"),
+    Mistake("backbone fetch en-fr", "is not known", "'en-fr'", "choose one of en-pt, pt-en"),
+    Mistake("backbone convert runs --direction de-fr --to new", "has none of model*.bin", "runs has", "wanted one"),
     Mistake("run smal.toml", "no such file", "smal.toml", "did you mean 'small.toml'?"),
     Mistake("run runs", "is a folder", "runs", "wanted a TOML file"),
     Mistake("run broken.toml", "not TOML", "broken.toml | line 2", "mend it", has=file("broken.toml", "rounds = 2\nmethod = \n")),
