@@ -35,8 +35,8 @@ CLIP = 0.8
 TENSORS = {True: 1.25, False: 2.65}
 """Largest ratio of a single tensor, as a multiple of robust.max-ratio: under Adam (True) and under SGD (False)."""
 FURTHER = 1.3
-"""How many times wider the bounds are for a site that takes more than twice as many steps as any other, because what is expected of it is
-extrapolated: an honest one of 300 sentences beside 30 and 60 changed 1.83 times that."""
+"""How many times wider the bounds are for a site whose number of steps is more than twice, or less than half, that of every other, because
+what is expected of it is a guess: honest ones of 300 sentences changed 1.83 times that beside 30 and 60, and beside 30, 60 and 3,000."""
 SHORT = 0.05
 """Least share of its expected change by which an update may change the tensors: honest ones changed 0.29 times that at least."""
 OPPOSING = 1.25
@@ -173,7 +173,8 @@ def judge(
             changes = f"next to nothing, {own.change[0]:.4g} (root mean square)" if own.change[0] else "nothing"
             verdicts[site] = Verdict(f"it says that it took {own.steps} steps, and changes {changes}")
             continue
-        ratio = most_ratio * (FURTHER if own.steps > 2 * max(other.steps for other in others) else 1.0)
+        unlike = all(max(own.steps, other.steps) > 2 * min(own.steps, other.steps) for other in others)
+        ratio = most_ratio * (FURTHER if unlike else 1.0)
         limits = wanted * ([ratio] + [ratio * TENSORS[adam]] * len(names))
         # Under SGD a tensor that hardly moves anywhere, such as a bias without a gradient, may change as much as the whole update.
         floor = stretch * STRAIGHT / CLIP * own.rate * own.steps if adam else limits[0]
