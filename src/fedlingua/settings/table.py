@@ -288,9 +288,9 @@ class Aggregation:
     """Leave out an update whose root mean square change exceeds this multiple of what the other updates and
     the number of steps predict; from 0.8 of that bound on, scale the update down. Also leave out a change that
     no honest site can reach, one that is next to nothing, and one that opposes the other sites'. The bound is 1.25 times
-    as high for single tensors and, under Adam, at least twice rate x steps, and 1.3 times as high for a site with more than twice
-    or less than half the steps of every other; 0: none of this. Under secure sums, where no update is seen, the mean's length and the dev loss after
-    it are bounded unless this is 0."""
+    as high for single tensors and, under Adam, at least twice rate x steps, and 1.3 times as high for a site with more than
+    twice or less than half the steps of every other; 0: none of this. Under secure sums, where no update is seen, the
+    mean's length and the dev loss after it are bounded unless this is 0."""
     max_bad_replies: int = option(3, key="robust.max-bad-replies", least=0, **SERVERS_OWN)
     """Set a site aside after this many refused replies in a row; 0: never."""
     server_optimizer: str = option("", choices=("", *SERVER_OPTIMIZERS), when=NOT_THE_METHODS_OPTIMIZER, liu="", chu="")
