@@ -38,8 +38,8 @@ from fedlingua.training.head import HeadUse
 from fedlingua.training.objective import token_nlls_of_each
 
 FOLDER, FILE = "choice", "choice.json"
-ALONE = {choice.ALONE: "alone", choice.SECOND_ALONE: "a second model alone"}
-"""What trains on the site's text alone, for as long as the other; only the draws differ -> in words."""
+TRAINED_ALONE = {choice.ALONE: "alone", choice.SECOND_ALONE: "a second model alone"}
+"""Models trained on the site's text alone; they differ in their draws -> in words."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Kept:
     Attributes:
         name, reference: The candidate, and what its gain is over.
         single: The candidate that would be kept if there were no ensembles.
-        models: The candidate and all others whose scores are reported -> function that makes its tensors, or those of an ensemble's first
+        models: All whose scores are reported -> function that makes its tensors, or those of an ensemble's first
             model; and an ensemble's second model.
         about: The content of choice.json.
     """
@@ -107,8 +107,8 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     phase.add_base()
     settings, rounds = model.settings, model.settings.passes_of_rounds
     most = settings.keep_passes or rounds
-    all_passes = rounds + 2 * most
-    phase.add_trained(choice.ALONE, model.trainable.initial, rounds + most, (rounds + most) / all_passes)
+    phase.most_alone = rounds + most
+    phase.add_trained(choice.ALONE, model.trainable.initial, rounds + most, (rounds + most) / (rounds + 2 * most))
     phase.add(choice.FEDERATION, lambda: federated)
     if last_rounds:
         phase.add(choice.LAST_ROUNDS, partial(mean_of, [federated, *last_rounds]))
@@ -161,7 +161,8 @@ def mean_of(models: Sequence[NamedTensors]) -> Tensors:
 
 
 class Phase:
-    """The candidates so far. tensors_of: Name -> function that makes its tensors, which saves memory. dev: Name -> dev results."""
+    """The candidates so far. tensors_of: Name -> function that makes its tensors, which saves memory. dev: Name -> dev results.
+    seconds: Ensemble -> its second model. most_alone: The most passes of a model trained alone."""
 
     def __init__(self, model: SiteModel, folder: Path, started: float) -> None:
         self.model, self.folder, self.started = model, folder, started
@@ -171,7 +172,7 @@ class Phase:
         self.alphas: dict[str, Mapping[Part, float]] = {}
         self.left_out: dict[str, str] = {}
         self.seconds: dict[str, Second] = {}
-        self.training_s = 0.0
+        self.most_alone, self.training_s = 0, 0.0
 
     def write(self, tensors: Tensors) -> None:
         write_tensors(self.model.trainable.model, tensors)
@@ -207,7 +208,7 @@ class Phase:
         """
         files = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
         settings = self.model.settings
-        key = settings.hash_of_alone() if name in ALONE else digest_of(settings.hash(), start)
+        key = settings.hash_of_alone() if name in TRAINED_ALONE else digest_of(settings.hash(), start)
         about = self._stored(files, key)
         if about is None:
             trained = self._train(name, start, most, share_of_time)
@@ -228,14 +229,14 @@ class Phase:
         if about["useless"]:
             self.left_out[name] = about["useless"]
             self.model.note(f"{name} is left out: {about['useless']}", True)
-        elif about["best"] or name in ALONE:
+        elif about["best"] or name in TRAINED_ALONE:
             self.add(name, partial(load_file, files[0]))
         else:
             self.left_out[name] = "no pass lowered the dev loss"
 
     def _train(self, name: str, start: Tensors, most: int, share_of_time: float) -> Trained:
         model, settings = self.model, self.model.settings
-        model.note(f"trains {ALONE.get(name, 'on from the federation')}, at most {most} passes", True)
+        model.note(f"trains {TRAINED_ALONE.get(name, 'on from the federation')}, at most {most} passes", True)
         rates = [float(rate) for rate in settings.keep_rates.split(",")]
         optimizers: dict[float, dict[str, Numbers]] = {rate: {} for rate in rates}
         until = self.started + 60 * settings.keep_minutes * share_of_time if settings.keep_minutes else math.inf
@@ -243,7 +244,7 @@ class Phase:
         def train(number: int, rate: float) -> None:
             how = of_a_pass(settings)
             # Trained alone, the first passes at rate 1 equal the rounds of method adapter-local. Other models and rates have no schedule.
-            if name not in ALONE or rate != 1:
+            if name not in TRAINED_ALONE or rate != 1:
                 how = replace(how, learning_rate=rate * settings.step_learning_rate, schedule="constant", warmup_steps=0)
             seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
             optimizer = optimizers[rate] if settings.optimizer_state == "kept" else None
@@ -326,7 +327,7 @@ class Phase:
         """Measure the ensemble of the model trained alone and the chosen one or, if alone has a part in that, the best other.
 
         Models whose mistakes differ gain most from averaging, and these two have seen different text. Two models are compared with two: an
-        ensemble that gains is kept only if it, or else the chosen model, is also better than an ensemble of two trained alone.
+        ensemble that gains is kept only if it, or else the chosen model, also beats an ensemble of two trained alone.
 
         Returns:
             What is kept, what its gain is over, and what choice.json tells of the ensemble.
@@ -357,9 +358,8 @@ class Phase:
 
     def _beside_two_alone(self, chosen: Choice) -> tuple[str, str]:
         """Train a second model alone; return what of the ensemble, the chosen model and the reference is kept, and the reference."""
-        settings, by = self.model.settings, self.model.by
-        passes = settings.passes_of_rounds + (settings.keep_passes or settings.passes_of_rounds)
-        self.add_trained(choice.SECOND_ALONE, self.model.trainable.initial, passes, 1.0)
+        by = self.model.by
+        self.add_trained(choice.SECOND_ALONE, self.model.trainable.initial, self.most_alone, 1.0)
         second = self.dev.pop(choice.SECOND_ALONE, None)
         if second is None:
             self.model.note("keeps no ensemble, since no second model trained alone is there to compare it with", True)
