@@ -39,7 +39,7 @@ from fedlingua.training.objective import token_nlls_of_each
 
 FOLDER, FILE = "choice", "choice.json"
 TRAINED_ALONE = {choice.ALONE: "alone", choice.SECOND_ALONE: "a second model alone"}
-"""Models trained on the site's text alone; they differ in their draws -> in words."""
+"""Models trained on the site's text alone, with other draws -> in words."""
 
 
 @dataclass(frozen=True)
