@@ -12,6 +12,7 @@ from typing import Any
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.common.tables import check_options
+from fedlingua.corpora.po import PoFile
 from fedlingua.corpora.read import (
     AnyPath,
     Corpus,
@@ -170,6 +171,7 @@ FILE_FORMATS = {
     "nway": Format(lambda entry: LineFiles(*_nway(entry), *_share(entry)), ("share",)),
     "opus": Format(lambda entry: OpusZip(entry.path, entry.direction)),
     "tmx": Format(lambda entry: TmxFile(entry.path, entry.direction)),
+    "po": Format(lambda entry: PoFile(entry.path)),
     "jsonl": Format(lambda entry: JsonPairs(entry.path, _fields(entry)), ("fields",)),
     "parquet": Format(lambda entry: ParquetPairs(entry.path, _fields(entry)), ("fields",)),
     "dataset": Format(_dataset, ("fields", "subset", "split", "revision")),

@@ -14,6 +14,7 @@ from pyarrow import parquet
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.formats import FILE_FORMATS, corpus_of
+from fedlingua.corpora.po import PoFile
 from fedlingua.corpora.read import LineFiles, OpusZip, Pair, PairDocuments, TsvFile
 from fedlingua.corpora.records import Dataset, JsonPairs, ParquetPairs
 from fedlingua.corpora.tmx import TmxFile
@@ -36,6 +37,7 @@ def data(tmp_path: Path) -> Path:
         f'<tu><tuv xml:lang="en-US"><seg>{b}</seg></tuv><tuv xml:lang="zh-CN"><seg>{a}</seg></tuv></tu>' for a, b in PAIRS
     )
     (tmp_path / "x.tmx").write_text(f"<tmx><body>{units}</body></tmx>", "utf-8")
+    (tmp_path / "x.po").write_text("".join(f'msgid "{a}"\nmsgstr "{b}"\n\n' for a, b in PAIRS), "utf-8")
     records = [{"zh": a, "english": b, "en": b} for a, b in PAIRS]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "hub").mkdir()
@@ -50,6 +52,7 @@ ENTRIES: list[tuple[dict[str, Any], type]] = [
     ({"nway": "dev.{}.txt"}, LineFiles),
     ({"opus": "en-zh_cn.txt.zip"}, OpusZip),
     ({"tmx": "x.tmx"}, TmxFile),
+    ({"po": "x.po"}, PoFile),
     ({"jsonl": "x.jsonl"}, JsonPairs),
     ({"jsonl": "x.jsonl", "fields": ["zh", "english"]}, JsonPairs),
     ({"parquet": "x.parquet"}, ParquetPairs),
@@ -116,7 +119,7 @@ def test_every_kind_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({}, "here: got no corpus; wanted one of tsv, moses, nway, opus, tmx, jsonl, parquet or dataset"),
+        ({}, "here: got no corpus; wanted one of tsv, moses, nway, opus, tmx, po, jsonl, parquet or dataset"),
         ({"tmx": "a", "jsonl": "b"}, "here: got jsonl and tmx; wanted one of"),
         ({"tsv": "a", "columns": [1, 1]}, "columns = [1, 1]; wanted two column numbers counted from 0 that differ"),
         ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, but this is tmx; leave it out"),

@@ -30,12 +30,12 @@ class CorpusInput:
     corpus: Annotated[
         str,
         Argument(
-            help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, a .zip of OPUS, X for X.de and X.fr, dev.{}.txt, or a folder."
+            help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, .po, .mo, a .zip of OPUS, X for X.de and X.fr, dev.{}.txt, or a folder."
         ),
     ]
     direction: Annotated[str, Option(help="Source and target, such as de-fr.")]
     kind: Annotated[
-        str | None, Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet or dataset; default: by the name's ending.")
+        str | None, Option(help="tsv, moses, nway, opus, tmx, po, jsonl, parquet or dataset; default: by the name's ending.")
     ] = None
     option: Annotated[
         list[str] | None, Option("--option", help="Further keys, as in a federation file: columns=[1,0], fields, subset, split.")
@@ -91,7 +91,8 @@ class CleaningOptions:
 
 def _kind(name: str, direction: Direction) -> str:
     plain = name.removesuffix(".gz")
-    for ending, kind in {".zip": "opus", **{f".{kind}": kind for kind in ("tsv", "tmx", "jsonl", "parquet")}}.items():
+    kinds = {".zip": "opus", ".mo": "po", **{f".{kind}": kind for kind in ("tsv", "tmx", "po", "jsonl", "parquet")}}
+    for ending, kind in kinds.items():
         if plain.endswith(ending):
             return kind
     if "{}" in name:

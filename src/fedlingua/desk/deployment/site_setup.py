@@ -26,7 +26,7 @@ from fedlingua.desk.deployment.build import make_private_folder
 from fedlingua.desk.paths import check_absent
 
 FILE = "site.toml"
-PATHS = ("tsv", "moses", "nway", "opus", "tmx", "parquet", "lines", "jsonl", "notes")
+PATHS = ("tsv", "moses", "nway", "opus", "tmx", "po", "parquet", "lines", "jsonl", "notes")
 """Keys of a corpus that name files."""
 
 

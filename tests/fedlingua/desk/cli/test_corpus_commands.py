@@ -198,6 +198,8 @@ def test_a_corpus_is_told_by_its_name_or_its_kind(tmp_path: Path, corpus: Path) 
     for name, kind in (
         ("a.tmx.gz", "TmxFile"),
         ("a.jsonl", "JsonPairs"),
+        ("a.po", "PoFile"),
+        ("a.mo", "PoFile"),
         ("en-de.txt.zip", "OpusZip"),
         ("d.{}.txt", "LineFiles"),
     ):
