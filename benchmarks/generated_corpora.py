@@ -6,6 +6,7 @@ the file. Used by `benchmarks/readers.py`, on thousands of files, and by the tes
 
 import gzip
 import json
+import struct
 import tempfile
 import zipfile
 from collections.abc import Iterable
@@ -55,6 +56,8 @@ def generated(kind: str) -> st.SearchStrategy[Generated]:
         characters = characters.replace("\t", "")
     if kind == "tmx":
         characters = "".join(c for c in characters if c in "\t\n" or c >= " ") + "\r"
+    if kind == "po":
+        characters = characters.replace("\0", "")
     side = st.one_of(
         st.just(""),
         st.text(st.sampled_from(characters), max_size=12),
@@ -83,7 +86,7 @@ def generated(kind: str) -> st.SearchStrategy[Generated]:
     )
 
 
-RECORDS = ("jsonl", "parquet", "dataset", "tmx")
+RECORDS = ("jsonl", "parquet", "dataset", "tmx", "po")
 """Kinds whose sentences may hold a line break."""
 
 
@@ -130,7 +133,14 @@ def _tried(pairs: Iterable[Pair]) -> tuple[list[Pair], str]:
 
 
 def expected(case: Generated) -> list[Pair]:
-    """The pairs as a whole file gives them: in a record a line break is a space, at the end of a line a carriage return belongs to it."""
+    """The pairs as a whole file gives them: in a record a line break is a space, at the end of a line a carriage return belongs to it.
+
+    At either end of a unit of TMX a line break is nothing, and a catalogue has no pair without both sides.
+    """
+    if case.kind == "tmx":
+        return [Pair(*(on_one_line(side.strip("\n")) for side in pair)) for pair in case.pairs]
+    if case.kind == "po":
+        return [Pair(*map(on_one_line, pair)) for pair in case.pairs if all(pair)]
     if case.kind in RECORDS:
         return [Pair(*map(on_one_line, pair)) for pair in case.pairs]
     if case.damage == "crlf":
@@ -141,10 +151,12 @@ def expected(case: Generated) -> list[Pair]:
 
 
 def _may_be_refused(case: Generated) -> bool:
-    """Whether a whole corpus may be: it is empty, has one language alone, its first line is mostly NUL, as that of UTF-16 is, or its only
-    line holds a carriage return, as a file does whose lines end in these."""
+    """Whether a whole corpus may be: it is empty, has one language alone or no translated string, its first line is mostly NUL, as that of
+    UTF-16 is, or its only line holds a carriage return, as a file does whose lines end in these."""
     if not case.pairs or (case.kind == "tmx" and not all(map(any, zip(*case.pairs, strict=True)))):
         return True
+    if case.kind == "po":
+        return not any(map(all, case.pairs))
     first = case.pairs[0]
     lines = ["\t".join(first)] if case.kind == "tsv" else list(first)
     if case.kind in RECORDS:
@@ -158,7 +170,7 @@ def write(case: Generated, folder: Path) -> dict[str, Any]:
     source, target = case.direction.source, case.direction.target
     end = "\r\n" if case.damage == "crlf" else "\n"
     left, right = ("".join(f"{side}{end}" for side in sides) for sides in (list(zip(*case.pairs, strict=True)) or [(), ()]))
-    gz = ".gz" if case.packed and case.kind not in ("opus", "parquet", "dataset") else ""
+    gz = ".gz" if case.packed and case.kind not in ("opus", "po", "parquet", "dataset") else ""
 
     def put(name: str, content: bytes | str, damaged: bool = True) -> None:
         encoding = "utf-16" if case.damage == "utf-16" else "utf-8"
@@ -192,6 +204,10 @@ def write(case: Generated, folder: Path) -> dict[str, Any]:
         case "tmx":
             put("x.tmx", _memory(case))
             return {"tmx": f"x.tmx{gz}"}
+        case "po":
+            name = "x.mo" if case.packed else "x.po"
+            put(name, _compiled(case) if case.packed else _catalogue(case, end))
+            return {"po": name}
         case "jsonl":
             records = [{source: pair.source, target: pair.target} for pair in case.pairs]
             put("x.jsonl", "".join(json.dumps(record, ensure_ascii=case.at < 0.3) + end for record in records))
@@ -219,6 +235,25 @@ def _memory(case: Generated) -> str:
         for pair in case.pairs
     )
     return f'<tmx version="1.4"><header/><body>{units}</body></tmx>'
+
+
+def _catalogue(case: Generated, end: str) -> str:
+    quoted = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
+    strings = [Pair("", "Content-Type: text/plain; charset=UTF-8\n"), *(pair for pair in case.pairs if pair.source)]
+    return "".join(
+        f'msgid "{source.translate(quoted)}"{end}msgstr "{target.translate(quoted)}"{end}{end}' for source, target in strings
+    )
+
+
+def _compiled(case: Generated) -> bytes:
+    """A .mo: its two tables give the length and the place of each string, which ends in NUL."""
+    texts = [side.encode() for sides in zip(*filter(all, case.pairs), strict=True) for side in sides]
+    tables, at = b"", 28 + 8 * len(texts)
+    for text in texts:
+        tables += struct.pack("<2I", len(text), at)
+        at += len(text) + 1
+    head = struct.pack("<7I", 0x950412DE, 0, len(texts) // 2, 28, 28 + 4 * len(texts), 0, 28)
+    return head + tables + b"".join(text + b"\0" for text in texts)
 
 
 def _damaged(raw: bytes, case: Generated) -> bytes:

@@ -10,17 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from gettext import c2py
 from pathlib import Path
+from typing import Any
+
+import polib
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.read import Corpus, Pair, check_file, damaged, empty, on_one_line
 
 CATALOGUE_BYTES = 64 << 20
-"""Largest catalogue. It is read whole, in about six times its size."""
+"""Largest catalogue. It is read whole, in some five times its size, or twenty if each string is a letter."""
 _ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}
 """First bytes of a .mo -> the order of its bytes."""
-_NOT_CLOSED = re.compile(rb'^[ \t]*+[^#\s](?![^\n]*"[ \t\r]*$)', re.MULTILINE)
+_NOT_CLOSED = re.compile(rb'^(?:\xef\xbb\xbf)?+[ \t]*+[^#\s](?![^\n]*"[ \t\r]*$)', re.MULTILINE)
 """A line that is neither blank nor a comment, and does not end in a quotation mark."""
-_DEFAULT = re.compile(r'^Default: "(.*)"$', re.MULTILINE)
+_ENGLISH = re.compile(r'^Default: "(.*?)(?<!\\)"$', re.DOTALL | re.MULTILINE)
 _PLACEHOLDER = re.compile(
     r"%%|%(?:\(\w+\))?(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[zjt])?[diouxXeEfFgGcrsa@]|%\d+"
     r"|[$#%]?\{\{?\s*[\w.]*(?:[!:][^{}\s]*)?\s*\}\}?"
@@ -37,41 +40,33 @@ class PoFile(Corpus[Pair]):
     path: Path
 
     def read(self) -> Iterator[Pair]:
-        import polib
-
-        binary = _check(self.path)
-        try:
-            catalogue = (polib.mofile if binary else polib.pofile)(str(self.path))
-        except (UnicodeError, LookupError):
-            charset = polib.detect_encoding(str(self.path), binary)
-            raise CorpusError(f"{self.path}: is not {charset}; convert it to UTF-8, or name its charset in its header") from None
-        except OSError as error:  # its message can quote a word
-            line = re.search(r"line (\d+)", str(error))
-            raise CorpusError(_no_catalogue(self.path, line[1] if line else "1")) from None
+        catalogue = _parsed(self.path)
         one, several = _forms(catalogue.metadata.get("Plural-Forms", ""))
         translated = False
         for entry in catalogue:
-            if entry.obsolete or "fuzzy" in entry.flags:
-                continue
-            default = None if " " in entry.msgid else _DEFAULT.search(entry.comment)
-            sides = {polib.unescape(default[1]) if default else entry.msgid: entry.msgstr}
-            if entry.msgid_plural:
-                forms = entry.msgstr_plural
-                sides = {entry.msgid_plural: forms.get(several, "")}
-                if one != several:
-                    sides = {entry.msgid: forms.get(one, ""), **sides}
-            for source, target in sides.items():
-                if source and target:
-                    translated = True
-                    yield Pair(on_one_line(source.strip("\n")), on_one_line(target.strip("\n")))
+            if not entry.obsolete and "fuzzy" not in entry.flags:
+                for source, target in _sides(entry, one, several):
+                    if source and target:
+                        translated = True
+                        yield Pair(on_one_line(source), on_one_line(target))
         if not translated:
             raise CorpusError(
                 f"{self.path}: none of its {len(catalogue)} strings is translated; fuzzy and obsolete ones do not count"
             )
 
 
-def _check(path: Path) -> bool:
-    """Return whether a catalogue is a .mo; raise CorpusError if it is missing, empty, too large, or cut off."""
+def _sides(entry: Any, one: int, several: int) -> Iterator[tuple[str, str]]:
+    if entry.msgid_plural:
+        if one != several:
+            yield entry.msgid, entry.msgstr_plural.get(one, "")
+        yield entry.msgid_plural, entry.msgstr_plural.get(several, "")
+    else:
+        english = None if " " in entry.msgid else _ENGLISH.search(entry.comment)
+        yield polib.unescape(english[1]) if english else entry.msgid, entry.msgstr
+
+
+def _parsed(path: Path) -> Any:
+    """Return the entries of a catalogue; raise CorpusError for what is none."""
     check_file(path)
     try:
         if path.stat().st_size > CATALOGUE_BYTES:
@@ -83,24 +78,37 @@ def _check(path: Path) -> bool:
         raise CorpusError(damaged(path, "line 0", error)) from None
     if not data:
         raise CorpusError(empty(path, "string"))
-    if not (order := _ORDERS.get(data[:4])):
-        if open_line := _NOT_CLOSED.search(data):
-            raise CorpusError(_no_catalogue(path, data.count(b"\n", 0, open_line.start()) + 1))
-        return False
+    if order := _ORDERS.get(data[:4]):
+        _check_tables(path, data, order)
+    try:
+        catalogue = (polib.mofile if order else polib.pofile)(str(path))
+        cut = _NOT_CLOSED.search(data) if not order else None
+        line = data.count(b"\n", 0, cut.start()) + 1 if cut else 0
+    except (UnicodeError, LookupError):
+        charset = polib.detect_encoding(str(path), bool(order))
+        advice = "compile it again from its .po" if order else "convert it to UTF-8, or name its charset in its header"
+        raise CorpusError(f"{path}: is not in {charset}; {advice}") from None
+    except OSError as error:  # of its message only the line is told, since it can quote a word
+        line = int((re.search(r"line (\d+)", str(error)) or [1, 1])[1])
+    if line:
+        raise CorpusError(
+            f"{path}, line {line}: is not as in gettext's catalogues; is the file whole? gettext's msgcat says what is wrong, or mends it"
+        )
+    return catalogue
+
+
+def _check_tables(path: Path, data: bytes, order: str) -> None:
+    """Raise CorpusError if strings of a .mo lie outside it, or overlap; their lengths and places are in two tables."""
     try:
         count, *tables = struct.unpack_from(f"{order}3I", data, 8)
-        strings = [struct.unpack_from(f"{order}2I", data, start + 8 * i) for start in tables for i in range(count)]
+        strings = [struct.unpack_from(f"{order}2I", data, table + 8 * i) for table in tables for i in range(count)]
+        is_whole = all(start + length <= len(data) for length, start in strings)
     except struct.error:
-        raise CorpusError(f"{path}: is cut off; get the file again") from None
-    if any(length + start > len(data) for length, start in strings):
+        is_whole = False
+    if not is_whole:
         raise CorpusError(f"{path}: is cut off; get the file again")
     if sum(length for length, _ in strings) > 4 * len(data):
         raise CorpusError(f"{path}: its strings overlap, so that it would swell; get the file again")
-    return True
-
-
-def _no_catalogue(path: Path, line: int | str) -> str:
-    return f"{path}, line {line}: is not as in a catalogue of gettext; is the file whole? msgfmt, gettext's own tool, says what is wrong"
 
 
 def _forms(header: str) -> tuple[int, int]:
