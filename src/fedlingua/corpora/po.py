@@ -12,8 +12,6 @@ from gettext import c2py
 from pathlib import Path
 from typing import Any
 
-import polib
-
 from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.read import Corpus, Pair, check_file, damaged, empty, on_one_line
 
@@ -25,7 +23,7 @@ _NOT_CLOSED = re.compile(rb'^(?:\xef\xbb\xbf)?+[ \t]*+[^#\s](?![^\n]*"[ \t\r]*$)
 """A line that is neither blank nor a comment, and does not end in a quotation mark."""
 _ENGLISH = re.compile(r'^Default: "(.*?)(?<!\\)"$', re.DOTALL | re.MULTILINE)
 _PLACEHOLDER = re.compile(
-    r"%%|%(?:\(\w+\))?(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[zjt])?[diouxXeEfFgGcrsa@]|%\d+"
+    r"%%|%(?:\([\w.-]+\))?(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[zjt])?[diouxXeEfFgGcrsa@]|%\d+"
     r"|[$#%]?\{\{?\s*[\w.]*(?:[!:][^{}\s]*)?\s*\}\}?"
 )
 
@@ -62,11 +60,13 @@ def _sides(entry: Any, one: int, several: int) -> Iterator[tuple[str, str]]:
         yield entry.msgid_plural, entry.msgstr_plural.get(several, "")
     else:
         english = None if " " in entry.msgid else _ENGLISH.search(entry.comment)
-        yield polib.unescape(english[1]) if english else entry.msgid, entry.msgstr
+        yield english[1].replace('\\"', '"').replace("\\n", "\n") if english else entry.msgid, entry.msgstr
 
 
 def _parsed(path: Path) -> Any:
     """Return the entries of a catalogue; raise CorpusError for what is none."""
+    import polib  # here, since most sites need none
+
     check_file(path)
     try:
         if path.stat().st_size > CATALOGUE_BYTES:
@@ -86,7 +86,7 @@ def _parsed(path: Path) -> Any:
         line = data.count(b"\n", 0, cut.start()) + 1 if cut else 0
     except (UnicodeError, LookupError):
         charset = polib.detect_encoding(str(path), bool(order))
-        advice = "compile it again from its .po" if order else "convert it to UTF-8, or name its charset in its header"
+        advice = "compile it again from its .po" if order else "unpack it, convert it to UTF-8, or name its charset in its header"
         raise CorpusError(f"{path}: is not in {charset}; {advice}") from None
     except OSError as error:  # of its message only the line is told, since it can quote a word
         line = int((re.search(r"line (\d+)", str(error)) or [1, 1])[1])
@@ -123,5 +123,5 @@ def _forms(header: str) -> tuple[int, int]:
 
 def placeholders(text: str) -> Counter[str]:
     """Count what a program fills in, such as %s, %(x)s, {x}, ${x}; %1$s is %s, since a translation may have another order."""
-    found = (re.sub(r"\s|\d+\$", "", match) for match in _PLACEHOLDER.findall(text))
-    return Counter(match for match in found if match != "%%")
+    marks = (re.sub(r"\s|\d+\$", "", mark) for mark in _PLACEHOLDER.findall(text))
+    return Counter(mark for mark in marks if mark != "%%")

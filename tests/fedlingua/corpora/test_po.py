@@ -135,8 +135,11 @@ def test_a_charset_is_that_of_the_header(tmp_path: Path) -> None:
         (HEAD + DOG + 'msgsecret "a"\n', "x.po, line 9: is not as in"),
         (HEAD + DOG + 'msgid "a "secret" word"\n', "x.po, line 9: is not as in"),
         (HEAD + DOG + '#| secret "a" b\n', "x.po, line 9: is not as in"),
-        ((HEAD + DOG).encode("latin-1"), "x.po: is not in UTF-8; convert it to UTF-8, or name its charset in its header"),
-        ((HEAD + DOG).encode("utf-16"), "x.po: is not in utf-8; convert it"),
+        (
+            (HEAD + DOG).encode("latin-1"),
+            "x.po: is not in UTF-8; unpack it, convert it to UTF-8, or name its charset in its header",
+        ),
+        ((HEAD + DOG).encode("utf-16"), "x.po: is not in utf-8; unpack it"),
         (HEAD.replace("UTF-8", "ascii") + DOG, "x.po: is not in ascii"),
     ],
     ids=["no byte", "no string", "fuzzy", "HTML", "cut", "keyword", "quotes", "previous", "Latin-1", "UTF-16", "ASCII"],

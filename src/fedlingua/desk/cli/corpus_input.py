@@ -91,8 +91,8 @@ class CleaningOptions:
 
 def _kind(name: str, direction: Direction) -> str:
     plain = name.removesuffix(".gz")
-    kinds = {".zip": "opus", ".mo": "po", **{f".{kind}": kind for kind in ("tsv", "tmx", "po", "jsonl", "parquet")}}
-    for ending, kind in kinds.items():
+    endings = {".zip": "opus", ".mo": "po", **{f".{kind}": kind for kind in ("tsv", "tmx", "po", "jsonl", "parquet")}}
+    for ending, kind in endings.items():
         if plain.endswith(ending):
             return kind
     if "{}" in name:
