@@ -2,7 +2,7 @@
 whose decoder has simple recurrent units (SSRU) in the place of self-attention.
 
 The decoder's state is one vector a layer, not keys and values of all tokens, so a step of translation costs the same however long the
-sentence. In training the recurrence is a scan over log2(length) steps of the whole batch, not a loop over time.
+sentence. In training the recurrence is a scan in log2(length) levels of the whole batch, not a loop over time.
 """
 
 from typing import Any
@@ -16,17 +16,20 @@ MODEL_TYPE = "marian-ssru"
 
 
 def scan(decay: Tensor, inputs: Tensor) -> Tensor:
-    """Return c with c[t] = decay[t] * c[t - 1] + inputs[t] and c[-1] = 0, all (batch, time, width), by doubling (Hillis & Steele 1986)."""
-    decay, state, reach = decay.clone(), inputs.clone(), 1
-    while reach < state.shape[1]:
-        state[:, reach:] += decay[:, reach:] * state[:, :-reach].clone()
-        decay[:, reach:] *= decay[:, :-reach].clone()
-        reach *= 2
+    """Return c with c[t] = decay[t] * c[t - 1] + inputs[t] and c[-1] = 0, all (batch, time, width), by halving (Blelloch 1990).
+
+    Two steps of the recurrence are one of the same form, so that the states of every second token are a scan of half the length.
+    """
+    state = inputs.clone()
+    if state.shape[1] > 1:
+        pairs = torch.addcmul(inputs[:, 1::2], decay[:, 1::2], inputs[:, :-1:2])
+        state[:, 1::2] = scan(decay[:, 1::2] * decay[:, :-1:2], pairs)
+        state[:, 2::2].addcmul_(decay[:, 2::2], state[:, 1:-1:2])
     return state
 
 
 class _Recurrence(torch.autograd.Function):
-    """`scan` with its gradient, which is the same recurrence backwards in time; autograd would keep every step of the doubling."""
+    """`scan` with its gradient, which is the same recurrence backwards in time; autograd would keep every level of the scan."""
 
     @staticmethod
     def forward(ctx: Any, decay: Tensor, inputs: Tensor) -> Tensor:
@@ -37,11 +40,9 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         decay, state = ctx.saved_tensors
-        # d loss / d c[t] sums what c[t] does itself and, through decay[t + 1], what c[t + 1] does.
-        later = torch.cat([decay[:, 1:], torch.zeros_like(decay[:, :1])], dim=1)
-        of_inputs = scan(later.flip(1), gradients[0].flip(1)).flip(1)
-        before = torch.cat([torch.zeros_like(state[:, :1]), state[:, :-1]], dim=1)
-        return of_inputs * before, of_inputs
+        # d loss / d c[t] sums what c[t] does itself and, through decay[t + 1], what c[t + 1] does; decay[0] meets no state.
+        of_inputs = scan(decay.flip(1).roll(1, 1), gradients[0].flip(1)).flip(1)
+        return nn.functional.pad(of_inputs[:, 1:] * state[:, :-1], (0, 0, 1, 0)), of_inputs
 
 
 class SSRU(nn.Module):
