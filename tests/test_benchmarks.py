@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 
 from fedlingua.backbones.load import Backbone
@@ -240,6 +241,45 @@ def test_a_site_and_the_trainer_come_to_the_same_tensors_by_the_same_batches(
     untrained = module.Ours(site, site.model(), module.Settings(local_epochs=0))
     untrained()
     assert untrained.loss() > found["loss"]["ours"] + 0.002
+
+
+def test_a_dry_run_on_the_students_step_gives_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = benchmark("student_step", monkeypatch)
+    result = module.measured(module.TINY, 2)
+    timed = {key: set(figures) - {"repeats"} for key, figures in result.items() if key[-3:] in ("_12", "_40")}
+    three = {"student_s", "attention_s", "looped_s", "student_over_attention", "student_over_looped"}
+    two = {"student_s", "attention_s", "student_over_attention"}
+    assert timed == {
+        f"{what}_{length}": ways
+        for what, ways in (("unit", three), ("training", three), ("decoding", two))
+        for length in (12, 40)
+    }
+    assert module.short_of({**result, **{key: {"student_over_attention": {"interval": [0.9, 1.1]}} for key in timed}}) == []
+    slow = {key: {"student_over_attention": {"interval": [1.1, 1.2]}} for key in timed}
+    assert [problem.split()[0] for problem in module.short_of({**result, **slow})] == [
+        "unit_12",
+        "unit_40",
+        "training_12",
+        "training_40",
+    ]
+
+
+def test_a_loop_over_time_that_forgets_otherwise_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = benchmark("student_step", monkeypatch)
+    made, pairs = module.models(module.TINY), module.pairs_of(9, 100)
+    codec = SimpleNamespace(pad_id=100, start_id=100)
+    assert module.difference(made["student"], made["looped"], pairs, codec) < 1e-6
+    with torch.no_grad():
+        made["looped"].model.decoder.layers[0].self_attn.forget.bias += 0.1
+    assert module.difference(made["student"], made["looped"], pairs, codec) > 1e-4
+
+
+def test_an_interval_of_the_median_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of six, the least and the most: the median is outside in 2 / 64. Of nine, the second and the eighth: 20 / 512."""
+    interval = benchmark("student_step", monkeypatch).interval
+    assert interval([3.0, 1.0, 2.0, 6.0, 5.0, 4.0], [1.0] * 6) == [1.0, 6.0]
+    assert interval([9.0, 1.0, 2.0, 6.0, 5.0, 4.0, 3.0, 8.0, 7.0], [1.0] * 9) == [2.0, 8.0]
+    assert interval([2.0, 1.0], [1.0, 2.0]) == [0.5, 2.0]
 
 
 def test_what_the_head_adds_is_over_the_rest_and_its_share_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
