@@ -83,7 +83,7 @@ class Run:
     name of every send.rule, and server-sgd, server-adam, server-adamw, server-yogi, server-lamb. On pooled text,
     in simulation only: centralized, centralized-public (sites with public = true), silo-NAME (one site)."""
     federation: str = option("demo", approved=False)
-    """The federation file, which lists the sites: a path, absolute or relative to the app, or "demo" (built in)."""
+    """The federation file, which lists the sites: a path, relative to the experiment file or to the app, or "demo" (built in)."""
     backbone: str = option("demo")
     """The model to start from: "demo", a recipe that `fedlingua pretrain` has trained, a hub id, or a folder."""
     backbone_revision: str = option("")
@@ -91,7 +91,7 @@ class Run:
     backbone_weights: str = option("published", choices=("published", "random"), off=("published",), liu="published")
     """published: the backbone's own weights; random: only its architecture and tokenizer, to train from scratch."""
     data_dir: str = option("", **SERVERS_OWN)
-    """Folder for relative corpus paths."""
+    """Folder for relative corpus paths; "": the federation file's, if the text lies there, or the current one."""
     run_dir: str = option("", **SERVERS_OWN)
     """The run folder; "": a folder in the user's data directory."""
     resume: bool = option(False, **SERVERS_OWN)

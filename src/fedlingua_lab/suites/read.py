@@ -12,6 +12,7 @@ from fedlingua.common.files import read_toml
 from fedlingua.common.languages import nearest
 from fedlingua.common.tables import check_choice, refuse_unknown, table
 from fedlingua.corpora.sites import Federation
+from fedlingua.desk.experiment import beside
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.settings.experiment import default_run_config
@@ -106,7 +107,15 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
         if both := sorted(set(keys) & set(overrides)):
             raise ConfigError(f"--set {both[0]}: row {name} of {where} sets it itself; leave it out")
         with naming_row(where, name):
-            given = {**default_run_config(), **shared, **keys, **overrides, "data-dir": data_dir, "seed": seeds[0]}
+            in_file = {**shared, **keys}
+            given = {
+                **default_run_config(),
+                **in_file,
+                **beside(file, in_file),
+                **overrides,
+                "data-dir": data_dir,
+                "seed": seeds[0],
+            }
             settings = settings_from(given)
         rows.append(Row(name, keys, settings, of_row if settings.how.trains else of_row[:1]))
     title = raw.get("title", file.stem)

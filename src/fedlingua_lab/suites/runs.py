@@ -13,9 +13,10 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, json_hash, sha256
 from fedlingua.corpora.recipe import forbidden_sides
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import Federation, Site, read_federation
+from fedlingua.corpora.sites import Federation, Site
 from fedlingua.corpora.texts import read_sites
-from fedlingua.desk.check_settings import check_corpora, check_settings
+from fedlingua.desk.check_settings import check_settings
+from fedlingua.desk.experiment import read_run_federation
 from fedlingua.desk.pretraining.recipe import read_recipe
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.settings.config import MAY_CHANGE, Settings
@@ -49,25 +50,24 @@ class Run:
 
 def plan(suite: Suite, runs_dir: Path) -> list[Run]:
     """Return a suite's runs, row by row. Rows that could not be run to the end or not be compared are refused by name."""
-    federations = {}
+    federations, settings_of = dict[str, Federation](), dict[str, Settings]()
     for row in suite.rows:
-        settings = row.settings
         with naming_row(suite.file.name, row.name):
-            federation = federations[row.name] = read_federation(settings.federation_path, Path(settings.data_dir))
-            check_corpora(federation.sites)
+            settings, federation = read_run_federation(row.settings, suite.file)
+            federations[row.name], settings_of[row.name] = federation, settings
             if federation.base and not federation.base.is_file():
                 raise ConfigError(f"base = {federation.base}: there is no such recipe")
             check_settings(settings, federation)
     check_figures(suite, federations.values())
-    for federation in {row.settings.federation: federations[row.name] for row in suite.rows}.values():
-        data = Path(suite.rows[0].settings.data_dir)
+    for name in {row.settings.federation: row.name for row in suite.rows}.values():
+        federation, data = federations[name], Path(settings_of[name].data_dir)
         read_sites(federation, forbidden_sides(read_recipe(federation.base, data)) if federation.base else frozenset())
     planned = []
     for row in suite.rows:
         federation = federations[row.name]
         content = content_hash(row.settings, federation)
         for seed in row.seeds:
-            settings = replace(row.settings, seed=seed)
+            settings = replace(settings_of[row.name], seed=seed)
             # The hash covers all that can change a run's result, except the app's code, libraries and files of a backbone not built in.
             name = f"{settings.method}-{seed}-{json_hash([settings.hash(), content])[:12]}"
             planned.append(Run(row, seed, settings, federation, runs_dir / name))

@@ -11,13 +11,13 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.corpora.overlap import JUDGED, check_left, digests_of, leaks, left_out, shared_sentences, without_leaks
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
-from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.corpora.sites import Federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
-from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.cli.output import console, plain_table, say
 from fedlingua.desk.corpora.prepared import has_tab, without_tabs, write_splits
+from fedlingua.desk.experiment import read_with_text
 from fedlingua.desk.paths import check_absent
 from fedlingua.runs.folder import RunFolder, run_about
 
@@ -47,9 +47,7 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
     Raises:
         ConfigError, CorpusError: the file or text is faulty, there is only one site, or the text cannot be written as splits.
     """
-    data_dir = str(data) if data else ""
-    federation = read_federation(file, Path(data_dir).expanduser())
-    check_corpora(federation.sites)
+    federation, data_dir = read_with_text(file, str(data) if data else "")
     if len(federation.sites) < 2:
         raise ConfigError(
             f"{file}: {federation.sites[0].name} is the only site; wanted two or more, to be compared with each other"

@@ -17,7 +17,7 @@ from fedlingua.desk.check_settings import check_device
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.options import Data
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, sayer
-from fedlingua.desk.experiment import parse_override
+from fedlingua.desk.experiment import parse_override, with_text
 from fedlingua.desk.pace import Pace
 from fedlingua.desk.paths import check_new_folder
 from fedlingua.desk.pretraining.card import model_card
@@ -57,13 +57,16 @@ def pretrain(
 ) -> Answer:
     if str(recipe) == "demo-encoder":
         return {"backbone": demo_encoder()}
-    directory = _pretrain(recipe, data or Path(), to, set_ or [])
+    directory = _pretrain(recipe, str(data or ""), to, set_ or [])
     return {"backbone": directory, **json.loads((directory / "pretraining.json").read_text(encoding="utf-8"))}
 
 
-def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str]) -> Path:
+def _pretrain(recipe_file: Path, data: str, to: Path | None, overrides: Sequence[str]) -> Path:
     """Train, or resume an interrupted training; return the model's folder."""
-    recipe = read_recipe(recipe_file, data, dict(map(parse_override, overrides)))
+    given = dict(map(parse_override, overrides))
+    recipe, _ = with_text(
+        lambda folder: read_recipe(recipe_file, folder, given), lambda read: [text for _, text in read.corpora], recipe_file, data
+    )
     if to is not None:
         check_new_folder(to, "--to")
     check_device(recipe.training.device)

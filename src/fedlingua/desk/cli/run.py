@@ -13,7 +13,6 @@ from fedlingua.common.files import APP_DIR, read_toml
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.consent.site_file import why_not_deployed
 from fedlingua.corpora.sites import Federation, read_federation
-from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import run_folders, settings, toml_files
@@ -25,7 +24,7 @@ from fedlingua.desk.cli.server import profile_of
 from fedlingua.desk.completed import stored_settings
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
-from fedlingua.desk.experiment import given_settings, read_experiment
+from fedlingua.desk.experiment import given_settings, read_experiment, read_run_federation
 from fedlingua.desk.paths import check_folder_to_write
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.settings.checks import settings_from
@@ -86,7 +85,7 @@ def run(
     if resume is not None:
         folder = RunFolder(resume.resolve())
         chosen = _resumed_settings(folder, _given(data, set_, None), at is not None)
-        federation = _federation(chosen, at)
+        chosen, federation = _federation(chosen, at)
         from fedlingua.desk.check_settings import check_trackers
 
         check_trackers(tracker_names(chosen.track))
@@ -166,10 +165,10 @@ def check_experiment(
         given["federation"] = str(server.federation)
         if "below-quorum" not in {**given, **flat_keys(read_toml(experiment))}:
             given["below-quorum"] = "wait"  # a site that is away for a while does not end the run
-    settings = _at_home_anywhere(read_experiment(experiment, given), server is not None)
+    settings = _at_home_anywhere(read_experiment(experiment, given, server is not None), server is not None)
     if server and settings.how.pooled:
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
-    federation = _federation(settings, server)
+    settings, federation = _federation(settings, server, None if "federation" in given else experiment)
     check_settings(settings, federation, server is not None, lambda text: warn(text, style=""))
     return settings, federation
 
@@ -209,14 +208,15 @@ def _given(data: Path | None, overrides: Overrides, seed: int | None) -> dict[st
     return {**given_settings(overrides or ()), **{key: value for key, value in named.items() if value is not None}}
 
 
-def _federation(settings: Settings, server: ServerFile | None) -> Federation:
-    """Return the run's federation; refuse missing corpora (simulation), or a split that needs all sites' text (deployment)."""
-    federation = read_federation(settings.federation_path, Path(settings.data_dir))
+def _federation(settings: Settings, server: ServerFile | None, experiment: Path | None = None) -> tuple[Settings, Federation]:
+    """Return the run's federation, and its settings with the folder of its text; refuse missing corpora (simulation), or a split that needs
+    all sites' text (deployment)."""
     if server is None:
-        check_corpora(federation.sites)
-    elif why := why_not_deployed(federation.rules, federation.sites):
+        return read_run_federation(settings, experiment)
+    federation = read_federation(settings.federation_path, Path(settings.data_dir))
+    if why := why_not_deployed(federation.rules, federation.sites):
         raise ConfigError(f"{server.federation}: {why}")
-    return federation
+    return settings, federation
 
 
 def _new_folder(experiment: Path, settings: Settings, to: Path | None, runs: Path) -> Path:

@@ -124,7 +124,7 @@ def site_check(
 ) -> Answer:
     """Check that the site is ready: corpora, backbone, memory, disk, certificate and key. Lists everything it may send."""
     site = _site(file)
-    settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
+    settings = site.here(read_experiment(experiment, {}, deployed=True) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
     from fedlingua.consent.approval import sends
     from fedlingua.desk.deployment.checks import check_site
@@ -178,7 +178,7 @@ def site_approve(
         from fedlingua.desk.deployment.run_words import in_words, steps_in_words
         from fedlingua.desk.outline_of_run import outline_of
 
-        settings = read_experiment(experiment, given_settings(set_ or ()))
+        settings = read_experiment(experiment, given_settings(set_ or ()), deployed=True)
         read = read_federation(federation, Path())
         rules = read.rules
         here = site.here(settings)
