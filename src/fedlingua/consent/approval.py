@@ -1,5 +1,6 @@
 """A site's approval of a run: one hash of bundle, run settings and text rules, the same at the server and at a site."""
 
+import re
 from collections.abc import Mapping
 
 from fedlingua.common import units
@@ -16,6 +17,8 @@ MASKED = (
     " as whole numbers under masks, of which the server learns the sum over a cluster alone; under masks over all sites also sums of loss, "
     "tokens, sentences, steps, and how many numbers were cut"
 )
+_CONDITION = re.compile(r"(?<=[a-z]), (?:[^:,;]* alone|the same)(?=: )")
+"""Says under which settings a reply is sent; a run that is approved has them."""
 ADDED_UP = "; all of this as numbers under masks, of which the server learns the sum over all sites alone"
 
 
@@ -72,7 +75,9 @@ def sends(settings: Settings, tensors: TensorSet | None) -> Mapping[str, str]:
     sent[update] = sent[update].replace("the tensors that travel", _update(settings, tensors))
     if not settings.how.trains:
         del sent[update]
-    return sent
+    of_another_task = protocol.OF_MASKED if settings.task == "translation" else protocol.OF_TRANSLATIONS
+    sent[protocol.FINISH] = sent[protocol.FINISH].replace(of_another_task, "")
+    return {kind: _CONDITION.sub("", words, count=1) for kind, words in sent.items()}
 
 
 def _update(settings: Settings, tensors: TensorSet | None) -> str:

@@ -80,7 +80,7 @@ KEPT, REFERENCE, OVER_REFERENCE = "kept", "reference", "over-reference"
 """In a choice: the indices of the kept model and of the reference in fedlingua.personalization.choice.CANDIDATES; the interval [low, high]
 of the kept model's gain over the reference on the text."""
 CHOICE_SENT = (
-    "; if sites choose what they keep, the same for the model that the site trained alone, for an ensemble of two such models, for the "
+    "; since the site chooses what it keeps, the same for the model that it trained alone, for an ensemble of two such models, for the "
     "federation's and for the best single model, two numbers that name the kept model and the one that it is compared with, and two for "
     "the interval of its gain"
 )
@@ -90,6 +90,15 @@ SITE_PREFIX = "site."
 NODE = "node"
 """ConfigRecord of a DESCRIBE reply: fingerprint, code hash."""
 
+OF_TRANSLATIONS = (
+    ", of translations 10 counts for BLEU, 18 for chrF and, if the run has more metrics, their sums (chrF++ 24 numbers, others 2, COMET "
+    "also 48 bits of its model's hash)"
+)
+OF_MASKED = (
+    ", of masked text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was "
+    "masked"
+)
+"""What a FINISH reply holds of each task."""
 SENT_BY_A_SITE = {
     DESCRIBE: "once a run: the site's name, directions, numbers of sentences (read, kept, dropped by reason, train, dev, test), "
     "hashes of backbone with tokenizer and tensor sets, and of the code",
@@ -107,9 +116,7 @@ SENT_BY_A_SITE = {
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
     SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
     EVALUATE: "after rounds whose dev loss is asked for separately: sums of loss, tokens, sentences, seconds on the dev text",
-    FINISH: "at the end: the number of test sentences; for the result and for the base, of translations 10 counts for BLEU, 18 for chrF "
-    "and, if the run has more metrics, their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of masked "
-    "text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
+    FINISH: f"at the end: the number of sentences scored; for the result and for the base{OF_TRANSLATIONS}{OF_MASKED}",
 }
 """message type -> all that its reply holds, in words for people."""
 

@@ -61,11 +61,15 @@ def test_bundle_and_rules_are_bound() -> None:
 def test_the_words_tell_what_is_trained_measured_and_how_text_is_split() -> None:
     changed = dataclasses.replace(SETTINGS, rounds=7, sample_least=9)
     told = "\n".join(in_words(changed, dataclasses.replace(RULES, sizes=dataclasses.replace(RULES.sizes, train=500))))
-    for words in ("method adapter-families: trains adapters of demo", "at most 7 rounds of 1 epoch(s) by adam", "key='k'"):
+    for words in (
+        "method adapter-families: trains adapters of demo",
+        "at most 7 rounds, each of 1 pass over 9 examples",
+        'the key "k"',
+    ):
         assert words in told
     assert "sizes.train = 500" in told
     assert "sample.least = 9" in told
-    assert "bleu,chrf of test at the end, beam 5" in told
+    assert "on test at the end: BLEU, chrF (beam 5)" in told
 
 
 def test_the_server_sees_an_update_or_a_sum_or_scores_alone() -> None:

@@ -183,7 +183,7 @@ def site_approve(
         rules = read.rules
         here = site.here(settings)
         steps, sent = steps_in_words(read_text(site.sites, rules), here), sends(settings, outline_of(here).tensor_set)
-        for words in [*in_words(settings, rules), *steps, *sent.values(), *server_sees(settings)]:
+        for words in [*in_words(settings, rules, here), *steps, *sent.values(), *server_sees(settings)]:
             say(f"  - {words}")
         keyless = [each.name for each in read.sites if not each.public_key]
         if settings.sums_securely and not (keyless and site.insecure):
@@ -359,7 +359,7 @@ def server_sees(settings: Settings) -> tuple[str, str]:
     """Return what the server sees of a site under these settings, and what it does not see, in words."""
     hidden = "the server does not see: sentences, translations, models that are trained after the last round"
     if not settings.how.travels:
-        return "the server sees of this site: its sizes, and its scores at the end", f"{hidden}, any tensor"
+        return "the server sees of this site: its sizes, losses and scores", f"{hidden}, any tensor"
     if not settings.sums_securely:
         read = private_words(settings) if settings.trains_privately else "parts of the training text can be read from an update"
         seen = f"its update of every round, as sent; its sizes, losses and scores; {read}"

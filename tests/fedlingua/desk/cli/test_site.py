@@ -207,10 +207,10 @@ def test_an_experiment_is_approved_once_it_has_been_read(folder: Path, experimen
     for words in (
         "trains adapters of tiny",
         "optimizer steps on ",
-        "at most 7 rounds of 1 epoch(s)",
+        "at most 7 rounds, each of 1 pass over its training text",
         "tensors, ",
         "numbers of 4 bytes",
-        "bleu,chrf of test",
+        "on test at the end: BLEU, chrF",
     ):
         assert words in shown
     agreed = CliRunner().invoke(app, [*arguments, "--format", "json"], input="y\n")
