@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,11 @@ MOST_TIMES = 1000
 """Most sentences of a site, as a multiple of the sites' median, unless the federation file says how many it has."""
 LAST_WORDS_S = 10.0
 """Seconds that nodes already asked may still take to answer with an error, once all sites are registered or too few can be."""
+
+PATIENCE_S = 5.0
+"""Seconds after which the run says for which sites it waits."""
+MOST_NAMED = 5
+"""Most of them that are named."""
 
 
 @dataclass
@@ -236,8 +241,11 @@ def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: fl
     needed = max(1, math.ceil(quorum * len(registry.expected) - 1e-9))
     ends = time.monotonic() + deadline_s
     folder.event("phase", phase="describe", round=0, rounds=0, sites=len(registry.expected))
+    named, began = ("", 0), time.monotonic()
     while time.monotonic() < ends:
         faults += _told(registry.refresh(grid, deadline_s)[1], folder)
+        if time.monotonic() - began >= PATIENCE_S:
+            named = _name_missing(registry, faults, named, folder)
         # A refused site will not answer better later, so only sites that have not answered are waited for.
         lost = {fault.site for fault in faults if fault.kind != "foreign"} - set(registry.sites)
         if len(registry.sites) + len(lost) >= len(registry.expected) or len(registry.expected) - len(lost) < needed:
@@ -258,6 +266,16 @@ def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: fl
         f"{len(registry.sites)} of {len(registry.expected)} sites are here and quorum = {quorum:g}; "
         f"missing: {', '.join(absent) or 'none'} ({said or silence})"
     )
+
+
+def _name_missing(registry: Registry, faults: Iterable[Failure], before: tuple[str, int], folder: RunFolder) -> tuple[str, int]:
+    """Return the sites that are waited for and how many are here; an event, if this is no longer as `before`."""
+    missing = [site for site in registry.expected if site not in {*registry.sites, *(fault.site for fault in faults)}]
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    names, here = ", ".join(missing[:MOST_NAMED]) + more, len(registry.sites)
+    if (names, here) != before and (names or before[0]):
+        folder.event("waiting", missing=names, here=here, sites=len(registry.expected))
+    return names, here
 
 
 def _told(faults: list[Failure], folder: RunFolder) -> list[Failure]:

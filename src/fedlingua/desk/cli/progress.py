@@ -63,12 +63,14 @@ class SiteStatus:
 class Tally:
     """Totals of the events so far.
 
-    asked, answered: sites in this phase. sent: bytes of all replies. working: a site's latest report of its work after the rounds.
+    waiting: which sites the start waits for, in words. asked, answered: sites in this phase. sent: bytes of all replies. working: a site's
+    latest report of its work after the rounds.
     """
 
     rounds: int = 0
     round: int = 0
     phase: str = ""
+    waiting: str = ""
     asked: int = 0
     answered: int = 0
     sent: int = 0
@@ -84,7 +86,10 @@ class Tally:
             match event.get("event"):
                 case "phase":
                     self.phase, self.asked, self.answered = str(event["phase"]), int(event["sites"]), 0
-                    self.rounds = int(event.get("rounds") or self.rounds)
+                    self.rounds, self.waiting = int(event.get("rounds") or self.rounds), ""
+                case "waiting":
+                    here = f"({int(event['here'])} of {int(event['sites'])} here)"
+                    self.waiting = one_line(f"waiting for {event['missing']} {here}") if event["missing"] else ""
                 case "reply":
                     number, phase, sent = int(event["round"]), str(event["phase"]), int(event.get("uplink_bytes") or 0)
                     site = self.sites.setdefault(str(event["site"]), SiteStatus())
@@ -260,6 +265,8 @@ def event_line(event: Event, total: Tally) -> str:
             return one_line(f"{event['phase']} of round {event['round']}: site {event['site']} failed: {event['reason']}")
         case "note":
             return one_line(event["text"])
+        case "waiting":
+            return total.waiting or f"all {event['sites']} sites are here"
         case "site" if event.get("step"):
             return one_line(total.working)
         case "end" if event.get("status") != "completed":
@@ -268,6 +275,8 @@ def event_line(event: Event, total: Tally) -> str:
 
 
 def _now(total: Tally) -> tuple[str, str]:
+    if total.waiting:
+        return total.waiting, ""
     phase = f"{total.phase} {total.answered}/{total.asked}" if total.phase else "starting"
     size = f"{units.data(total.sent)} sent" if total.sent else ""
     state = [_loss("loss", total.loss), _loss("dev loss", total.dev_loss), size, _left(total)]

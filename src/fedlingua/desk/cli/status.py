@@ -21,7 +21,10 @@ def status(run: options.RunArgument) -> Answer:
     folder, about = RunFolder(run), run_about(run)
     alive = about.get("status") == "running" and folder.is_held()
     say(headline(about, alive))
-    sites = tally(read_events(run / PROGRESS_FILE)[0], folder.read("sites.json") or {})[0].sites
+    total, _ = tally(read_events(run / PROGRESS_FILE)[0], folder.read("sites.json") or {})
+    sites, waiting = total.sites, total.waiting if alive else ""
+    if waiting:
+        say(waiting)
     headers = ("site", "round", "phase", "last seen", "sent", "failures")
     trouble = ("last trouble",) if any(site.trouble for site in sites.values()) else ()
     table = plain_table(*headers, *trouble, left=("phase", "last trouble"))
@@ -31,7 +34,12 @@ def status(run: options.RunArgument) -> Answer:
         table.add_row(*map(one_line, cells))
     console().print(table)
     keys = ("name", "status", "rounds", "attempt", "best_round", "reason")
-    return {**{key: about.get(key) for key in keys}, "alive": alive, "sites": {name: asdict(sites[name]) for name in sites}}
+    return {
+        **{key: about.get(key) for key in keys},
+        "alive": alive,
+        "waiting": waiting,
+        "sites": {name: asdict(sites[name]) for name in sites},
+    }
 
 
 def headline(run: Mapping[str, Any], alive: bool) -> str:

@@ -111,6 +111,7 @@ class Snapshot:
             "round": self.run.get("rounds"),
             "rounds": (self.run.get("config") or {}).get("rounds"),
             "phase": self.tally.phase,
+            "waiting": self.tally.waiting,
             "dev_losses": {each.number: each.dev_loss for each in self.rounds},
             "sites": {
                 name: {
@@ -169,7 +170,7 @@ def frame(snapshot: Snapshot, screen: Console, now: float, silent_s: float) -> R
     total = snapshot.tally
     if snapshot.status == "running":
         work = f"{total.phase}: {total.answered} of {total.asked} sites" if total.phase else "starting"
-        lines.append(work + (f"; about {duration(round(total.left_s))} left" if total.left_s else ""))
+        lines.append((total.waiting or work) + (f"; about {duration(round(total.left_s))} left" if total.left_s else ""))
     lines += [_loss_line(snapshot, screen), _traffic(snapshot)]
     # Where there is no ellipsis, what is too long is cut off.
     overflow: OverflowMethod = "crop" if screen.options.ascii_only else "ellipsis"
