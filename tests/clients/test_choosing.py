@@ -275,6 +275,23 @@ def test_each_kind_of_mixture_can_be_kept(choosing: Config, tmp_path: Path, monk
             assert any(not np.array_equal(array, own[tensor]) for tensor, array in kept.items())
 
 
+def test_where_no_pass_makes_the_federations_model_better_it_is_mixed_with_alone_as_it_is(
+    choosing: Config, tmp_path: Path, monkeypatch
+) -> None:
+    add_trained = phase.Phase.add_trained
+    monkeypatch.setattr(phase.Phase, "add_trained", lambda self, name, *of: name == choice.OWN or add_trained(self, name, *of))
+    monkeypatch.setattr(phase, "search_alphas", lambda parts, loss, ends: [{"encoder": 0.25, "decoder": 0.25}])
+    monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION_ALONE))
+    folder, _ = run({**choosing, "rounds": 1, "keep.ensemble": False}, tmp_path / "run")
+    (federation,) = folder.checkpoints.load(1).tensors["encoder"].values()
+    for site, entry in scores(folder)["sites"].items():
+        assert entry["kept"] == choice.FEDERATION_ALONE
+        alone, (mixed, _) = load_file(at(folder, site) / "choice/alone.safetensors"), delivered(at(folder, site))
+        for name, array in federation.items():
+            assert np.allclose(mixed[name], 0.25 * array + 0.75 * alone[name], atol=1e-7)
+            assert not np.array_equal(array, alone[name])
+
+
 @pytest.mark.parametrize("method", ["adapter-fed", "model-fed"])
 @pytest.mark.parametrize("chosen", [choice.FEDERATION, choice.ALONE, choice.OWN_ALONE])
 def test_an_ensemble_is_kept_delivered_and_scored_and_translates_as_it_was_scored(

@@ -15,15 +15,17 @@ from fedlingua.evaluation.bootstrap import Numbers, draws, resampled, resampled_
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
 
 BASE, ALONE, FEDERATION, OWN = "base", "alone", "federation", "own"
-OWN_FEDERATION, OWN_ALONE, BY_PART, LAST_ROUNDS = "own+federation", "own+alone", " by part", "last rounds"
+OWN_FEDERATION, OWN_ALONE, FEDERATION_ALONE, LAST_ROUNDS = "own+federation", "own+alone", "federation+alone", "last rounds"
+BY_PART = " by part"
 ENSEMBLE, ALONE_ENSEMBLE, SECOND_ALONE = "ensemble", "alone ensemble", "second alone"
-MIXED = (OWN_FEDERATION, OWN_ALONE, OWN_FEDERATION + BY_PART, OWN_ALONE + BY_PART)
+WITH_ALONE = (OWN_ALONE, OWN_ALONE + BY_PART, FEDERATION_ALONE, FEDERATION_ALONE + BY_PART)
+MIXED = (OWN_FEDERATION, OWN_FEDERATION + BY_PART, *WITH_ALONE)
 WITHOUT = (BASE, ALONE, ALONE_ENSEMBLE)
 """What a site can have without the federation; the best of these by dev is the reference of every gain."""
 CANDIDATES = (BASE, ALONE, FEDERATION, OWN, *MIXED, LAST_ROUNDS, ENSEMBLE, ALONE_ENSEMBLE)
 """The models that a site chooses among. base: The published backbone. alone: Trained on the site's text alone. own: Trained further
 from "federation" or "last rounds", whichever has the lower dev loss. own+...: Interpolations of own with the model that it started
-from or with alone, by one alpha for all tensors or one per part. last rounds: The mean of the federation's model and of those
+from or with alone, by one alpha for all tensors or one per part; federation+alone: the same where no pass made own better. last rounds: The mean of the federation's model and of those
 received before it in the last rounds. ensemble: Two of the others, one of them alone, whose probabilities are averaged. alone ensemble:
 The same of alone and of a second model that was trained like it with other draws; only made where a site would keep an ensemble, so that
 two models are compared with two."""

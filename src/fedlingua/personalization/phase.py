@@ -114,8 +114,11 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
         phase.add(choice.LAST_ROUNDS, partial(mean_of, [federated, *last_rounds]))
     shared = phase.better_of(choice.FEDERATION, choice.LAST_ROUNDS)
     phase.add_trained(choice.OWN, phase.tensors_of[shared]() if shared else federated, most, 1.0)
-    for name, other in ((choice.OWN_FEDERATION, shared), (choice.OWN_ALONE, choice.ALONE)):
-        phase.add_mixed(name, other)
+    if choice.OWN in phase.tensors_of:
+        phase.add_mixed(choice.OWN_FEDERATION, choice.OWN, shared)
+        phase.add_mixed(choice.OWN_ALONE, choice.OWN, choice.ALONE)
+    else:
+        phase.add_mixed(choice.FEDERATION_ALONE, shared, choice.ALONE)
     result = phase.choose()
     name, reference, gains = (
         phase.ensemble_beside(result) if settings.keep_ensemble else (result.candidate, result.reference, None)
@@ -275,11 +278,11 @@ class Phase:
                     return about
         return None
 
-    def add_mixed(self, name: str, other: str) -> None:
-        """Add interpolations of the site's own model and another: with one alpha for all tensors, and with one per part."""
-        if choice.OWN not in self.tensors_of or other not in self.tensors_of:
+    def add_mixed(self, name: str, own: str, other: str) -> None:
+        """Add interpolations of two candidates, if both exist: with one alpha for all tensors, and with one per part."""
+        if not {own, other} <= set(self.tensors_of):
             return
-        first, second = self.tensors_of[other](), self.tensors_of[choice.OWN]()
+        first, second = self.tensors_of[other](), self.tensors_of[own]()
         trained = self.model.trainable.trained
         parts: list[Part] = [part for part in PARTS[:2] if trained.of_part(part)]
 
@@ -290,18 +293,17 @@ class Phase:
             results[tuple(alphas.values())] = self.model.measure()
             return results[tuple(alphas.values())].loss
 
-        ends = (self.dev[other].loss, self.dev[choice.OWN].loss)
+        ends = (self.dev[other].loss, self.dev[own].loss)
         for place, alphas in enumerate(search_alphas(parts, loss, ends)):
             alike = set(alphas.values())
             if len(alike) == 1 and (place or alike & {0.0, 1.0}):
                 continue  # equals one of the two models or the previous candidate
             key = name + choice.BY_PART if place else name
             self.alphas[key] = alphas
-            self.add(key, partial(self._mixed_again, other, alphas), results.get(tuple(alphas.values())))
+            self.add(key, partial(self._mixed_again, own, other, alphas), results.get(tuple(alphas.values())))
 
-    def _mixed_again(self, other: str, alphas: Mapping[Part, float]) -> Tensors:
-        trained = self.model.trainable.trained
-        return interpolated_by_part(self.tensors_of[other](), self.tensors_of[choice.OWN](), alphas, trained)
+    def _mixed_again(self, own: str, other: str, alphas: Mapping[Part, float]) -> Tensors:
+        return interpolated_by_part(self.tensors_of[other](), self.tensors_of[own](), alphas, self.model.trainable.trained)
 
     def choose(self) -> Choice:
         """Translate the dev text with the candidates whose chrF the choice can depend on, and choose."""
@@ -333,7 +335,7 @@ class Phase:
             What is kept, what its gain is over, and what choice.json tells of the ensemble.
         """
         model, before = self.model, chosen.candidate
-        without = [name for name in self.dev if name not in choice.WITHOUT and not name.startswith(choice.OWN_ALONE)]
+        without = [name for name in self.dev if name not in (*choice.WITHOUT, *choice.WITH_ALONE)]
         joined = before if before in without else self.better_of(*without)
         first, name = (joined, choice.ALONE) if before == joined else (choice.ALONE, joined)
         too_few = len(model.dev) < choice.LEAST_SENTENCES

@@ -114,6 +114,7 @@ def test_what_signatures_cost_is_told(run_of: RunOf, form: str, said: str) -> No
         ("own", "`own`, the federation's model trained on at the site |", False),
         ("own+federation by part", "trained on at the site, mixed with the federation's |", False),
         ("own+alone", "trained on at the site, mixed with one trained alone |", False),
+        ("federation+alone", "`federation+alone`, the federation's model, mixed with one trained alone |", False),
     ],
 )
 def test_what_noise_bounds_and_which_model_the_site_kept_is_told(
