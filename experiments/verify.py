@@ -578,12 +578,16 @@ ROW_OF_README = re.compile(r"^\| \[[^\]]*\]\(experiments/results/(\S+)/(?:table|
 def readme_cells(result: Result) -> list[str]:
     """Write what README's row of a result must say after its text: every column but that of the sentences a site.
 
-    A run whose scores have no bytes of the whole run has those of a round times its rounds.
+    Joined is over the reference, and who is better off is so beyond chance; where a run is too old for either, joined is over alone, and
+    better is what beats the better of base and alone. A run whose scores have no bytes of the whole run has those of a round times its rounds.
     """
     lines = [line for line in result.runs.values() if line["method"] != "base"]
     runs = [line["scores"] for line in lines]
     sites = [site for scores in runs for site in scores["sites"].values()]
-    better = sum(site["bleu"] > max(site["base_bleu"], site["alone_bleu"]) for site in sites)
+    better = sum(
+        site["gain"]["low"] > 0 if "gain" in site else site["bleu"] > max(site["base_bleu"], site["alone_bleu"]) for site in sites
+    )
+    joined = fmean(scores["macro_bleu"] - scores.get("macro_reference_bleu", scores["macro_alone_bleu"]) for scores in runs)
     base, alone, federation, kept = (
         fmean(scores[key] for scores in runs)
         for key in ("base_macro_bleu", "macro_alone_bleu", "macro_federated_bleu", "macro_bleu")
@@ -593,7 +597,7 @@ def readme_cells(result: Result) -> list[str]:
         fmean(line["scores"].get("total_bytes", {}).get(way) or line["scores"][a_round] * line["run"]["rounds"] for line in lines)
         for way, a_round in (("up", "uplink_bytes_per_round"), ("down", "downlink_bytes_per_round"))
     )
-    scores = [f"{base:.1f}", f"{alone:.1f}", f"{federation:.1f}", f"**{kept:.1f}{sd}**", f"{kept - alone:+.1f}"]
+    scores = [f"{base:.1f}", f"{alone:.1f}", f"{federation:.1f}", f"**{kept:.1f}{sd}**", f"{joined:+.1f}"]
     costs = [f"{better} of {len(sites)}", f"{up / 1e6:.1f} MB, {down / 1e6:.1f} MB"]
     return [str(len(runs[0]["sites"])), str(len(runs)), *scores, *costs]
 

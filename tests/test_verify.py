@@ -251,6 +251,20 @@ def test_a_row_of_the_readme_that_says_what_the_runs_come_to_holds(shown: Path) 
     assert list(verify.problems_of_readme(readme(README), shown)) == []
 
 
+def test_a_run_with_a_reference_is_told_by_it_and_beyond_chance(shown: Path) -> None:
+    folder = shown / "a" / "one"
+    lines = list(read_kept_runs(folder).values())
+    for line in lines:
+        if line["method"] == "base":
+            continue
+        line["scores"]["macro_reference_bleu"] = 3.5
+        for site in line["scores"]["sites"].values():
+            site["gain"] = {"bleu": 1.0, "low": site["bleu"] - 6, "high": 4.0}
+    write_kept_runs(folder, lines)
+    told = README.replace("+2.0", "+1.5").replace("3 of 4", "1 of 4")
+    assert list(verify.problems_of_readme(readme(told), shown)) == []
+
+
 @pytest.mark.parametrize(
     "cell", ["| 2 | 50", "| 2 | 1.0", "1.0 | 3.0", "3.0 |", "4.5", "5.0", "± 1", "+2.0", "3 of 4", "1.0 MB", "2.0 MB"]
 )
