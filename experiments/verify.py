@@ -3,8 +3,8 @@
     .venv/bin/python -m experiments.verify [FOLDER/SUITE ...]
 
 Of every kept run: it is completed, names no place, and its scores add up. Of every suite: its tables are what `runs.jsonl` adds up to,
-byte for byte, and its file is still the one that was run. Of some suites and benchmarks: what is claimed of them. Of README: that its
-table of results says what the runs come to. With names, only of those suites; `fedlingua suite` does so when it has written a result that
+byte for byte, and its file is still the one that was run. Of some suites and benchmarks: what is claimed of them. Of README and docs/results.md:
+that their tables of results say what the runs come to. With names, only of those suites; `fedlingua suite` does so when it has written a result that
 is committed. Ends with 1 where something is wrong.
 """
 
@@ -570,13 +570,15 @@ def problems_of_folders(suites: Sequence[Result]) -> Iterator[str]:
             yield f"{folder}: all tables took {took:.1f} hours; wanted at most {hours}"
 
 
-# --- README ----------------------------------------------------------------------------------------------------------------------
+# --- README and docs/results.md ----------------------------------------------------------------------------------------------------------------------
 
-ROW_OF_README = re.compile(r"^\| \[[^\]]*\]\(experiments/results/(\S+)/(?:table|report)\.md\)(.*)\|$", re.MULTILINE)
+ROW_OF_RESULTS = re.compile(
+    r"^\| (?:† )?\[[^\]]*\]\((?:\.\./)?experiments/results/(\S+)/(?:table|report)\.md\)(.*)\|$", re.MULTILINE
+)
 
 
-def readme_cells(result: Result) -> list[str]:
-    """Write what README's row of a result must say after its text: every column but that of the sentences a site.
+def cells_of_page(result: Result) -> list[str]:
+    """Write what a page's row of a result must say after its text: every column but that of the sentences a site.
 
     Joined is over the reference, and who is better off is so beyond chance; where a run is too old for either, joined is over alone, and
     better is what beats the better of base and alone. A run whose scores have no bytes of the whole run has those of a round times its rounds.
@@ -602,21 +604,21 @@ def readme_cells(result: Result) -> list[str]:
     return [str(len(runs[0]["sites"])), str(len(runs)), *scores, *costs]
 
 
-def problems_of_readme(text: str, results: Path = RESULTS) -> Iterator[str]:
-    """Cells of README's table of results that are not what the kept runs come to, and rows that name no folder of such runs."""
+def problems_of_page(page: str, text: str, results: Path = RESULTS) -> Iterator[str]:
+    """Cells of a page's table of results that are not what the kept runs come to, and rows that name no folder of such runs."""
     table = text.partition("<!-- results -->")[2].partition("<!-- /results -->")[0]
-    rows, all_rows = ROW_OF_README.findall(table), table.count("\n| [")
+    rows, all_rows = ROW_OF_RESULTS.findall(table), len(re.findall(r"^\| .*\]\(", table, re.MULTILINE))
     if not rows or len(rows) != all_rows:
-        yield f"README: {len(rows)} of {all_rows} rows of results name a table.md or report.md"
+        yield f"{page}: {len(rows)} of {all_rows} rows of results name a table.md or report.md"
     for name, rest in rows:
         _, sites, _, *told = (cell.strip() for cell in rest.split("|"))
         try:
-            wanted = readme_cells(Result(results / name, results))
+            wanted = cells_of_page(Result(results / name, results))
         except (FedlinguaError, LookupError, TypeError, ValueError) as error:
-            yield f"README, {name}: {error!r}"
+            yield f"{page}, {name}: {error!r}"
         else:
             if [sites, *told] != wanted:
-                yield f"README, {name}: it says {' | '.join([sites, *told])}; the runs come to {' | '.join(wanted)}"
+                yield f"{page}, {name}: it says {' | '.join([sites, *told])}; the runs come to {' | '.join(wanted)}"
 
 
 # --- Benchmarks ------------------------------------------------------------------------------------------------------------------
@@ -736,7 +738,8 @@ def main(names: Sequence[str]) -> int:
     problems = [problem for result in chosen for problem in problems_of(result)]
     if not names:
         problems += problems_of_folders([result for result in results if result.suite])
-        problems += problems_of_readme((ROOT / "README.md").read_text(encoding="utf-8"))
+        for page in ("README.md", "docs/results.md"):
+            problems += problems_of_page(page, (ROOT / page).read_text(encoding="utf-8"))
         kept = (RESULTS / "benchmarks" / "kept.jsonl").read_text(encoding="utf-8").splitlines()
         problems += problems_of_benchmarks({line["benchmark"]: line for line in map(json.loads, kept)})
     print("\n".join(problems) or f"{len(chosen)} results hold")

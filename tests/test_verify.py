@@ -248,7 +248,7 @@ def readme(row: str) -> str:
 
 
 def test_a_row_of_the_readme_that_says_what_the_runs_come_to_holds(shown: Path) -> None:
-    assert list(verify.problems_of_readme(readme(README), shown)) == []
+    assert list(verify.problems_of_page("README", readme(README), shown)) == []
 
 
 def test_a_run_with_a_reference_is_told_by_it_and_beyond_chance(shown: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_run_with_a_reference_is_told_by_it_and_beyond_chance(shown: Path) -> 
             site["gain"] = {"bleu": 1.0, "low": site["bleu"] - 6, "high": 4.0}
     write_kept_runs(folder, lines)
     told = README.replace("+2.0", "+1.5").replace("3 of 4", "1 of 4")
-    assert list(verify.problems_of_readme(readme(told), shown)) == []
+    assert list(verify.problems_of_page("README", readme(told), shown)) == []
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_run_with_a_reference_is_told_by_it_and_beyond_chance(shown: Path) -> 
 )
 def test_a_wrong_cell_of_the_readme_is_found(shown: Path, cell: str) -> None:
     wrong = README.replace(cell, cell.replace(cell.strip("|±+ ")[0], "7", 1), 1)
-    (problem,) = verify.problems_of_readme(readme(wrong), shown)
+    (problem,) = verify.problems_of_page("README", readme(wrong), shown)
     assert problem.startswith("README, a/one: it says ")
 
 
@@ -279,4 +279,4 @@ def test_a_wrong_cell_of_the_readme_is_found(shown: Path, cell: str) -> None:
     [("", "0 of 0 rows"), ("| [text](docs/results.md) | 2 |", "0 of 1 rows"), (README.replace("a/one", "a/two"), "a/two: ")],
 )
 def test_a_row_of_the_readme_without_runs_is_found(shown: Path, row: str, problem: str) -> None:
-    assert problem in "\n".join(verify.problems_of_readme(readme(row), shown))
+    assert problem in "\n".join(verify.problems_of_page("README", readme(row), shown))
