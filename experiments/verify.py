@@ -3,9 +3,9 @@
     .venv/bin/python -m experiments.verify [FOLDER/SUITE ...]
 
 Of every kept run: it is completed, names no place, and its scores add up. Of every suite: its tables are what `runs.jsonl` adds up to,
-byte for byte, and its file is still the one that was run. Of some suites and benchmarks: what is claimed of them. Of README and docs/results.md:
-that their tables of results say what the runs come to. With names, only of those suites; `fedlingua suite` does so when it has written a result that
-is committed. Ends with 1 where something is wrong.
+byte for byte, and its file is still the one that was run. Of some suites and benchmarks: what is claimed of them. Of README and
+docs/results.md: that their tables of results say what the runs come to. With names, only of those suites; `fedlingua suite` does so when it
+has written a result that is committed. Ends with 1 where something is wrong.
 """
 
 import json
@@ -570,7 +570,7 @@ def problems_of_folders(suites: Sequence[Result]) -> Iterator[str]:
             yield f"{folder}: all tables took {took:.1f} hours; wanted at most {hours}"
 
 
-# --- README and docs/results.md ----------------------------------------------------------------------------------------------------------------------
+# --- README and docs/results.md -------------------------------------------------------------------------------------------------
 
 ROW_OF_RESULTS = re.compile(
     r"^\| (?:† )?\[[^\]]*\]\((?:\.\./)?experiments/results/(\S+)/(?:table|report)\.md\)(.*)\|$", re.MULTILINE
@@ -581,7 +581,8 @@ def cells_of_page(result: Result) -> list[str]:
     """Write what a page's row of a result must say after its text: every column but that of the sentences a site.
 
     Joined is over the reference, and who is better off is so beyond chance; where a run is too old for either, joined is over alone, and
-    better is what beats the better of base and alone. A run whose scores have no bytes of the whole run has those of a round times its rounds.
+    better is what beats the better of base and alone. A run whose scores have no bytes of the whole run has those of a round times its
+    rounds.
     """
     lines = [line for line in result.runs.values() if line["method"] != "base"]
     runs = [line["scores"] for line in lines]

@@ -23,12 +23,12 @@ MIXED = (OWN_FEDERATION, OWN_FEDERATION + BY_PART, *WITH_ALONE)
 WITHOUT = (BASE, ALONE, ALONE_ENSEMBLE)
 """What a site can have without the federation; the best of these by dev is the reference of every gain."""
 CANDIDATES = (BASE, ALONE, FEDERATION, OWN, *MIXED, LAST_ROUNDS, ENSEMBLE, ALONE_ENSEMBLE)
-"""The models that a site chooses among. base: The published backbone. alone: Trained on the site's text alone. own: Trained further
-from "federation" or "last rounds", whichever has the lower dev loss. own+...: Interpolations of own with the model that it started
-from or with alone, by one alpha for all tensors or one per part; federation+alone: the same where no pass made own better. last rounds: The mean of the federation's model and of those
-received before it in the last rounds. ensemble: Two of the others, one of them alone, whose probabilities are averaged. alone ensemble:
-The same of alone and of a second model that was trained like it with other draws; only made where a site would keep an ensemble, so that
-two models are compared with two."""
+"""The models that a site chooses among. base: The published backbone. alone: Trained on the site's text alone. own: Trained further from
+"federation" or "last rounds", whichever has the lower dev loss. own+...: Interpolations of own with the model that it started from or
+with alone, by one alpha for all tensors or one per part; federation+alone: the same where no pass made own better. last rounds: The mean
+of the federation's model and of those received before it in the last rounds. ensemble: Two of the others, one of them alone, whose
+probabilities are averaged. alone ensemble: The same of alone and of a second model that was trained like it with other draws; only made
+where a site would keep an ensemble, so that two models are compared with two."""
 SHARES = tuple(tenth / 10 for tenth in range(1, 10))
 """The shares of an ensemble's second model among which the dev loss decides."""
 LEAST_SENTENCES = 30

