@@ -29,6 +29,9 @@ GROUND = "#ffffff"
 TEXT = "#333333"
 
 JOINED = {
+    "software/four_es_en/model-fed": "a new language for a student, 8 × 1,000",
+    "software/four/model-fed": "four programs, a student, 4 × 1,000",
+    "software/four_150/model-fed": "four programs, a student, 4 × 150",
     "real/bible_model/model-fed": "New Testament, 8 × 500, whole model",
     "real/sizes_three_2000_model/model-fed": "† New Testament, 3 × 2,000, whole model",
     "real/bible_m2m_model/model-fed": "among seven languages, 12 × 390, whole model",
