@@ -165,11 +165,11 @@ def test_the_house_stays_small() -> None:
 
 
 MOST = {
-    "characters": 2_018_626,
-    "characters, node": 1_137_468,
-    "characters, fedlingua_lab": 233_610,
+    "characters": 2_042_577,
+    "characters, node": 1_144_676,
+    "characters, fedlingua_lab": 238_911,
     "options": 127,
-    "reads of settings in node code": 600,
+    "reads of settings in node code": 598,
     "rules on which options exclude each other": 82,
 }
 
@@ -211,7 +211,7 @@ def test_experiments_are_few_files() -> None:
     tracked = subprocess.run(["git", "-C", str(ROOT), "ls-files", "experiments"], capture_output=True, text=True, check=False)
     if tracked.returncode:
         pytest.skip("no git checkout")
-    assert len(tracked.stdout.splitlines()) <= 347
+    assert len(tracked.stdout.splitlines()) <= 373
 
 
 def test_every_form_of_import_is_seen(tmp_path: Path) -> None:
