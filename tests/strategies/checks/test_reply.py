@@ -92,7 +92,7 @@ def test_what_a_site_says_of_its_choice_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kept": len(CANDIDATES)}, "wanted the number of a candidate, 0 to 10"),
+        ({"kept": len(CANDIDATES)}, "wanted the number of a candidate, 0 to 12"),
         ({"kept": -1}, "the number of a candidate"),
         ({"kept": 1.0}, "the number of a candidate"),
         ({"kept": [2]}, "the number of a candidate"),
