@@ -124,7 +124,9 @@ def joining() -> go.Figure:
         suite, _, method = place.rpartition("/")
         found = sorted(gains(Result(RESULTS / suite).rows[method]))
         mean = fmean(gain.bleu for gain in found)
-        names.append(f"{name}<br>{sum(gain.bleu > 0 for gain in found)} of {len(found)} above both, mean {mean:+.1f}")
+        names.append(
+            f"{name}<br>{sum(gain.sure and gain.bleu > 0 for gain in found)} of {len(found)} beyond chance, mean {mean:+.1f}"
+        )
         # Dots of one height would hide one another: in the order of their gains they go down through the row.
         dots = [(row - 0.25 + 0.5 * rank / len(found), gain) for rank, gain in enumerate(found)]
         for color, sure, label in ((UP, True, "95 % interval without 0"), (BEFORE, False, "within chance")):
