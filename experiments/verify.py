@@ -83,8 +83,8 @@ class Result:
 # --- Of every run and every suite ------------------------------------------------------------------------------------------------
 
 
-def problems_of_run(line: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a kept run."""
+def problems_of_run(line: Mapping[str, Any], removed: bool = False) -> Iterator[str]:
+    """What is wrong with a kept run. removed: It is of something that was taken out, so that today's settings refuse it."""
     run, scores = line["run"], line["scores"]
     if run["status"] != "completed":
         yield f"it is {run['status']}"
@@ -96,7 +96,8 @@ def problems_of_run(line: Mapping[str, Any]) -> Iterator[str]:
     try:
         settings_from(config_of_run(run["config"], completed=True))
     except FedlinguaError as error:
-        yield f"its settings are refused: {error}"
+        if not removed:
+            yield f"its settings are refused: {error}"
     metric = metrics_of(scores)[0]
     sites = scores["sites"]
     if set(sites) == {ALL_SITES}:
@@ -714,7 +715,7 @@ def problems_of(result: Result, experiments: Path = EXPERIMENTS) -> Iterator[str
     """What is wrong with a folder of kept runs, each with its name."""
     try:
         for name, line in result.runs.items():
-            yield from (f"{result.name}, {name}: {problem}" for problem in problems_of_run(line))
+            yield from (f"{result.name}, {name}: {problem}" for problem in problems_of_run(line, result.name == "removed"))
         if result.suite:
             yield from (f"{result.name}: {problem}" for problem in problems_of_suite(result, experiments))
     except (FedlinguaError, OSError, LookupError, TypeError) as error:
