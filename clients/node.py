@@ -101,9 +101,9 @@ class SimulatedNode:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
-    def note(self, site: str, line: str, step: bool) -> None:
-        """Report a site's progress after the last round. step: whether the line begins or ends a step."""
-        RunFolder(run_directory(self.settings, self._run_id)).event("site", site=site, text=line, step=step)
+    def note(self, site: str, line: str, step: bool, done: float) -> None:
+        """Report a site's progress after the last round. step: whether the line begins or ends a step; done: share of its work, 0-1."""
+        RunFolder(run_directory(self.settings, self._run_id)).event("site", site=site, text=line, step=step, done=round(done, 3))
 
     def consent(self, site: str, run: str) -> Consent:
         """Return what the site permits."""
@@ -147,8 +147,8 @@ class DeployedNode:
     def directory(self, site: str, run: str) -> Path:
         return self._file.run_directory(run, site)
 
-    def note(self, site: str, line: str, step: bool) -> None:
-        _log.info("site %s: %s", site, line)
+    def note(self, site: str, line: str, step: bool, done: float) -> None:
+        _log.info("site %s: %s (%.0f %% of the last phase)", site, line, 100 * done)
 
     def consent(self, site: str, run: str) -> Consent:
         # The server knows the run's seed, so the noise must not follow from it.

@@ -41,8 +41,8 @@ from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tens
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import BASE, FEDERATION
+from fedlingua.personalization.phase import CHOOSING, Kept, SiteModel, choose_model
 from fedlingua.personalization.phase import FOLDER as CHOICE
-from fedlingua.personalization.phase import Kept, SiteModel, choose_model
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
@@ -82,8 +82,8 @@ class SiteClient(NumPyClient):
         self.selection_files, self.residuals = RoundFiles(folder / "selection"), RoundFiles(folder / "residual")
         chosen, first = trainable.tensor_set, trainable.sent_first
         self.received = ReceivedFiles(folder / "received", chosen, first, settings.code_down, settings.rounds_at_sites)
-        self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
-        """Called after the last round with a line of progress and whether the line begins or ends a step."""
+        self.note: Callable[[str, bool, float], None] = lambda line, step, done: _log.info("site %s: %s", site, line)
+        """Called after the last round with a line of progress, whether the line begins or ends a step, and the share that is done, 0-1."""
         self.state_files = RoundFiles(folder / "state")
         """What a client of one's own needs of one round in the next: load(task.own), save(..., (task.round, task.attempt))."""
         self.ledger = Ledger(folder / "ledger.json")
@@ -276,8 +276,9 @@ class SiteClient(NumPyClient):
         write_tensors(self.trainable.model, tensors_of())
         self.deliver(number, result.name, second)
         scored = dict[str, T]()
-        for name, (tensors_of, second) in result.models.items():
+        for place, (name, (tensors_of, second)) in enumerate(result.models.items()):
             if name != BASE:
+                self.note(f"scores {name}", False, CHOOSING + (1 - CHOOSING) * place / len(result.models))
                 write_tensors(self.trainable.model, tensors_of())
                 scored[name] = score(second)
         return scored, result

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from fedlingua.exchange.protocol import Stage
+from fedlingua.settings.config import Settings
 
 Sums = Mapping[str, float]
 SLACK = 0.01
@@ -146,6 +147,22 @@ class Progress:
         progress.traffic = [(up, down) for up, down in progress.traffic]
         progress.savings = [(tensors, numbers) for tensors, numbers in progress.savings]
         return progress
+
+
+def last_phase_rounds(settings: Settings, sizes: Mapping[str, float]) -> float:
+    """Return about how many rounds the last phase is as long as. sizes: Split -> the sites' sentences.
+
+    The passes are the most that alone and own may take: what stops early makes up for a second model alone. A beam of n takes about as
+    long for a sentence as training on n, and an ensemble as two models.
+    """
+    passes = 0.0
+    beam = settings.beam if settings.task == "translation" else 1
+    translated = 2.0 * beam * sizes[settings.score_split]
+    if settings.chooses:
+        passes = settings.passes_of_rounds + 2.0 * (settings.keep_passes or settings.passes_of_rounds)
+        models, of_dev = (8, 6) if settings.keep_ensemble else (4, 2)
+        translated = models * beam * sizes[settings.score_split] + (of_dev if settings.keep_by != "loss" else 0) * sizes["dev"]
+    return (passes + translated / max(1.0, sizes["train"])) / settings.passes_of_a_round
 
 
 def mean_loss(losses: Mapping[str, Sums], best_by: str) -> float:

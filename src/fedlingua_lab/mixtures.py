@@ -72,7 +72,7 @@ def measure_mixtures(start: Start, site: str, trainable: Trainable, settings: Se
         dev,
         lambda how, seed, this_pass, state: train_locally(model, names, training, codec, how, seed, state, this_round=this_pass),
         lambda base, second: None,
-        lambda line, step: None,
+        lambda *_: None,
     )
     federated = start.federated(site, trainable)
 

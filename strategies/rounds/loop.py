@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from statistics import median
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -19,6 +20,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedlingua.backbones.knowledge import near_chance
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import RunError
+from fedlingua.corpora.split import SPLITS
 from fedlingua.evaluation.totals import Totals
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import digests_of
@@ -32,7 +34,7 @@ from fedlingua.settings.config import Phase, Settings
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import UpdateFiles
 from strategies.checks.contents import Expected, Scores, parse_scores
-from strategies.progress import Progress
+from strategies.progress import Progress, last_phase_rounds
 from strategies.rounds.draw import draws
 from strategies.rounds.flower_records import RESIDUAL, arrays_of, checked_state
 from strategies.rounds.holdings import Holdings
@@ -94,6 +96,8 @@ class Rounds(Strategy):
         self._draws = draws(everybody, of.clusters, number, of.settings.seed) if number < len(everybody) else None
         holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round), of.settings.rounds_at_sites)
         self.phases = Phases(of.settings, of.registry, of.folder, Progress(), holdings)
+        self._seconds: list[float] = []
+        """Seconds of this attempt's rounds."""
         self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
         self.note = self.phases.note
 
@@ -243,7 +247,16 @@ class Rounds(Strategy):
         self._last_stages = self._stages_asked_for()
         self.folder.update(rounds=number, best_round=self.progress.best_round)
         about = {"dev_loss": dev_loss, "seconds": line["seconds"], "uplink_bytes": sum(up for up, _ in record.traffic)}
+        about["last_phase_s"] = round(self._last_phase_s(seconds), 3)
         self.folder.event("round", round=number, rounds=num_rounds, **about)
+
+    def _last_phase_s(self, seconds: float) -> float:
+        """Return about how long the last phase takes, after a round of so many seconds; the first of an attempt has all start-up."""
+        self._seconds.append(seconds)
+        sizes: dict[str, float] = {split: sum(float(about[split]) for about in self.registry.about.values()) for split in SPLITS}
+        minutes, rounds = self.settings.keep_minutes, last_phase_rounds(self.settings, sizes)
+        estimate = rounds * median(self._seconds[1:] or self._seconds)
+        return min(estimate, 60 * minutes) if minutes and self.settings.chooses else estimate
 
     def _resume(self) -> None:
         """Restore the last complete round; skip damaged checkpoints and name them."""

@@ -462,3 +462,17 @@ def test_alone_falls_along_a_schedule_as_long_as_the_federations(
     draws_parts = {"sample.share": 0.25, "sample.replacement": False, "rounds": 4, "schedule": "linear", "keep.passes": 1}
     run({**choosing, **draws_parts}, tmp_path / "run")
     assert set(spans) == {(1, 1), (2, 2)}
+
+
+def test_the_last_phase_is_estimated_after_every_round_and_each_site_tells_its_steps(choosing: Config, tmp_path: Path) -> None:
+    folder, _ = run({**choosing, "rounds": 2, "keep.minutes": 50}, tmp_path / "run")
+    events = [json.loads(line) for line in (folder.directory / "progress.jsonl").read_text().splitlines()]
+    rounds = [event for event in events if event["event"] == "round"]
+    assert [event["round"] for event in rounds] == [0, 1, 2]
+    assert all(event["last_phase_s"] > 0 for event in rounds)
+    for site in ("hospital", "court"):
+        steps = [event for event in events if event["event"] == "site" and event["site"] == site]
+        told = " ".join(event["text"] for event in steps)
+        assert all(part in told for part in ("trains alone", "alone, pass 1", "trains on", "keeps", "scores federation"))
+        assert (shares := [event["done"] for event in steps]) == sorted(shares)
+        assert shares[0] == 0 < shares[1] < shares[-1] < 1

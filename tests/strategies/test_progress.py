@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from strategies.progress import Progress, mean_loss
+from fedlingua.settings.checks import settings_from
+from strategies.progress import Progress, last_phase_rounds, mean_loss
 
 
 def sums(loss: float, tokens: int = 10, examples: int = 1) -> dict[str, float]:
@@ -154,3 +155,14 @@ def test_the_last_round_is_the_last_that_trained_whatever_its_loss() -> None:
     assert Progress(round=2).best_up_to(2, "last") == (0, "")
     assert progress.is_stale(3, 0.0, "last") == progress.is_stale(3, 0.0, "examples") is True
     assert progress.loss(1, "last") == progress.loss(1, "examples")
+
+
+def test_the_last_phase_is_as_long_as_the_passes_and_translations_that_it_may_take(run_config: dict[str, Any]) -> None:
+    def rounds(**keys: Any) -> float:
+        settings = {**run_config, "rounds": 8, "beam": 2, **{key.replace("_", "."): value for key, value in keys.items()}}
+        return last_phase_rounds(settings_from({"keep.choose": True, **settings}), {"train": 100.0, "dev": 10.0, "test": 50.0})
+
+    assert rounds(method="adapter-fed") == (8 + 2 * 8) + 8 * 2 * 0.5 + 6 * 0.1
+    assert rounds(keep_passes=2, keep_ensemble=False, keep_by="loss") == (8 + 2 * 2) + 4 * 2 * 0.5
+    assert rounds(sample_share=0.25, sample_replacement=False) == ((2 + 2 * 2) + 8 * 2 * 0.5 + 6 * 0.1) / 0.25
+    assert rounds(keep_choose=False) == 2 * 2 * 0.5

@@ -38,6 +38,8 @@ from fedlingua.training.head import HeadUse
 from fedlingua.training.objective import token_nlls_of_each
 
 FOLDER, FILE = "choice", "choice.json"
+CHOOSING = 0.8
+"""The share of the phase that choosing is, most of it training; the rest is scoring. For progress alone."""
 TRAINED_ALONE = {choice.ALONE: "alone", choice.SECOND_ALONE: "a second model alone"}
 """Models trained on the site's text alone, with other draws -> in words."""
 
@@ -53,7 +55,7 @@ class SiteModel:
             it updates.
         count_chrf: Translates the dev text with the published backbone (True) or the current model, the latter perhaps in an ensemble
             with a second one, and returns chrF counts, (sentences, 18); returns None if the task does not translate.
-        note: Called with a line of progress and whether the line begins or ends a step of the phase.
+        note: Called with a line of progress, whether the line begins or ends a step of the phase, and the share of the phase that is done.
     """
 
     site: str
@@ -62,7 +64,7 @@ class SiteModel:
     dev: Sequence[Example]
     train: Callable[[Settings, str, tuple[int, int], dict[str, Numbers] | None], object]
     count_chrf: Callable[[bool, Second | None], Counts | None]
-    note: Callable[[str, bool], None]
+    note: Callable[[str, bool, float], None]
 
     @property
     def by(self) -> str:
@@ -108,6 +110,7 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     settings, rounds = model.settings, model.settings.passes_of_rounds
     most = settings.keep_passes or rounds
     phase.most_alone = rounds + most
+    phase.planned = (2 if settings.keep_ensemble else 1) * phase.most_alone + most
     phase.add_trained(choice.ALONE, model.trainable.initial, rounds + most, (rounds + most) / (rounds + 2 * most))
     phase.add(choice.FEDERATION, lambda: federated)
     if last_rounds:
@@ -145,7 +148,8 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Nam
     few = len(model.dev) < choice.LEAST_SENTENCES
     pair = phase.seconds.get(name)
     in_words = f"an ensemble of {pair.beside} and {pair.name}" if pair else name
-    model.note(f"keeps {in_words}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
+    text = f"keeps {in_words}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else "")
+    model.note(text, True, CHOOSING)
     compared = (*choice.WITHOUT[1:], result.candidate, name)
     models = {each: phase.model_of(each) for each in compared if each in phase.tensors_of or each in phase.seconds}
     models = {choice.FEDERATION: (lambda: federated, None), **models}
@@ -165,7 +169,8 @@ def mean_of(models: Sequence[NamedTensors]) -> Tensors:
 
 class Phase:
     """The candidates so far. tensors_of: Name -> function that makes its tensors, which saves memory. dev: Name -> dev results.
-    seconds: Ensemble -> its second model. most_alone: The most passes of a model trained alone."""
+    seconds: Ensemble -> its second model. most_alone: The most passes of a model trained alone. planned: The most passes of
+    all models. passed: Those of the models that are done, whether needed or not."""
 
     def __init__(self, model: SiteModel, folder: Path, started: float) -> None:
         self.model, self.folder, self.started = model, folder, started
@@ -176,6 +181,12 @@ class Phase:
         self.left_out: dict[str, str] = {}
         self.seconds: dict[str, Second] = {}
         self.most_alone, self.training_s = 0, 0.0
+        self.planned = self.passed = 0
+
+    def note(self, line: str, step: bool = True, passes: int = 0) -> None:
+        """Report progress. passes: Those of the current training."""
+        share = min(1.0, (self.passed + passes) / self.planned) if self.planned else 0.0
+        self.model.note(line, step, CHOOSING * share)
 
     def write(self, tensors: Tensors) -> None:
         write_tensors(self.model.trainable.model, tensors)
@@ -225,13 +236,14 @@ class Phase:
                 "cut_short": trained.cut_short,
             }
             if trained.cut_short:
-                self.model.note(f"{name}: keep.minutes = {settings.keep_minutes:g} leaves no time for further passes", True)
+                self.note(f"{name}: keep.minutes = {settings.keep_minutes:g} leaves no time for further passes")
             save_tensors(trained.tensors, files[0])
             replace_text(files[1], json_text(about))
+        self.passed += most
         self.trained[name] = {key: value for key, value in about.items() if key not in ("key", "useless")}
         if about["useless"]:
             self.left_out[name] = about["useless"]
-            self.model.note(f"{name} is left out: {about['useless']}", True)
+            self.note(f"{name} is left out: {about['useless']}")
         elif about["best"] or name in TRAINED_ALONE:
             self.add(name, partial(load_file, files[0]))
         else:
@@ -239,12 +251,16 @@ class Phase:
 
     def _train(self, name: str, start: Tensors, most: int, share_of_time: float) -> Trained:
         model, settings = self.model, self.model.settings
-        model.note(f"trains {TRAINED_ALONE.get(name, 'on from the federation')}, at most {most} passes", True)
+        self.note(f"trains {TRAINED_ALONE.get(name, 'on from the federation')}, at most {most} passes")
         rates = [float(rate) for rate in settings.keep_rates.split(",")]
         optimizers: dict[float, dict[str, Numbers]] = {rate: {} for rate in rates}
         until = self.started + 60 * settings.keep_minutes * share_of_time if settings.keep_minutes else math.inf
 
-        def train(number: int, rate: float) -> None:
+        number = 0
+
+        def train(this: int, rate: float) -> None:
+            nonlocal number
+            number = this
             how = of_a_pass(settings)
             # Trained alone, the first passes at rate 1 equal the rounds of method adapter-local. Other models and rates have no schedule.
             if name not in TRAINED_ALONE or rate != 1:
@@ -264,7 +280,7 @@ class Phase:
             lambda: model.measure().loss,
             self.write,
             partial(read_tensors, model.trainable.model, model.trainable.trained),
-            lambda line: model.note(f"{name}, {line}", False),
+            lambda line: self.note(f"{name}, {line}", False, number),
             lambda: time.monotonic() < until,
         )
 
@@ -316,7 +332,7 @@ class Phase:
 
     def translate(self, name: str) -> bool:
         """Translate the dev text with a candidate, whose results then include its chrF; return whether the task translates."""
-        self.model.note(f"translates the dev text with {name}", False)
+        self.note(f"translates the dev text with {name}", False)
         tensors_of, second = self.model_of(name)
         if name != choice.BASE:
             self.write(tensors_of())
@@ -355,7 +371,7 @@ class Phase:
                 return before, chosen.reference, about
             return *self._beside_two_alone(chosen), about
         except (torch.OutOfMemoryError, MemoryRunsOutError):
-            model.note("two models at a time run out of memory, so there is no ensemble", True)
+            self.note("two models at a time run out of memory, so there is no ensemble")
             return before, chosen.reference, about
 
     def _beside_two_alone(self, chosen: Choice) -> tuple[str, str]:
@@ -364,7 +380,7 @@ class Phase:
         self.add_trained(choice.SECOND_ALONE, self.model.trainable.initial, self.most_alone, 1.0)
         second = self.dev.pop(choice.SECOND_ALONE, None)
         if second is None:
-            self.model.note("keeps no ensemble, since no second model trained alone is there to compare it with", True)
+            self.note("keeps no ensemble, since no second model trained alone is there to compare it with")
             return chosen.candidate, chosen.reference
         self.average(choice.ALONE_ENSEMBLE, choice.ALONE, choice.SECOND_ALONE, second)
         if by == "chrf":

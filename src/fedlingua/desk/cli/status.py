@@ -23,14 +23,15 @@ def status(run: options.RunArgument) -> Answer:
     say(headline(about, alive))
     total, _ = tally(read_events(run / PROGRESS_FILE)[0], folder.read("sites.json") or {})
     sites, waiting = total.sites, total.waiting if alive else ""
-    if waiting:
-        say(waiting)
+    left_s = total.left_s if alive else None
+    if words := waiting or (f"about {duration(round(left_s))} left" if left_s else ""):
+        say(words)
     headers = ("site", "round", "phase", "last seen", "sent", "failures")
     trouble = ("last trouble",) if any(site.trouble for site in sites.values()) else ()
     table = plain_table(*headers, *trouble, left=("phase", "last trouble"))
     for name, site in sites.items():
         sent, seen = units.data(site.uplink_bytes), last_seen(site, time.time())
-        cells = (name, site.round, site.phase, seen, sent, site.failures, *([site.trouble] if trouble else []))
+        cells = (name, site.round, site.doing, seen, sent, site.failures, *([site.trouble] if trouble else []))
         table.add_row(*map(one_line, cells))
     console().print(table)
     keys = ("name", "status", "rounds", "attempt", "best_round", "reason")
@@ -38,6 +39,7 @@ def status(run: options.RunArgument) -> Answer:
         **{key: about.get(key) for key in keys},
         "alive": alive,
         "waiting": waiting,
+        "left_s": left_s,
         "sites": {name: asdict(sites[name]) for name in sites},
     }
 

@@ -112,10 +112,12 @@ class Snapshot:
             "rounds": (self.run.get("config") or {}).get("rounds"),
             "phase": self.tally.phase,
             "waiting": self.tally.waiting,
+            "left_s": self.tally.left_s if self.status == "running" else None,
             "dev_losses": {each.number: each.dev_loss for each in self.rounds},
             "sites": {
                 name: {
                     "round": site.round,
+                    "phase": site.doing,
                     "dev_loss": losses.get(name),
                     "uplink_bytes": site.uplink_bytes,
                     "failures": site.failures,
@@ -213,11 +215,14 @@ def _table(snapshot: Snapshot, room: int, now: float, overflow: OverflowMethod) 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("site", no_wrap=True, overflow=overflow, min_width=4, max_width=24)
     for column in ("round", "phase", "loss", "seen", "sent", "failures"):
-        table.add_column(column, no_wrap=True, justify="left" if column == "phase" else "right")
+        if column == "phase":
+            table.add_column(column, no_wrap=True, overflow=overflow, max_width=28)
+        else:
+            table.add_column(column, no_wrap=True, justify="right")
     for name in names:
         site, loss = sites[name], losses.get(name)
         shown = "" if loss is None else f"{loss:.4f}"
-        words = (name, str(site.round), site.phase, shown, last_seen(site, now), units.data(site.uplink_bytes))
+        words = (name, str(site.round), site.doing, shown, last_seen(site, now), units.data(site.uplink_bytes))
         # Text, since a site's own words are neither markup nor control characters for this terminal.
         table.add_row(*map(Text, map(one_line, words)), Text(str(site.failures), style="bold red" if site.trouble else ""))
     if len(names) < len(sites):

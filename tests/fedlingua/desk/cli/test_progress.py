@@ -15,7 +15,7 @@ from rich.console import Console
 
 from fedlingua.desk.cli import progress
 from fedlingua.desk.cli.engine import RunStatus
-from fedlingua.desk.cli.progress import PlainView, Watch, follow, view_on
+from fedlingua.desk.cli.progress import PlainView, Tally, Watch, event_line, follow, tally, view_on
 
 
 def watch(run_dir: Path, poll: Callable[[], RunStatus], console: Console, interval_s: float) -> RunStatus:
@@ -56,7 +56,7 @@ LINES = [
     "round 1/4, dev loss 2.5000, 98.76 kB sent, 20.0 s, 1 min 00 s left",
     "round 2/4, 98.76 kB sent, 50.0 s, 1 min 40 s left",
     "round 2/4, dev loss 2.2500",
-    "court: trains alone, at most 8 passes",
+    "court: trains alone, at most 8 passes, 1 min 40 s left",
 ]
 
 
@@ -219,3 +219,50 @@ def test_a_notebook_shows_one_line_that_is_updated_and_failures_below(tmp_path: 
     view = view_on(console, "base, seed 1: ")
     view.show(EVENTS[4])
     assert displayed[-1].startswith("base, seed 1: round 1/4, ")
+
+
+def last_phase(monkeypatch: pytest.MonkeyPatch, at: float, *events: dict[str, Any]) -> Tally:
+    """The totals at a time, of a run of two rounds of 20 s after the first, whose last phase began at 100 s and should take 60 s."""
+    monkeypatch.setattr(progress.time, "time", lambda: at)
+    rounds = [{**round_end(number, 2.0, 20.0), "rounds": 3, "last_phase_s": 60.0} for number in (1, 2)]
+    begun = {"event": "phase", "phase": "finish", "round": 3, "rounds": 3, "sites": 2, "time": 100.0}
+    return tally([*rounds, *([begun, *events] if at else [])], ["court", "hospital"])[0]
+
+
+def step(site: str, text: str, done: float, at: float) -> dict[str, Any]:
+    return {"event": "site", "site": site, "text": text, "step": False, "done": done, "time": at}
+
+
+def test_the_time_left_contains_the_last_phase_from_the_first_round_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = last_phase(monkeypatch, 0.0)
+    assert total.left_s == 20 + 60
+    line = event_line({**round_end(2, 2.0, 20.0), "event": "round"}, total)
+    assert line.endswith("1 min 20 s left")
+    # Deployed sites report nothing on their way: what was estimated less what has passed.
+    assert last_phase(monkeypatch, 145.0).left_s == 15
+    assert last_phase(monkeypatch, 999.0).left_s == 0
+    # What the sites have behind them says more than the estimate, the more so the more it is.
+    steps = [step("court", "alone, pass 3", 0.75, 120.0), step("hospital", "trains alone", 0.25, 121.0)]
+    assert last_phase(monkeypatch, 200.0, *steps).left_s == 100
+    assert last_phase(monkeypatch, 110.0, step("court", "alone, pass 1", 0.25, 110.0)).left_s == pytest.approx(
+        0.5 * 60 + 0.5 * 80 - 10
+    )
+
+
+def test_each_sites_step_of_the_last_phase_shows_until_it_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = {"event": "reply", "phase": "finish", "round": 3, "site": "hospital", "uplink_bytes": 9, "time": 130.0}
+    total = last_phase(monkeypatch, 140.0, step("court", "alone, pass 3", 0.5, 120.0), reply)
+    assert {name: site.doing for name, site in total.sites.items()} == {"court": "alone, pass 3", "hospital": "finish"}
+    assert {site.done for site in total.sites.values()} == {0.5, 1.0}
+    assert last_phase(monkeypatch, 101.0).sites["court"].doing == "finish: asked"
+    trained = {
+        "event": "site",
+        "site": "court",
+        "text": "trains alone, at most 8 passes",
+        "step": True,
+        "done": 0.5,
+        "time": 120.0,
+    }
+    assert (
+        event_line(trained, last_phase(monkeypatch, 140.0, trained)) == "court: trains alone, at most 8 passes, 2 min 00 s left"
+    )

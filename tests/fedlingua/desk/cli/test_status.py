@@ -128,3 +128,22 @@ def test_a_folder_without_a_run_is_refused_and_stays_as_it_is(tmp_path: Path) ->
     with pytest.raises(RunError, match=r"is not a run folder: it has no run\.json"):
         shown(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_sites_step_of_the_last_phase_and_the_time_left_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = {"event": "round", "round": 8, "rounds": 8, "dev_loss": 2.0, "seconds": 9.0, "uplink_bytes": 9, "last_phase_s": 90.0}
+    finish = {"event": "phase", "phase": "finish", "round": 8, "rounds": 8, "sites": 2, "time": time.time()}
+    at_work = {
+        "event": "site",
+        "site": "court",
+        "text": "alone, pass 3 of at most 16",
+        "step": False,
+        "done": 0.0,
+        "time": time.time(),
+    }
+    folder = written(tmp_path, [*EVENTS, ended, finish, at_work])
+    with folder.held():
+        text = shown(folder.directory)
+    assert "alone, pass 3 of at most 16" in line_of("court", text)
+    assert "finish: asked" in line_of("school", text)
+    assert "about 1 min" in text
