@@ -16,6 +16,7 @@ from flwr.clientapp import ClientApp
 
 from clients.guard import MOST_WORDS, log, rules_of
 from clients.node import Node, is_deployed, node_of, site_file_of
+from fedlingua.backbones.knowledge import unknown_characters
 from fedlingua.common.errors import ConfigError, ExchangeError, FedlinguaError, without_words
 from fedlingua.common.languages import Direction
 from fedlingua.common.terminal import one_line
@@ -135,17 +136,22 @@ def describe(message: Message, node: Node) -> RecordDict:
     _client_class(node.settings)  # raises if the class is missing, before anything is loaded
     computed_in(node.settings.precision, node.settings.device, _log.warning)
     records, directions = RecordDict(), list[Direction]()
+    sentences: dict[tuple[str, bool], list[str]] = {}
     for name in node.names:
         texts = node.texts(name, rules_of(message.content.config_records))
         _check_text(node, texts)
         for text in texts.values():
             for doubt in doubts_about(text.splits["train"], text.direction, f"site {name}"):
                 _log.warning("%s", doubt)
+            for written, language in enumerate(text.direction.sides[: 1 if text.direction.is_one_language else 2]):
+                sentences.setdefault((language, bool(written)), []).extend(pair[written] for pair in text.splits["train"])
         directions += (here := [text.direction for text in texts.values()])
         check_task(node.settings.task, here)
         records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))
     trainable = _trainable(node.settings)
     trainable.backbone.codec.check(directions)
+    for (language, written), side in sentences.items():
+        node.warn(unknown_characters(trainable.backbone, language, side, written))
     records[protocol.NODE] = ConfigRecord({"fingerprint": trainable.fingerprint, "code": code_hash()})
     return records
 

@@ -5,7 +5,7 @@ pseudo-site with the text of all. A deployed node has its own site file (`site-f
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
@@ -105,6 +105,10 @@ class SimulatedNode:
         """Report a site's progress after the last round. step: whether the line begins or ends a step; done: share of its work, 0-1."""
         RunFolder(run_directory(self.settings, self._run_id)).event("site", site=site, text=line, step=step, done=round(done, 3))
 
+    def warn(self, texts: Iterable[str]) -> None:
+        """Warn of the sites' text: in the run folder; a deployed node in its own log, as no character of a text may leave it."""
+        RunFolder(run_directory(self.settings, self._run_id)).warn(texts)
+
     def consent(self, site: str, run: str) -> Consent:
         """Return what the site permits."""
         # The noise is seeded: nothing leaves the machine, and the same seed has to give the same bytes.
@@ -149,6 +153,10 @@ class DeployedNode:
 
     def note(self, site: str, line: str, step: bool, done: float) -> None:
         _log.info("site %s: %s (%.0f %% of the last phase)", site, line, 100 * done)
+
+    def warn(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            _log.warning("%s", text)
 
     def consent(self, site: str, run: str) -> Consent:
         # The server knows the run's seed, so the noise must not follow from it.

@@ -1,6 +1,7 @@
 """A node with a site file: it reads its own text alone, and no path of the server's machine means anything to it."""
 
 import json
+import re
 
 import pytest
 
@@ -107,6 +108,18 @@ def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_p
         own = json.loads((delivered / f"scores-{name}.json").read_text())[name]
         known = deployed.read("scores.json")["sites"][name]
         assert (own["bleu"], own["base_bleu"]) == (known["bleu"], known["base_bleu"])
+
+
+def test_letters_that_the_tokenizer_lacks_are_told_in_the_run_and_by_a_deployed_site_in_its_own_log_alone(
+    config, sites, tmp_path, caplog
+):
+    said = r"fr: \d+ of \d+ sentences have characters that the tokenizer of backbone '.*' lacks, so that they are lost: .*x"
+    simulated, _ = run({**config, "rounds": 1, "federation": federation(tmp_path, corpora=True)}, tmp_path / "simulated")
+    assert any(re.match(said, text) for text in simulated.read("run.json")["warnings"])
+    assert not caplog.records
+    deployed = deploy({**config, "rounds": 1}, sites, tmp_path)
+    assert any(re.match(said, record.getMessage()) for record in caplog.records)
+    assert "lacks, so" not in "".join(file.read_text() for file in deployed.directory.glob("*.json*"))
 
 
 def test_deployed_sites_sum_securely_as_simulated_ones_and_show_no_figure_of_their_own(config, sites, tmp_path):

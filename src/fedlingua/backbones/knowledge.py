@@ -14,12 +14,12 @@ from fedlingua_demo import phrasebook
 
 NEAR_CHANCE = 0.9
 """Dev loss / ln(vocabulary) to warn above; 1 is guessing. Demo: 0.7 on the phrasebook's registers, 1.0-1.1 on real text."""
-UNKNOWN_SHARE = 0.1
-"""Share of unknown pieces to warn above: 0.03 in a register new to the demo backbone, over 0.4 in an unseen script."""
 PHRASEBOOK_SHARE = 0.6
 """Share of the phrasebook's words to warn below: 0.9 or more in all registers, at most 0.3 in real text of its 9 languages."""
 NAMED = 3
 """Most sites that a warning names."""
+LISTED = 12
+"""Most characters that a warning lists."""
 ELSE = "choose a backbone that knows it (docs/guides/backbones.md)"
 
 
@@ -38,7 +38,7 @@ def known_languages(backbone: BackboneFiles) -> tuple[set[str], set[str]]:
 
 
 def doubts(backbone: BackboneFiles, direction: Direction, pairs: Sequence[tuple[str, str]] = ()) -> Iterator[str]:
-    """Yield a warning for each language that the backbone does not know, and each side with many unknown pieces or words."""
+    """Yield a warning for each language that the backbone does not know, and each side with unknown characters or words."""
     sides = [*zip(*pairs, strict=True)] or [(), ()]
     named = zip((direction.source, direction.target), ("read", "write"), known_languages(backbone), sides, strict=True)
     for language, verb, known, sentences in [*named][: 1 if direction.is_one_language else 2]:
@@ -50,10 +50,23 @@ def doubts(backbone: BackboneFiles, direction: Direction, pairs: Sequence[tuple[
             share = sum(word in _phrasebook_words()[language] for word in words) / max(1, len(words))
             if words and share < PHRASEBOOK_SHARE:
                 yield f"{language}: backbone {backbone.name!r} knows the phrasebook's words alone, {share:.0%} of this text's; {ELSE}"
-        ids = [number for pieces in backbone.codec.pieces(sentences, written=verb == "write") for number in pieces]
-        share = ids.count(backbone.codec.tokenizer.unk_token_id) / max(1, len(ids))
-        if share > UNKNOWN_SHARE:
-            yield f"{language}: {share:.0%} of the text is unknown to the tokenizer of backbone {backbone.name!r}; {ELSE}"
+        yield from unknown_characters(backbone, language, sentences, verb == "write")
+
+
+def unknown_characters(backbone: BackboneFiles, language: str, sentences: Sequence[str], written: bool) -> Iterator[str]:
+    """Yield one warning if sentences have characters that the tokenizer lacks. Tokenizes only those; any other text costs a look at its
+    set of characters. written: as target text."""
+    pieces, unknown = backbone.codec.pieces, backbone.codec.tokenizer.unk_token_id
+    letters = sorted(set().union(*sentences))
+    lacks = {letter for letter, ids in zip(letters, pieces(letters, written), strict=True) if unknown in ids}
+    suspect = [sentence for sentence in sentences if not lacks.isdisjoint(sentence)]
+    if number := sum(unknown in ids for ids in pieces(suspect, written)):
+        some = [letter if letter.isprintable() else f"U+{ord(letter):04X}" for letter in sorted(lacks)]
+        listed = " ".join(some[:LISTED]) + (f" and {len(some) - LISTED} more" if len(some) > LISTED else "")
+        yield (
+            f"{language}: {number:,} of {len(sentences):,} sentences have characters that the tokenizer of backbone {backbone.name!r} "
+            f"lacks, so that they are lost: {listed}; choose a backbone that has them (docs/guides/backbones.md), or spell without them"
+        )
 
 
 def _words(sentences: Sequence[str]) -> list[str]:

@@ -106,8 +106,9 @@ class RunFolder:
         """Add warnings to progress.jsonl, and to run.json for the report."""
         for text in texts:
             self.event("note", text=f"warning: {text}")
-            known = (self.read("run.json") or {}).get("warnings") or []
-            self.update(warnings=[*known, *({text} - {*known})])
+            with held(self.directory / ".warnings.lock"):  # nodes of a simulation may warn at once
+                known = (self.read("run.json") or {}).get("warnings") or []
+                self.update(warnings=[*known, *({text} - {*known})])
 
     def held(self, refusal: str = "its run is still going; stop it, or wait for its end") -> AbstractContextManager[None]:
         """Lock the folder against every other process; the lock ends with this process, however it ends.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.backbones.directories import backbone_directory
-from fedlingua.backbones.knowledge import doubts, known_languages, near_chance
+from fedlingua.backbones.knowledge import doubts, known_languages, near_chance, unknown_characters
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.common.languages import parse_direction
 from fedlingua_demo import phrasebook
@@ -45,12 +45,30 @@ def test_a_recipe_says_what_is_read_and_what_is_written(demo: Backbone, tmp_path
     assert known_languages(own) == ({"de", "es", "en"}, {"de", "es", "en"})
 
 
-def test_a_text_in_letters_that_the_tokenizer_lacks_is_told(demo: Backbone) -> None:
+def test_nothing_of_the_demos_own_text_and_no_letter_is_unknown_to_it(demo: Backbone) -> None:
     text = phrasebook.register_corpus("hospital", 20, 5)
     assert list(doubts(demo, parse_direction("de-fr"), [*zip(text["de"], text["fr"], strict=True)])) == []
     told = list(doubts(demo, parse_direction("ru-fr"), [("Врач осматривает больного.", "le médecin")]))
-    assert [each.partition(":")[0] for each in told] == ["direction ru-fr", "ru"]
-    assert "% of the text is unknown to the tokenizer" in told[1]
+    assert [each.partition(":")[0] for each in told] == ["direction ru-fr"]
+
+
+def test_letters_that_a_tokenizer_lacks_are_told_with_the_number_of_sentences(backbone: Backbone) -> None:
+    pairs = [("das Taxi", "le taxi"), ("der Mann", "l'homme\u200b"), ("die Taxe", "北京"), ("das Kind", "l'enfant")]
+    told = list(doubts(backbone, parse_direction("de-fr"), pairs))
+    words = "sentences have characters that the tokenizer of backbone 'tiny' lacks, so that they are lost:"
+    assert [each.partition("; ")[0] for each in told] == [f"de: 2 of 4 {words} x", f"fr: 2 of 4 {words} x 京 北"]
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + 40)))
+    assert f"{' '.join(many[:12])} and 28 more; choose" in next(unknown_characters(backbone, "zh", [many], written=True))
+
+
+def test_text_without_unknown_letters_is_not_tokenized_for_the_warning(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = list[str]()
+    pieces = backbone.codec.pieces
+    monkeypatch.setattr(backbone.codec, "pieces", lambda some, written=False: [cut.extend(some), *pieces(some, written)][1:])
+    assert not list(unknown_characters(backbone, "de", ["der Mann", "das Kind"] * 9, written=False))
+    assert {len(each) for each in cut} == {1}
 
 
 def test_real_text_in_a_language_of_the_phrasebooks_is_told_by_its_words(demo: Backbone) -> None:

@@ -272,7 +272,7 @@ def _knowledge(texts: Mapping[str, SiteText], settings: Settings, outline: Outli
     words, losses = list[str](), list[str]()
     for name, text in texts.items():
         some = replace(text, splits={"dev": text.splits["dev"][:MEASURED_SENTENCES]})
-        words += doubts(outline.backbone, text.direction, some.splits["dev"])
+        words += doubts(outline.backbone, text.direction, [pair for pairs in text.splits.values() for pair in pairs])
         if measure:
             losses.append(f"{name} {(loss := _base_loss(some, settings)):.2f}")
             words += near_chance({name: loss}, outline.backbone.config.vocab_size)

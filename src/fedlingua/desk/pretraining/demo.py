@@ -5,8 +5,10 @@ XLM-RoBERTa is trained once and cached by the hash of what made it.
 """
 
 import json
+import random
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -21,15 +23,16 @@ from fedlingua.desk.pace import to_stderr
 from fedlingua.desk.pretraining.settings import EncoderSettings, EncoderSize, ModelSize, PretrainSettings, decisive
 from fedlingua_demo import phrasebook
 
-SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)
+SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1500, dropout=0.0)
 TRAINING = PretrainSettings(
-    steps=1500, tokens_per_batch=2500, learning_rate=4e-3, warmup_steps=200, label_smoothing=0.1, max_tokens=64, threads=2
+    steps=1500, tokens_per_batch=2500, learning_rate=4e-3, warmup_steps=200, label_smoothing=0.1, max_tokens=64, threads=1
 )
 ENCODER_SIZE = EncoderSize(d_model=96, layers=2, heads=4, ffn_dim=192, vocab_size=1200, dropout=0.0)
 ENCODER_TRAINING = EncoderSettings(
     steps=600, tokens_per_batch=2000, learning_rate=3e-3, warmup_steps=60, max_tokens=64, threads=2
 )
 SENTENCES, ENCODER_SENTENCES, DEV_SENTENCES, GRAMMAR_SEED = 6000, 3000, 40, 1
+SPELT_WORDS, SPELLING_SEED = 50, 7
 
 
 def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[Pair]]]:
@@ -49,15 +52,39 @@ def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[P
     return train, {direction: pairs for direction, pairs in dev.items() if pairs}
 
 
+def alphabet() -> str:
+    """Return the characters of the phrasebook's words in all registers, in both cases, and of the signs between them."""
+    words = "".join(file.read_text(encoding="utf-8") for file in phrasebook.lexicon.FOLDER.glob("words_*.toml"))
+    signs = "".join(line for lines in phrasebook.base_corpus(1000, GRAMMAR_SEED).values() for line in lines)
+    text = "".join(filter(str.isalpha, words)) + signs
+    return "".join(sorted({*text, *text.lower(), *text.upper()} - {" "}))
+
+
+def spelling(directions: Iterable[Direction]) -> dict[Direction, list[Pair]]:
+    """Return words of random letters for each direction, the same on both sides, as names are.
+
+    Registers have letters that the base register lacks. Their pieces would stay untrained, and adapters could hardly write them: with
+    these words, a twentieth of the pairs, the sites of `make demo` have 44.3 BLEU alone, without them 38.7 (one seed).
+    """
+    rng, letters = random.Random(SPELLING_SEED), [*filter(str.isalpha, alphabet())]
+    drawn = {
+        direction: ["".join(rng.choice(letters) for _ in range(rng.randint(2, 8))) for _ in range(SPELT_WORDS)]
+        for direction in directions
+    }
+    return {direction: [Pair(word, word) for word in words] for direction, words in drawn.items()}
+
+
 def train_demo(directory: Path) -> None:
-    """Train the demo backbone (about four minutes on two cores) and write it as shipped: half precision, compact JSON."""
+    """Train the demo backbone (about seven minutes) and write it as shipped: half precision, compact JSON."""
     from safetensors.torch import load_file, save_file
 
     from fedlingua.desk.pretraining.loop import pretrain  # imports torch
     from fedlingua.desk.pretraining.material import translation_material
 
     train, dev = base_register()
-    make = partial(translation_material, train, dev, SIZE, TRAINING)
+    for direction, words in spelling(train).items():
+        train[direction] += words
+    make = partial(translation_material, train, dev, SIZE, TRAINING, alphabet=alphabet())
     pretrain(make, TRAINING, directory, note=to_stderr("demo backbone"))
     weights = directory / "model.safetensors"
     save_file({name: tensor.half() for name, tensor in load_file(weights).items()}, weights, metadata={"format": "pt"})

@@ -34,11 +34,13 @@ class Material:
     dev: Sequence[Example]
 
 
-def translation_material(train: Corpora, dev: Corpora, size: ModelSize, settings: PretrainSettings, directory: Path) -> Material:
-    """Make an M2M-100 and its examples; save the tokenizer in `directory`."""
+def translation_material(
+    train: Corpora, dev: Corpora, size: ModelSize, settings: PretrainSettings, directory: Path, alphabet: str = ""
+) -> Material:
+    """Make an M2M-100 and its examples; save the tokenizer in `directory`. alphabet: see `build_tokenizer`."""
     sides = sorted({side for d, pairs in train.items() for p in pairs for side in zip(d.sides, p, strict=True)})
     languages = sorted({language for language, _ in sides})
-    tokenizer = build_tokenizer((sentence for _, sentence in sides), languages, size.vocab_size, directory)
+    tokenizer = build_tokenizer((sentence for _, sentence in sides), languages, size.vocab_size, directory, alphabet)
     codec = Codec(tokenizer)
     examples, dev_examples = (
         [encode_pairs(pairs, direction, codec, settings.max_tokens) for direction, pairs in corpora.items()]

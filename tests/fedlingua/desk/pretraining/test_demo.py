@@ -1,6 +1,7 @@
 """The demo backbone: shipped, and good enough to be worth tuning."""
 
 import itertools
+import random
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import fedlingua_demo
+from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.directories import BUILT_IN, backbone_directory
 from fedlingua.backbones.load import load_backbone
 from fedlingua.common.languages import Direction
@@ -46,6 +48,29 @@ def test_what_ships_is_as_its_recipe_says_and_fits_beside_the_code() -> None:
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     assert layers == {"encoder": demo.SIZE.encoder_layers, "decoder": demo.SIZE.decoder_layers} == BUILT_IN["demo"].layers
     assert (config.d_model, config.encoder_ffn_dim) == (demo.SIZE.d_model, demo.SIZE.ffn_dim)
+
+
+@pytest.fixture(scope="module")
+def codec() -> Codec:
+    return load_backbone(fedlingua_demo.BACKBONE).codec
+
+
+def test_every_character_of_every_register_is_a_piece_in_both_cases(codec: Codec) -> None:
+    corpora = [phrasebook.base_corpus(2000, 5), *(phrasebook.register_corpus(name, 300, 5) for name in phrasebook.REGISTERS)]
+    text = "".join(line for corpus in corpora for lines in corpus.values() for line in lines)
+    assert codec.tokenizer.get_vocab().keys() >= {*text, *text.lower(), *text.upper()} - {" "}
+
+
+def test_any_text_comes_back_from_the_pieces_of_the_demo_as_it_was(codec: Codec) -> None:
+    """What has no piece is spelt in bytes, which are put together again; broken bytes, as a model may write them, are no error."""
+    rng = random.Random(5)
+    planes = [range(0x21, 0x7F), range(0xA1, 0x2000), range(0x2010, 0x2580), range(0x2582, 0xD800), range(0x10000, 0x110000)]
+    drawn = ["".join(chr(rng.choice(rng.choice(planes))) for _ in range(12)) for _ in range(300)]
+    texts = [text for text in ["Ærø, Żółć, 北京, 😀", "e\u0301 ﬁ ½ \u00a0x", "a\tb <0x41>", *drawn] if text == text.strip()]
+    ids = codec.pieces(texts)
+    assert codec.decode(ids) == texts
+    assert codec.tokenizer.unk_token_id not in {number for row in ids for number in row}
+    assert codec.decode([codec.tokenizer.convert_tokens_to_ids(["▁a", "<0xE5>", "b"])]) == ["a\ufffdb"]
 
 
 @pytest.mark.slow
