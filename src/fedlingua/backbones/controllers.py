@@ -18,6 +18,7 @@ from transformers.cache_utils import DynamicLayer
 
 from fedlingua.backbones.bottleneck import bypassed
 from fedlingua.backbones.layouts import layout_of
+from fedlingua.backbones.pruning import controller_places
 from fedlingua.common.errors import BackboneError
 
 OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
@@ -28,15 +29,6 @@ class Controllers(nn.ModuleList):
     """Layers added after one layer of the backbone, in order; skipped while `bypassed`."""
 
     bypassed = False
-
-
-def places(num_layers: int, num_controllers: int) -> list[int]:
-    """Return the number of layers before each controller: round((i + 1) L / N), halves up, and at least 1.
-
-    4 in a stack of 12 come after the 3rd, 6th, 9th and 12th layer; 4 in a stack of 2 after the 1st, 1st, 2nd and 2nd.
-    """
-    evenly = ((2 * (i + 1) * num_layers + num_controllers) // (2 * num_controllers) for i in range(num_controllers))
-    return [max(1, place) for place in evenly]
 
 
 def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
@@ -54,7 +46,7 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
         layers = stack.held(model)
         # A cache stores keys and values by layer number, so the added layers are numbered after the stack's own.
         numbers = count(len(layers))
-        for place, following in sorted(Counter(places(len(layers), num_controllers)).items()):
+        for place, following in sorted(Counter(controller_places(len(layers), num_controllers)).items()):
             layer = layers[place - 1]
             if hasattr(layer, "controllers"):
                 raise BackboneError("this backbone already has controllers; load it again before attaching others")

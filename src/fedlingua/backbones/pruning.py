@@ -1,4 +1,4 @@
-"""Pruning: only a third of each stack's layers trains (Liu et al. 2023, §5.3, table 5)."""
+"""Which layers of a stack: those of a third, where only a third trains (Liu et al. 2023, §5.3, table 5); those that controllers follow."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -40,3 +40,12 @@ def thirds(num_layers: Mapping[Part, int], which: str) -> dict[Part, range]:
                 "choose another third, or adapter.layers = 'all'"
             )
     return chosen
+
+
+def controller_places(num_layers: int, num_controllers: int) -> list[int]:
+    """Return the number of layers before each controller: round((i + 1) L / N), halves up, and at least 1.
+
+    4 in a stack of 12 come after the 3rd, 6th, 9th and 12th layer; 4 in a stack of 2 after the 1st, 1st, 2nd and 2nd.
+    """
+    evenly = ((2 * (i + 1) * num_layers + num_controllers) // (2 * num_controllers) for i in range(num_controllers))
+    return [max(1, place) for place in evenly]

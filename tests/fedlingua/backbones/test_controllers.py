@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.controllers import Controllers, attach_controllers, controllers_bypassed, places
+from fedlingua.backbones.controllers import Controllers, attach_controllers, controllers_bypassed
 from fedlingua.backbones.load import Backbone
+from fedlingua.backbones.pruning import controller_places
 from fedlingua.common.errors import BackboneError
 from fedlingua.desk.export.merging import merge_controllers
 from fedlingua.exchange.tensor_sets import tensor_set, travelling
@@ -29,11 +30,11 @@ def shake(model: PreTrainedModel) -> None:
 
 
 def test_controllers_stand_evenly() -> None:
-    assert places(12, 4) == [3, 6, 9, 12]
-    assert places(12, 5) == [2, 5, 7, 10, 12]
-    assert places(3, 1) == [3]
-    assert places(2, 4) == [1, 1, 2, 2]  # 0.5 and 1.5 are rounded up
-    assert places(1, 4) == [1, 1, 1, 1]
+    assert controller_places(12, 4) == [3, 6, 9, 12]
+    assert controller_places(12, 5) == [2, 5, 7, 10, 12]
+    assert controller_places(3, 1) == [3]
+    assert controller_places(2, 4) == [1, 1, 2, 2]  # 0.5 and 1.5 are rounded up
+    assert controller_places(1, 4) == [1, 1, 1, 1]
 
 
 def test_four_and_four_of_mbart_50_are_eight_of_its_layers() -> None:

@@ -56,8 +56,11 @@ def test_its_languages_and_unknown_pieces_are_the_tokenizers(tiny_backbone: Path
         assert [[number == -1 for number in row] for row in described.codec.pieces(sentences)] == wanted
 
 
-def test_nothing_of_it_loads_torch_or_transformers() -> None:
+def test_nothing_of_it_loads_torch_or_transformers(tiny_backbone: Path) -> None:
     modules = ("desk.deployment.checks", "desk.cli.site", "desk.cli.corpus", "desk.outline_of_run", "consent.approval")
     names = ", ".join(f"fedlingua.{name}" for name in modules)
-    code = f"import sys, {names}; print({{'torch', 'transformers', 'flwr'}} & {{*sys.modules}})"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+    show = "fedlingua.desk.cli.backbone.show(sys.argv[1])"
+    code = (
+        f"import sys, fedlingua.desk.cli.backbone, {names}; {show}; print({{'torch', 'transformers', 'flwr'}} & {{*sys.modules}})"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code, str(tiny_backbone)], text=True).splitlines()[-1] == "set()"

@@ -24,6 +24,7 @@ def show(
     from fedlingua.backbones.directories import backbone_directory
     from fedlingua.backbones.layouts import most_tokens
     from fedlingua.desk.described import describe
+    from fedlingua.desk.outline_of_run import ADDED
     from fedlingua.settings.checks import settings_from
     from fedlingua.settings.experiment import default_run_config
 
@@ -36,12 +37,10 @@ def show(
         say(f"{side} {len(known)}: {', '.join(known[:SHOWN])}{more}" if known else f"{side}: its files do not say")
     for part, stack in about["stacks"].items():
         say(f"{part}: {stack['layers']} layers in {stack['path']}; adapters after {', '.join(stack['places'].values())}")
-    from fedlingua.exchange.tensor_sets import TENSOR_SETS  # imports torch, so it comes after all that can be refused without it
-
     settings = settings_from(default_run_config())
     most = min(settings.max_tokens, most_tokens(backbone.config) or settings.max_tokens)
     settings = replace(settings, backbone=name, backbone_revision=revision, task=about["task"], max_tokens=most)
-    about["tensor_sets"] = [of_set(settings, chosen) for chosen in TENSOR_SETS]
+    about["tensor_sets"] = [of_set(settings, chosen) for chosen in ADDED]
     shown = plain_table("tensor set", "trains", "travels", "one way as float32", "memory", "in 4 bits", "note", left=("note",))
     for each in about["tensor_sets"]:
         numbers = [units.parameters(each.get(key)) for key in ("trains", "travels")]
