@@ -13,12 +13,14 @@ from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction, without_spaces
 from fedlingua.common.tables import fill
 from fedlingua.common.visible import as_seen, trimmed
+from fedlingua.corpora.damage import is_header
 from fedlingua.corpora.identify import other_language
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
 
-RULES = ("empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate")
-"""Reasons for which cleaning rules drop a pair; only the first that holds, in this order, is counted."""
+RULES = ("header", *"empty too-short too-long ratio control-characters identical script language duplicate".split())
+"""Reasons for which cleaning rules drop a pair; only the first that holds, in this order, is counted. header: the first pair, if it
+names the columns."""
 REASONS = (*RULES, "not-deidentified", "in-train", "trained-elsewhere")
 """not-deidentified: the site's hook failed on the sentence's document. in-train: the pair is in dev or test and also in train,
 or in dev and also in test. trained-elsewhere: the pair is in dev or test, and another site trains on it (corpora/overlap.py)."""
@@ -144,7 +146,7 @@ def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus")
     def reason(pair: Pair) -> str | None:
         nonlocal number
         number += 1
-        why = fault(pair, direction, rules)
+        why = "header" if number == 1 and is_header(pair, direction) else fault(pair, direction, rules)
         if why is None and rules.drop_duplicates:
             compared = seen_pair(pair)
             why = "duplicate" if compared in seen else None

@@ -43,7 +43,7 @@ class Damage:
         twice = "have UTF-8 that was read as Windows-1252 or Latin-1 (Ã¼ for ü); export the text anew as UTF-8, or mend it"
         lost = "have U+FFFD in place of lost characters; export the text anew as UTF-8, since they cannot be restored"
         counted = [(self.twice, twice), (self.lost, lost)]
-        header = f"{where}: the first row looks like a header and counts as a pair; take it out"
+        header = f"{where}: the first row looks like a header; a run leaves it out"
         shares = [f"{where}: {n:,} of {self.pairs:,} lines ({n / self.pairs:.1%}) {what}" for n, what in counted if n]
         return [*shares, *([header] if self.has_header else [])]
 

@@ -165,8 +165,10 @@ def _in_documents(form: Format) -> Format:
 
 
 _REGISTER = Format(lambda entry: read_register(entry.table, entry.direction, entry.where), ("sentences", "seed"))
+_TABLE = Format(lambda entry: TsvFile(entry.path, *_columns(entry), *_share(entry)), ("columns", "share"))
 FILE_FORMATS = {
-    "tsv": Format(lambda entry: TsvFile(entry.path, *_columns(entry), *_share(entry)), ("columns", "share")),
+    "tsv": _TABLE,
+    "csv": _TABLE,
     "moses": Format(lambda entry: LineFiles(*side_paths(entry.path, entry.direction))),
     "nway": Format(lambda entry: LineFiles(*_nway(entry), *_share(entry)), ("share",)),
     "opus": Format(lambda entry: OpusZip(entry.path, entry.direction)),

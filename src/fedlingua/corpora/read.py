@@ -65,8 +65,8 @@ class Corpus(Generic[T_co]):
 
 @dataclass(frozen=True)
 class TsvFile(Corpus[Pair]):
-    """A file with source and target in two of its columns, counted from 0; also with fields quoted as in CSV. Of `parts` shares of its
-    lines, share `part`, as in LineFiles."""
+    """A file with source and target in two of its columns, counted from 0; also with fields quoted as in CSV, and, where its name ends in
+    .csv, separated as there. Of `parts` shares of its lines, share `part`, as in LineFiles."""
 
     path: Path
     source_column: int = 0
@@ -80,13 +80,13 @@ class TsvFile(Corpus[Pair]):
             width = width or len(columns)
             if len(columns) < wanted:
                 raise CorpusError(
-                    f"{self.path}, line {number}: got {len(columns)} column(s), wanted {wanted} separated by TAB; "
-                    "mend the line, or give columns"
+                    f"{self.path}, line {number}: got {len(columns)} column(s), wanted {wanted} separated by "
+                    f"{'commas' if _is_csv(self.path) else 'TAB'}; mend the line, or give columns"
                 )
             if len(columns) != width:
                 raise CorpusError(
-                    f"{self.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; a TAB inside a sentence "
-                    "leaves open where the other one begins, so mend the line"
+                    f"{self.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; a separator inside a "
+                    "sentence without quotes leaves open where the other one begins, so mend the line"
                 )
             if (number - self.part) % self.parts == 0:
                 yield Pair(columns[self.source_column], columns[self.target_column])
@@ -191,16 +191,43 @@ def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the columns of each row of a TSV file; errors as in `read_lines`.
+    """Yield the line number and the columns of each row of a TSV or CSV file; errors as in `read_lines`.
 
     Quotes around fields, and "" for a quote in them, as spreadsheets and pandas write them, are taken off. A line end inside quotes is
     a space.
     """
-    if _is_quoted(path):
+    if _is_csv(path):
+        rows = csv.reader(_with_ends(path), delimiter=_separator(path), strict=True)
+        try:
+            yield from ((rows.line_num, [on_one_line(column) for column in row]) for row in rows)
+        except csv.Error as error:
+            raise CorpusError(f"{path}, line {rows.line_num}: is no CSV ({error}); mend its quotes, or export it anew") from None
+    elif _is_quoted(path):
         rows = csv.reader(_with_ends(path), "excel-tab", strict=True)
         yield from ((rows.line_num, [on_one_line(column) for column in row]) for row in rows)
     else:
         yield from ((number, line.split("\t")) for number, line in enumerate(read_lines(path), start=1))
+
+
+def _is_csv(path: Path) -> bool:
+    return path.name.removesuffix(".gz").endswith(".csv")
+
+
+def _separator(path: Path) -> str:
+    """Return what separates the columns of a CSV file: that by which its first hundred rows all have the same number, two or more.
+
+    Where lists are separated by semicolons, as in German, spreadsheets write those.
+    """
+    for separator in ",;\t":
+        try:
+            widths = {len(row) for row in islice(csv.reader(_with_ends(path), delimiter=separator, strict=True), 100)}
+        except csv.Error:
+            continue
+        if len(widths) == 1 and widths != {1}:
+            return separator
+    raise CorpusError(
+        f"{path}: its rows do not have the same number of columns by comma, semicolon or TAB; export it anew, with quotes"
+    )
 
 
 def _is_quoted(path: Path) -> bool:

@@ -46,6 +46,12 @@ def test_kept_pairs_are_stripped_outside_and_left_alone_inside() -> None:
     assert cleaned([("  ein  Hund ", "\u2028a\u2028dog\xa0")], OFF)[0] == [Pair("ein  Hund", "a\u2028dog")]
 
 
+def test_a_header_is_left_out_and_counted_where_it_is_the_first_pair() -> None:
+    header, rows = ("Deutsch", "text_en"), [("ein Hund", "a dog"), ("der Text", "the text")]
+    assert cleaned([header, *rows], OFF) == ([Pair(*row) for row in rows], {"header": 1})
+    assert cleaned([*rows, header], OFF)[1] == {}
+
+
 @pytest.mark.parametrize("pair", [("eins", "one two"), ("eins zwei", "one")])
 def test_too_short_alone_looks_at_both_sides(pair: tuple[str, str]) -> None:
     rules = CleaningRules(min_words=2, max_words=0, max_ratio=0.0, drop_duplicates=False)

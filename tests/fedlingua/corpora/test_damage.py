@@ -75,7 +75,7 @@ def test_a_header_is_noticed_in_the_first_row_alone(source: str, target: str, di
     assert is_header(header, languages)
     damage = Damage(languages)
     assert list(damage.over([header, row])) == [header, row]
-    assert damage.warnings("a.tsv") == ["a.tsv: the first row looks like a header and counts as a pair; take it out"]
+    assert damage.warnings("a.tsv") == ["a.tsv: the first row looks like a header; a run leaves it out"]
     damage = Damage(languages)
     assert list(damage.over([row, header])) == [row, header]
     assert damage.warnings("a.tsv") == []

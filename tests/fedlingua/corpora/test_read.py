@@ -313,3 +313,37 @@ def test_a_missing_side_is_not_replaced_by_one_whose_name_only_looks_like_a_tag(
     assert side_paths(tmp_path / "x", Direction("fr", "de"))[0] == tmp_path / "x.fra_Latn"
     with pytest.raises(CorpusError, match=r"x\.de: there is no such file"):
         list(LineFiles(*side_paths(tmp_path / "x", Direction("de", "en"))).read())
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_csv_is_read_by_the_separator_that_gives_every_row_the_same_columns(
+    tmp_path: Path, suffix: str, separator: str
+) -> None:
+    rows = [
+        ("1", "ein Hund, eine Katze", "a dog, a cat"),
+        ("2", 'er sagt: "Ja; nein"', "yes"),
+        ("3", "erste\nzweite", "first\tsecond"),
+    ]
+    csv.writer(text := StringIO(), delimiter=separator, lineterminator="\r\n").writerows(rows)
+    path = write(tmp_path / f"de-en.csv{suffix}", text.getvalue())
+    pairs = [Pair(rows[0][1], rows[0][2]), Pair(rows[1][1], "yes"), Pair("erste zweite", "first\tsecond")]
+    assert list(TsvFile(path, 1, 2).read()) == pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "ein Hund,a dog\nja\n",
+            "do not have the same number of columns by comma, semicolon or TAB; export it anew, with quotes",
+        ),
+        (
+            "ein Hund,a dog\n" * 100 + "eine Katze, ein Tier,a cat\n",
+            "line 101: got 3 columns, and line 1 has 2; a separator inside",
+        ),
+        ("ein Hund,a dog\n" * 100 + '"eine" Katze,a cat\n', "line 101: is no CSV .*; mend its quotes, or export it anew"),
+    ],
+)
+def test_a_csv_that_cannot_be_one_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        list(TsvFile(write(tmp_path / "x.csv", text)).read())

@@ -30,7 +30,7 @@ class CorpusInput:
     corpus: Annotated[
         str,
         Argument(
-            help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, .po, .mo, a .zip of OPUS, X for X.de and X.fr, dev.{}.txt, or a folder."
+            help="Corpus: .tsv, .csv, .tmx, .jsonl (also .gz), .parquet, .po, .mo, OPUS's .zip, X of X.de and X.fr, dev.{}.txt, a folder."
         ),
     ]
     direction: Annotated[str, Option(help="Source and target, such as de-fr.")]
@@ -91,7 +91,7 @@ class CleaningOptions:
 
 def _kind(name: str, direction: Direction) -> str:
     plain = name.removesuffix(".gz")
-    endings = {".zip": "opus", ".mo": "po", **{f".{kind}": kind for kind in ("tsv", "tmx", "po", "jsonl", "parquet")}}
+    endings = {".zip": "opus", ".mo": "po", **{f".{kind}": kind for kind in ("tsv", "csv", "tmx", "po", "jsonl", "parquet")}}
     for ending, kind in endings.items():
         if plain.endswith(ending):
             return kind
