@@ -28,6 +28,7 @@ def data(tmp_path: Path) -> Path:
     """The same pairs in every form."""
     source, target = ("".join(f"{side}\n" for side in sides) for sides in zip(*PAIRS, strict=True))
     (tmp_path / "x.tsv").write_text("".join(f"{b}\t{a}\n" for a, b in PAIRS), "utf-8")
+    (tmp_path / "x.csv").write_text("".join(f"{b},{a}\n" for a, b in PAIRS), "utf-8")
     for name, code in (("x.zh", "zh"), ("dev.zh.txt", "zh"), ("x.en", "en"), ("dev.en.txt", "en")):
         (tmp_path / name).write_text(source if code == "zh" else target, "utf-8")
     with zipfile.ZipFile(tmp_path / "en-zh_cn.txt.zip", "w") as archive:
@@ -48,6 +49,7 @@ def data(tmp_path: Path) -> Path:
 
 ENTRIES: list[tuple[dict[str, Any], type]] = [
     ({"tsv": "x.tsv", "columns": [1, 0]}, TsvFile),
+    ({"csv": "x.csv", "columns": [1, 0]}, TsvFile),
     ({"moses": "x"}, LineFiles),
     ({"nway": "dev.{}.txt"}, LineFiles),
     ({"opus": "en-zh_cn.txt.zip"}, OpusZip),
@@ -121,15 +123,15 @@ def test_every_kind_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({}, "here: got no corpus; wanted one of tsv, moses, nway, opus, tmx, po, jsonl, parquet or dataset"),
+        ({}, "here: got no corpus; wanted one of tsv, csv, moses, nway, opus, tmx, po, jsonl, parquet or dataset"),
         ({"tmx": "a", "jsonl": "b"}, "here: got jsonl and tmx; wanted one of"),
         ({"tsv": "a", "columns": [1, 1]}, "columns = [1, 1]; wanted two column numbers counted from 0 that differ"),
-        ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, but this is tmx; leave it out"),
+        ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, csv, but this is tmx; leave it out"),
         ({"parquet": "a", "split": "test"}, "split = 'test' goes with dataset, but this is parquet"),
         ({"tsv": "a", "fields": ["a", "b"]}, "fields = ['a', 'b'] goes with jsonl, parquet, dataset, but this is tsv"),
         ({"nway": "a.txt"}, "nway = 'a.txt' has no place for the language"),
         ({"nway": "a.{}", "share": "9/8"}, "share = '9/8'; wanted a part of all lines, from '1/7' to '7/7' for seven sites"),
-        ({"moses": "a", "share": "1/8"}, "share = '1/8' goes with tsv, nway, but this is moses"),
+        ({"moses": "a", "share": "1/8"}, "share = '1/8' goes with tsv, csv, nway, but this is moses"),
     ],
 )
 def test_an_entry_that_says_too_little_or_too_much_is_refused(entry: dict[str, Any], told: str) -> None:
