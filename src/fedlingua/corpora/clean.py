@@ -18,7 +18,10 @@ from fedlingua.corpora.identify import other_language
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
 
-RULES = ("header", *["empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate"])
+RULES = (
+    "header",
+    *["empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate"],
+)
 """Reasons for which cleaning rules drop a pair; only the first that holds, in this order, is counted. header: the first pair, if it
 names the columns."""
 REASONS = (*RULES, "not-deidentified", "in-train", "trained-elsewhere")

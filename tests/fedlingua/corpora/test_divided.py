@@ -86,7 +86,7 @@ def test_a_split_that_is_not_there_is_named_before_anything_starts(tmp_path: Pat
             r"site a: got a corpus that is not divided and \[split\] mode = 'given'",
         ),
         (GIVEN + SITE.replace("{}", "x"), r"splits = 't/de-en.x.tsv' has no place for the split; write {}"),
-        (GIVEN + SITE + 'tsv = "x"\n', "site court: got splits and tsv; wanted one of tsv, moses"),
+        (GIVEN + SITE + 'tsv = "x"\n', "site court: got splits and tsv; wanted one of tsv, csv, moses"),
         ('base = "b.toml"\n' + GIVEN + SITE, "'given' cannot keep its text out"),
     ],
 )

@@ -161,18 +161,18 @@ def test_a_file_without_sites_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("corpus", "told"),
     [
-        ('tsv = "a"\nmoses = "b"', "got moses and tsv; wanted one of tsv, moses"),
-        ('tsv = "a"\nphrasebook = "court"', "got phrasebook and tsv; wanted one of tsv, moses"),
+        ('tsv = "a"\nmoses = "b"', "got moses and tsv; wanted one of tsv, csv, moses"),
+        ('tsv = "a"\nphrasebook = "court"', "got phrasebook and tsv; wanted one of tsv, csv, moses"),
         ('nway = "dev.txt"', "nway = 'dev.txt' has no place for the language"),
         ('tsv = "a"\ncolumns = [0]', "columns = [0]; wanted two column numbers"),
         ('tsv = "a"\ncolumns = [0, -1]', "columns = [0, -1]; wanted two column numbers"),
         ('tsv = "a"\ncolumns = "01"', "columns = '01'; wanted two column numbers"),
         ('jsonl = "a"\nfield = "text"', "got field, which goes with language"),
         ('jsonl = "a"\nfields = ["text"]', "fields = ['text']; wanted two names"),
-        ('tmx = "a"\ncolumns = [0, 1]', "columns = [0, 1] goes with tsv, splits, but this is tmx"),
+        ('tmx = "a"\ncolumns = [0, 1]', "columns = [0, 1] goes with tsv, csv, splits, but this is tmx"),
         (
             'phrasebook = "court"\ncolumns = [1, 0]',
-            "columns = [1, 0] goes with tsv, splits, but this is phrasebook; leave it out",
+            "columns = [1, 0] goes with tsv, csv, splits, but this is phrasebook; leave it out",
         ),
         ('splits = "a.{}.tsv"\nfields = ["a", "b"]', "fields = ['a', 'b'] goes with jsonl, parquet, dataset, but this is splits"),
         ('phrasebook = "court"\nsubset = "de-fr"', "subset = 'de-fr' goes with dataset, but this is phrasebook"),

@@ -35,7 +35,7 @@ class CorpusInput:
     ]
     direction: Annotated[str, Option(help="Source and target, such as de-fr.")]
     kind: Annotated[
-        str | None, Option(help="tsv, moses, nway, opus, tmx, po, jsonl, parquet or dataset; default: by the name's ending.")
+        str | None, Option(help="tsv, csv, moses, nway, opus, tmx, po, jsonl, parquet or dataset; default: by the name's ending.")
     ] = None
     option: Annotated[
         list[str] | None, Option("--option", help="Further keys, as in a federation file: columns=[1,0], fields, subset, split.")

@@ -78,8 +78,8 @@ def _why_not(form: str, tensor_set: str) -> str:
     if form == "adapter":
         return f"with tensor-set = {tensor_set!r} the whole model trained, and nothing of it was attached to a backbone"
     if form == "peft":
-        what = "bottleneck adapters with layer norms" if tensor_set == "adapters" else "the whole model"
-        return f"with tensor-set = {tensor_set!r} {what} trained, for which peft has no form"
+        what = "bottleneck adapters with layer norms" if tensor_set == "adapters" else "all of the model's weights"
+        return f"tensor-set = {tensor_set!r} trained {what}, and peft has no form for those"
     return (
         "a bottleneck adapter, h + up(relu(down(h))), cannot be merged into the backbone: its relu stands between two projections, and no "
         "weight matrix of the backbone's does the same"

@@ -221,7 +221,7 @@ def test_what_a_site_was_not_delivered_comes_from_its_clusters(run_of: RunOf, tm
         (
             "adapters",
             "peft",
-            r"for which peft has no form; choose --form adapter, or train with tensor-set = 'lora'",
+            r"and peft has no form for those; choose --form adapter, or train with tensor-set = 'lora'",
         ),
         (
             "adapters",

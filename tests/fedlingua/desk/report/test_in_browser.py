@@ -279,3 +279,26 @@ def test_paper_is_white_and_nothing_reaches_beyond_it(browser: Browser, pages: d
     browser.run("dispatchEvent(new Event('afterprint'))")
     assert browser.pdf().startswith(b"%PDF-")
     assert browser.console_errors() == []
+
+
+def test_on_a_phone_what_a_site_keeps_and_gains_stands_next_to_its_name(browser: Browser, tmp_path: Path) -> None:
+    run = record_whole_run(tmp_path / "run", sites=2, rounds=1, tensors=2)
+    scores = json.loads((run / "scores.json").read_text())
+    chosen = {
+        "alone_bleu": 1.0,
+        "federated_bleu": 2.0,
+        "single_bleu": 2.5,
+        "kept": "own",
+        "gain": {"bleu": 1, "low": 0.5, "high": 2},
+    }
+    scores["sites"] = {
+        site: about | chosen | {"reference": {"name": "alone", "bleu": 1.0}} for site, about in scores["sites"].items()
+    }
+    (run / "scores.json").write_text(json.dumps(scores))
+    opened(browser, write_report(run), PHONE)
+    row = "document.querySelector('#joined tbody tr')"
+    seen = f"return [...{row}.cells].filter(each => each.getBoundingClientRect().right <= 390).map(each => each.cellIndex)"
+    heads = browser.run("return [...document.querySelectorAll('#joined th')].map(each => each.textContent.trim())")
+    assert {"site", "kept", "joined"} <= {heads[place] for place in browser.run(seen)}
+    opened(browser, run / "report.html", (960, 900))
+    assert browser.run("const box = document.querySelector('#joined .scroll'); return box.scrollWidth - box.clientWidth") == 0
