@@ -116,7 +116,7 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
         changed = "; ".join(f"{what} = {now[what]} (was {before.get(what)})" for what in now if now[what] != before.get(what))
         if changed:
             raise RunError(f"the federation file has changed since the run began: {changed}; a resumed run keeps its own")
-    folder.update(federation=now)
+    folder.update(federation={"name": federation.name, **now})
 
 
 def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:

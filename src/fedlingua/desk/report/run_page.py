@@ -46,12 +46,13 @@ def render(folder: RunContent, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         "deviations": deviation_plot(sent) if sent and shown_rounds(sent.deviations) else None,
         **{f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures},
     }
+    named = {"federation": name} if (name := text(mapping(folder.run.get("federation")).get("name"))) else {}
     translations, lost_translations = read_translations(folder.path, [site.name for site in folder.sites])
     return render_page(
         "run.html",
         folder.name,
         figures,
-        heading=heading(config),
+        heading=heading({**config, **named}),
         verdict=verdict(folder),
         below_base=below_base(folder),
         folder=folder,

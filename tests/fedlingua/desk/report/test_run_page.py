@@ -193,6 +193,12 @@ def test_the_heading_names_federation_backbone_and_what_came_of_it(make: Maker) 
     )
 
 
+def test_the_heading_names_a_deployed_federation_by_its_name(make: Maker) -> None:
+    config = {"federation": "server/federation.toml", "backbone": "demo"}
+    page = words(write_report(make(config=config, federation={"name": "three-sites"})))
+    assert page.startswith("Federation three-sites, backbone demo ")
+
+
 def test_sums_over_all_sites_are_no_site_that_gains(make: Maker) -> None:
     folder = make()
     summed = {**SCORES, "sites": {"all sites": score_entry("mul-fr", 20.0, 24.0)}}
