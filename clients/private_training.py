@@ -16,9 +16,8 @@ from fedlingua.consent.ledger import Ledger
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
-from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors, digest_of, save_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.personalization.phase import digest_of
 from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.privacy.noise_shares import SEED
 from fedlingua.settings.config import Settings

@@ -27,6 +27,7 @@ from clients.private_training import PrivateTraining
 from clients.received import ReceivedFiles
 from clients.round_files import RoundFiles
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.files import json_hash
 from fedlingua.consent.ledger import Ledger
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
@@ -269,7 +270,10 @@ class SiteClient(NumPyClient):
             return {FEDERATION: score(None)}, None
         federated = read_tensors(self.trainable.model, self.trainable.trained)
         dev, count_chrf = self.examples("dev"), self.count_chrf
-        site = SiteModel(self.site, self.trainable, self.settings, dev, self._train_model, count_chrf, note=self.note)
+        text = {name: [str(text.direction), text.splits["train"], text.splits["dev"]] for name, text in self.texts.items()}
+        alone = None if self.settings.client else self.base_results.with_name("alone")  # a class of one's own may train otherwise
+        of = self.site, self.trainable, self.settings, dev, self._train_model, count_chrf, self.note
+        site = SiteModel(*of, json_hash([*text.items()]), alone)
         last_rounds = self.received.last_rounds(number) if self.settings.rounds_at_sites > 1 else []
         result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
         tensors_of, second = result.models[result.name]

@@ -15,13 +15,13 @@ import numpy as np
 
 from clients.site_client import SiteClient
 from fedlingua.common.errors import FedlinguaError
-from fedlingua.common.files import replace_text
+from fedlingua.common.files import json_hash, replace_text
 from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
-from fedlingua.evaluation.base_results import base_result
+from fedlingua.evaluation.base_results import base_result, stored_result
 from fedlingua.evaluation.bootstrap import draws, resampled
 from fedlingua.evaluation.ensemble import Ensemble
 from fedlingua.evaluation.measuring import Measured, measure
@@ -31,7 +31,8 @@ from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import translations
 from fedlingua.exchange.delivery import SCORES, Second
 from fedlingua.exchange.protocol import Stage
-from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.exchange.tensor_sets import read_tensors
+from fedlingua.exchange.tensors import NamedTensors, digest_of
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.personalization.choice import BASE, FEDERATION, gain_on_test
 from fedlingua.personalization.phase import Kept
@@ -134,7 +135,7 @@ class TranslationClient(SiteClient):
         if self.settings.how.trains and number > 0:
             self.load(received, own)
             by_model, chosen = self.score_models(
-                number, lambda second: {name: self._translate(each, second=second) for name, each in scored.items()}
+                number, lambda second: {name: self._translated(each, 0, second) for name, each in scored.items()}
             )
         by_model[BASE] = base
         hypotheses = by_model[chosen.name if chosen else FEDERATION if FEDERATION in by_model else BASE]
@@ -172,7 +173,7 @@ class TranslationClient(SiteClient):
         counts = []
         for text in self.own_texts.values():
             scored = ScoredText(text.direction, text.splits["dev"])
-            hypotheses = self._of_base(scored, beam=1) if base else self._translate(scored, 1, second)
+            hypotheses = self._of_base(scored, beam=1) if base else self._translated(scored, 1, second)
             counts.append(TEXT_METRICS["chrf"].count(scored.translated(hypotheses)))
         return np.concatenate(counts)
 
@@ -191,9 +192,22 @@ class TranslationClient(SiteClient):
         return measured
 
     def _of_base(self, scored: ScoredText, beam: int = 0) -> list[str]:
+        asked = self._asked(scored, beam)
+        return base_result(self.base_results, self.trainable, self.settings, asked, lambda: self._translate(scored, beam))
+
+    def _asked(self, scored: ScoredText, beam: int) -> list[Any]:
         how, sources = self.settings, [pair.source for pair in scored.pairs]
-        asked = [str(scored.direction), beam or how.beam, how.max_tokens, how.max_decode_tokens, how.no_repeat_ngram, sources]
-        return base_result(self.base_results, self.trainable, how, asked, lambda: self._translate(scored, beam))
+        return [str(scored.direction), beam or how.beam, how.max_tokens, how.max_decode_tokens, how.no_repeat_ngram, sources]
+
+    def _translated(self, scored: ScoredText, beam: int, second: Second | None) -> list[str]:
+        """Translate with the current model, unless one with the same tensors has translated the same."""
+        trained, how = self.trainable, self.settings
+        if how.client:  # its class may translate otherwise
+            return self._translate(scored, beam, second)
+        digests = [digest_of("", read_tensors(trained.model, trained.trained))]
+        digests += [digest_of(f"{second.share}", second.tensors)] if second else []
+        asked = [*self._asked(scored, beam), trained.fingerprint, json_hash(dict(trained.adapter or {})), digests]
+        return stored_result(self.base_results, trained, how, asked, lambda: self._translate(scored, beam, second))
 
     def _translate(self, scored: ScoredText, beam: int = 0, second: Second | None = None) -> list[str]:
         how, codec = replace(self.settings, beam=beam or self.settings.beam), self.trainable.backbone.codec

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from transformers import M2M100Tokenizer
 
 from fedlingua.backbones.load import Backbone
-from fedlingua.common import devices
+from fedlingua.common import cache, devices
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pretraining.build import build_model, build_tokenizer
@@ -50,6 +50,13 @@ def _own_base_results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("fedlingua.common.cache.base_results_dir", lambda: folder)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _trained_alone_anew() -> Iterator[None]:
+    """No test finds a model that another one has trained alone."""
+    yield
+    shutil.rmtree(cache.base_results_dir().with_name("alone"), ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

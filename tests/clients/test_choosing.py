@@ -2,6 +2,7 @@
 bytes than the scores take."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from clients import translation
 from clients.site_client import SiteClient
+from fedlingua.common import cache
 from fedlingua.desk.translating.models import RunModels, TrainedModel, delivered, delivered_second
 from fedlingua.desk.translating.site_translations import read_site_translations
 from fedlingua.desk.translating.translator import Translator
@@ -207,6 +210,7 @@ def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the
     choosing: Config, tmp_path: Path, monkeypatch
 ) -> None:
     whole, _ = run(choosing, tmp_path / "whole")
+    shutil.rmtree(cache.base_results_dir().with_name("alone"))
     calls: list[str] = []
 
     def dies(*args: Any, **more: Any) -> Any:
@@ -477,3 +481,48 @@ def test_the_last_phase_is_estimated_after_every_round_and_each_site_tells_its_s
         assert all(part in told for part in ("trains alone", "alone, pass 1", "trains on", "keeps", "scores federation"))
         assert (shares := [event["done"] for event in steps]) == sorted(shares)
         assert shares[0] == 0 < shares[1] < shares[-1] < 1
+
+
+@pytest.fixture
+def own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Caches of this test's own; what trains and translates, in order."""
+    work, train, translate = list[str](), phase.train_until_dev_stops, translation.translations
+    monkeypatch.setattr("fedlingua.common.cache.base_results_dir", lambda: tmp_path / "base-results")
+    monkeypatch.setattr(phase, "train_until_dev_stops", lambda *of: work.append("train") or train(*of))
+    monkeypatch.setattr(translation, "translations", lambda *of: work.append("translate") or translate(*of))
+    return work
+
+
+def test_another_run_and_method_finds_what_was_trained_alone_and_ends_in_the_same_bytes(
+    choosing: Config, tmp_path: Path, own_caches: list[str]
+) -> None:
+    other = {**choosing, "method": "adapter-families", "beam": 2}
+    run(choosing, tmp_path / "first")
+    assert own_caches.count("train") == 2 * 2
+    found, _ = run(other, tmp_path / "found")
+    assert own_caches.count("train") == 3 * 2  # own alone
+    told = (found.directory / "progress.jsonl").read_text()
+    assert told.count("finds what was trained alone in an earlier run") == 2
+    shutil.rmtree(tmp_path / "alone")
+    shutil.rmtree(tmp_path / "base-results")
+    made, _ = run(other, tmp_path / "made")
+    assert own_caches.count("train") == 5 * 2
+    for site in ("hospital", "court"):
+        for name in ("choice/alone.safetensors", "choice/alone.json", "adapter/adapter.safetensors", "translations.tsv"):
+            assert (at(found, site) / name).read_bytes() == (at(made, site) / name).read_bytes()
+    assert scores(found)["sites"] == scores(made)["sites"]
+    # With other text at a site that site finds nothing.
+    (tmp_path / "more.toml").write_text(phrasebook_federation("two", hospital=("de-fr", 44), court=("pl-es", 32)))
+    run({**other, "federation": str(tmp_path / "more.toml")}, tmp_path / "more")
+    assert own_caches.count("train") == 5 * 2 + 3
+
+
+def test_models_with_the_same_tensors_translate_once(
+    choosing: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_caches: list[str]
+) -> None:
+    monkeypatch.setattr(phase.Phase, "add_trained", lambda self, name, start, *more: self.add(name, lambda: start))
+    monkeypatch.setattr(phase.choice, "choose", always(choice.OWN))
+    folder, _ = run({**choosing, "keep.ensemble": False}, tmp_path / "run")
+    assert own_caches == ["translate"] * 2 * 3  # base; federation and own; alone
+    for entry in scores(folder)["sites"].values():
+        assert (entry["kept"], entry["bleu"]) == (choice.OWN, entry["federated_bleu"])

@@ -17,6 +17,16 @@ def base_results_dir() -> Path:
     return cache_dir() / "base-results"
 
 
+def remove_oldest(folder: Path, most_bytes: int) -> None:
+    """Remove the files of a folder that were not used for longest, down to a size."""
+    with os.scandir(folder) as entries:
+        known = sorted(((about := each.stat()).st_mtime, about.st_size, each.path) for each in entries)
+    for _, size, old in reversed(known):
+        most_bytes -= size
+        if most_bytes < 0:
+            Path(old).unlink(missing_ok=True)
+
+
 def making(directory: Path) -> AbstractContextManager[None]:
     """Hold the lock of a directory that is being made: one process makes it while others wait."""
     directory.parent.mkdir(parents=True, exist_ok=True)

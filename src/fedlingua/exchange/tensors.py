@@ -1,5 +1,6 @@
 """Named tensors and tensor sets, independent of any model; checkpoints, records and aggregation use them."""
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -35,6 +36,14 @@ def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | N
     finally:
         aside.unlink(missing_ok=True)
     to_disk(file.parent)
+
+
+def digest_of(key: str, tensors: NamedTensors) -> str:
+    """Hash a key and the bytes of tensors."""
+    digest = hashlib.sha256(key.encode())
+    for name, array in tensors.items():
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -3,7 +3,6 @@
 None of its tensors leave the site. Each model is stored when it is trained, so a phase that was interrupted ends with the same bytes.
 """
 
-import hashlib
 import json
 import math
 import time
@@ -21,14 +20,15 @@ from safetensors.numpy import load_file
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import MemoryRunsOutError
-from fedlingua.common.files import json_text, replace_text
+from fedlingua.common.files import json_hash, json_text, replace_text
+from fedlingua.evaluation.base_results import computed_by
 from fedlingua.evaluation.text_metrics import Counts
 from fedlingua.exchange.delivery import Second
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
-from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors, digest_of, save_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.personalization import choice
+from fedlingua.personalization import alone, choice
 from fedlingua.personalization.choice import Choice, DevResult
 from fedlingua.personalization.interpolation import interpolated_by_part, search_alphas
 from fedlingua.personalization.passes import DIVERGED, Trained, train_until_dev_stops
@@ -56,6 +56,8 @@ class SiteModel:
         count_chrf: Translates the dev text with the published backbone (True) or the current model, the latter perhaps in an ensemble
             with a second one, and returns chrF counts, (sentences, 18); returns None if the task does not translate.
         note: Called with a line of progress, whether the line begins or ends a step of the phase, and the share of the phase that is done.
+        text: A hash of the text that the model is trained and chosen on.
+        alone: The folder of models trained alone in any run (alone.py); None: none is found or stored.
     """
 
     site: str
@@ -65,11 +67,19 @@ class SiteModel:
     train: Callable[[Settings, str, tuple[int, int], dict[str, Numbers] | None], object]
     count_chrf: Callable[[bool, Second | None], Counts | None]
     note: Callable[[str, bool, float], None]
+    text: str = ""
+    alone: Path | None = None
 
     @property
     def by(self) -> str:
         """The criterion of the choice; the loss alone if the task does not translate."""
         return self.settings.keep_by if self.settings.task == "translation" else "loss"
+
+    def key_of_alone(self, name: str, most: int) -> str:
+        """Hash all that decides a model that the site trains alone, in at most so many passes."""
+        by = computed_by(self.trainable, self.settings)
+        decided = [self.settings.hash_of_alone(), self.site, name, most, self.text, by]
+        return digest_of(json_hash(decided), self.trainable.initial)
 
     def measure(self) -> DevResult:
         """Measure the dev loss of the current model."""
@@ -221,9 +231,14 @@ class Phase:
         share_of_time: The share of keep.minutes, from the beginning of the phase, after which no further pass begins.
         """
         files = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
-        settings = self.model.settings
-        key = settings.hash_of_alone() if name in TRAINED_ALONE else digest_of(settings.hash(), start)
+        model, settings, is_alone = self.model, self.model.settings, name in TRAINED_ALONE
+        key = model.key_of_alone(name, most) if is_alone else digest_of(settings.hash(), start)
         about = self._stored(files, key)
+        if about is None and is_alone and model.alone and (earlier := alone.find(model.alone, key)):
+            tensors, about = earlier
+            self.note(f"finds what was trained {TRAINED_ALONE[name]} in an earlier run")
+            save_tensors(tensors, files[0])
+            replace_text(files[1], json_text(about))
         if about is None:
             trained = self._train(name, start, most, share_of_time)
             about = {
@@ -239,6 +254,8 @@ class Phase:
                 self.note(f"{name}: keep.minutes = {settings.keep_minutes:g} leaves no time for further passes")
             save_tensors(trained.tensors, files[0])
             replace_text(files[1], json_text(about))
+            if is_alone and model.alone and not trained.cut_short:
+                alone.store(model.alone, key, trained.tensors, about)
         self.passed += most
         self.trained[name] = {key: value for key, value in about.items() if key not in ("key", "useless")}
         if about["useless"]:
@@ -361,13 +378,9 @@ class Phase:
         share = self.average(choice.ENSEMBLE, first, name)
         about: dict[str, Any] = {"first": first, "second": name, "share": share, "gains": {}}
         try:
-            if model.by != "chrf" and choice.gain(self.dev[before], self.dev[choice.ENSEMBLE], "loss").low <= 0:
-                return before, chosen.reference, about
-            if not self.are_translated(before, choice.ENSEMBLE):
-                return before, chosen.reference, about
-            gains = choice.gains_over(self.dev[before], self.dev[choice.ENSEMBLE], model.by)
+            gains = self.gains(before, choice.ENSEMBLE)
             about["gains"] = {criterion: asdict(each) for criterion, each in gains.items()}
-            if not choice.is_shown(gains):
+            if not gains or not choice.is_shown(gains):
                 return before, chosen.reference, about
             return *self._beside_two_alone(chosen), about
         except (torch.OutOfMemoryError, MemoryRunsOutError):
@@ -386,11 +399,20 @@ class Phase:
         if by == "chrf":
             self.are_translated(choice.ALONE_ENSEMBLE)
         reference = choice.better_without(self.dev, by)
-        self.are_translated(reference)
         for name in (choice.ENSEMBLE, chosen.candidate):
-            if name not in choice.WITHOUT and choice.is_shown(choice.gains_over(self.dev[reference], self.dev[name], by)):
+            if name not in choice.WITHOUT and choice.is_shown(self.gains(reference, name)):
                 return name, reference
         return reference, reference
+
+    def gains(self, first: str, name: str) -> dict[str, choice.Gain]:
+        """Return a candidate's gains over another by each criterion, both translated where that can still refute it; where the loss shows
+        no gain, of the loss alone, and nothing if the task does not translate."""
+        pair, by = (self.dev[first], self.dev[name]), self.model.by
+        if by != "chrf" and (of_loss := choice.gain(*pair, "loss")).low <= 0:
+            return {"loss": of_loss}
+        if not self.are_translated(first, name):
+            return {}
+        return choice.gains_over(self.dev[first], self.dev[name], by)
 
     def average(self, ensemble: str, first: str, name: str, second: DevResult | None = None) -> float:
         """Add the ensemble of two candidates with the share of the second that has the lowest dev loss, and return this share."""
@@ -422,11 +444,3 @@ class Phase:
 def _finite(losses: Sequence[float]) -> list[float | None]:
     """Replace NaN and infinity, which JSON cannot hold, by None."""
     return [loss if math.isfinite(loss) else None for loss in losses]
-
-
-def digest_of(key: str, tensors: NamedTensors) -> str:
-    """Hash a key and the bytes of tensors."""
-    digest = hashlib.sha256(key.encode())
-    for name, array in tensors.items():
-        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()

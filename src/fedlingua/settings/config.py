@@ -218,10 +218,10 @@ class Settings(Sections):
         return self._hash({})
 
     def hash_of_alone(self) -> str:
-        """Hash the settings that determine the model that a site trains alone; equal hashes mean equal models under any method."""
+        """Hash the settings that determine what a site trains alone on its text; equal hashes mean equal models under any method."""
         shared = set(SECTIONS) - {Run, Training, AddedLayers, Keeping}
         elsewhere = {field.name for section in shared for field in fields(section)}
-        choice = {"method", "keep_by", "keep_ensemble"}
+        choice = {"method", "federation", "keep_by", "keep_ensemble"}
         return self._hash({"tensor-set": self.trained_set}, elsewhere | choice)
 
     def _hash(self, given: Mapping[str, Scalar], without: Set[str] = frozenset()) -> str:

@@ -164,7 +164,7 @@ class RunQueue:
     def _begin(self, engine: Engine, run: Run, side_by_side: bool) -> None:
         say(f"run {len(self.runs) - len(self.waiting)} of {len(self.runs)}: {run.title}{self._left()}")
         try:
-            settings = make_ready(run, self.runs)
+            settings = make_ready(run)
         except RunError as error:
             say(f"{run.title} is left out: {error}")
             return

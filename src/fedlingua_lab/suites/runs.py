@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -120,11 +119,8 @@ def standing(run: Run) -> Standing:
     return "broken off" if same and folder.checkpoints.rounds() else "new"
 
 
-def make_ready(run: Run, others: Iterable[Run] = ()) -> Settings:
+def make_ready(run: Run) -> Settings:
     """Prepare a run's folder and return the settings that resume the run or, in a cleared folder, start its first attempt.
-
-    Args:
-        others: Other runs. If one has models that sites trained alone and this run would train the same, they are copied.
 
     Raises:
         RunError: Another server is using the folder.
@@ -135,12 +131,4 @@ def make_ready(run: Run, others: Iterable[Run] = ()) -> Settings:
             return replace(settings, resume=True)
         assert RUN_NAME.fullmatch(run.folder.name), run.folder  # never delete a folder that no suite has named
         shutil.rmtree(run.folder)
-    same = run.settings.hash_of_alone()
-    for other in others:
-        if run.settings.chooses and other.settings.hash_of_alone() == same and standing(other) == "completed":
-            for file in other.folder.glob("sites/*/choice/*alone.*"):  # as personalization/phase.py stores it
-                copy = run.folder / file.relative_to(other.folder)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, copy)
-            break
     return settings

@@ -156,25 +156,6 @@ def test_the_folder_of_a_row_of_one_site_is_cleared_whatever_the_site_is_called(
     assert not silo.folder.exists()
 
 
-def test_what_sites_trained_alone_is_copied_from_a_run_that_trains_it_the_same_way(file: Path) -> None:
-    _, fed, other_seed, *_ = planned(file, **{"keep.choose": True})
-    row = '[[row]]\nname = "groups"\nmethod = "adapter-families"\n[[row]]\nname = "slow"\nmethod = "adapter-families"\n'
-    file.write_text(file.read_text() + row + "learning-rate = 1e-4\n")
-    runs = {run.name: run for run in planned(file, **{"keep.choose": True})}
-    for run in (fed, other_seed):
-        for name in ("choice/alone.json", "choice/alone.safetensors", "choice/own.json", "translations.tsv"):
-            (run.folder / "sites" / "a" / name).parent.mkdir(parents=True, exist_ok=True)
-            (run.folder / "sites" / "a" / name).write_text(run.name)
-        RunFolder(run.folder).write("run.json", {"status": "completed"})
-        RunFolder(run.folder).write("scores.json", {})
-    for name, copied in (("groups-1", ["alone.json", "alone.safetensors"]), ("slow-1", [])):
-        run = runs[name]
-        make_ready(run, runs.values())
-        files = [path for path in run.folder.rglob("*") if path.is_file()]
-        assert sorted(path.name for path in files) == copied
-        assert all(path.read_text() == "adapter-fed-1" for path in files)
-
-
 @pytest.mark.parametrize("key", ["client", "strategy"])
 def test_own_code_that_was_changed_is_another_run(file: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     for module in ("fedlingua_lab.suites.runs", "fedlingua.desk.check_settings"):
@@ -182,20 +163,11 @@ def test_own_code_that_was_changed_is_another_run(file: Path, monkeypatch: pytes
     without, own = folders(file), {key: "mine:Mine"}
     for name, text in (("mine", "import helper\n"), ("helper", "import mine\n"), ("other", "")):
         file.with_name(f"{name}.py").write_text(text)
-    before = planned(file, **own, **{"keep.choose": True})
     for name, is_of_it in (("mine", True), ("helper", True), ("other", False)):
         names = folders(file, **own)
         file.with_name(f"{name}.py").write_text("import helper, mine  # changed\n")
         assert (folders(file, **own) != names) == is_of_it
     assert folders(file) == without
-    alone = before[1].folder / "sites" / "a" / "choice" / "alone.json"
-    alone.parent.mkdir(parents=True)
-    alone.write_text("{}")
-    RunFolder(before[1].folder).write("run.json", {"status": "completed"})
-    RunFolder(before[1].folder).write("scores.json", {})
-    now = planned(file, **own, **{"keep.choose": True})
-    make_ready(now[3], now)
-    assert not list(now[3].folder.rglob("alone.*"))
 
 
 def test_own_code_that_is_missing_is_refused_with_the_row(file: Path) -> None:
