@@ -11,7 +11,6 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,17 @@ import fedlingua_demo
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import nearest
 
-APP_DIR = Path(__file__).resolve().parents[3]
-"""Root of the app's code: the checkout, or the bundle as a node unpacked it."""
-CHECKOUT = Path(fedlingua_demo.__file__).resolve().parents[2]
-"""Root of the installed checkout, with the experiments, which no bundle holds."""
+
+def _app_of(library: Path) -> Path:
+    """Return the app's root for the folder that holds the library: around that `src`, or in an installed wheel beside the library."""
+    carried = library / "fedlingua_app"
+    return carried if carried.is_dir() else library.parent
+
+
+APP_DIR = _app_of(Path(__file__).resolve().parents[2])
+"""Root of the app's code: the checkout, what a wheel carries of it, or the bundle as a node unpacked it."""
+CHECKOUT = _app_of(Path(fedlingua_demo.__file__).resolve().parents[1])
+"""Root of the installed checkout or wheel, with the experiments, which no bundle holds."""
 CARRIED = ("src/fedlingua", "strategies", "clients")
 """Folders that every run carries to its nodes."""
 
@@ -33,15 +39,23 @@ def resolve(path: str) -> Path:
     return given if given.is_absolute() else CHECKOUT / given
 
 
-def bundled_files(app_dir: Path) -> list[Path]:
-    """Return the files of a run's bundle, sorted: the code that a node runs, pyproject.toml and LICENSE; no desk and no tests.
+def bundled_files(app_dir: Path) -> dict[str, Path]:
+    """Return a run's bundle, sorted, name -> file: the code that a node runs, pyproject.toml and LICENSE; no desk and no tests.
 
-    `fab-include` and `fab-exclude` in pyproject.toml tell Flower the same. A user's own strategy lies beside pyproject.toml.
+    `fab-include` and `fab-exclude` in pyproject.toml tell Flower the same. A user's own strategy lies beside pyproject.toml. In an
+    installed wheel the library lies beside the app, not below `src`.
     """
-    desk = app_dir / "src" / "fedlingua" / "desk"
-    code = chain(app_dir.glob("*.py"), *((app_dir / package).rglob("*.py") for package in CARRIED))
-    carried = (file for file in code if not (file.is_relative_to(desk) or file.match("test_*.py") or file.match("*_test.py")))
-    return sorted(file for file in (app_dir / "pyproject.toml", app_dir / "LICENSE", *carried) if file.is_file())
+    folders = {name: app_dir / name for name in CARRIED}
+    if not (app_dir / "src").is_dir():
+        folders["src/fedlingua"] = app_dir.parent / "fedlingua"
+    code = {f"{name}/{file.relative_to(folder)}": file for name, folder in folders.items() for file in folder.rglob("*.py")}
+    code |= {file.name: file for file in (app_dir / "pyproject.toml", app_dir / "LICENSE", *app_dir.glob("*.py"))}
+
+    def carried(name: str, file: Path) -> bool:
+        left_out = name.startswith("src/fedlingua/desk/") or file.match("test_*.py") or file.match("*_test.py")
+        return file.is_file() and not left_out
+
+    return {name: file for name, file in sorted(code.items()) if carried(name, file)}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def check_trackers(names: Sequence[str]) -> None:
         if find_spec(name) is None:
             raise ConfigError(
                 f"track = {name!r} needs the package {name}, which is not installed here; install it with "
-                f"pip install -c constraints.txt -e '.[{name}]', or leave it out of track"
+                f"pip install 'fedlingua[{name}]', or leave it out of track"
             )
 
 

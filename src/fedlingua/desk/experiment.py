@@ -31,6 +31,12 @@ PLACES: dict[str, Callable[[Path], bool]] = {
 """Key that may be a path -> whether a path beside the file is meant. A run's folder is yet to be made."""
 
 
+def experiment_file(named: Path) -> Path:
+    """Return an experiment's file: the one at that path or, for a single word such as `demo`, the app's own of that name."""
+    own = CHECKOUT / "experiments" / f"{named}.toml"
+    return own if len(named.parts) == 1 and own.is_file() and not named.is_file() else named
+
+
 def read_experiment(path: Path, overrides: Mapping[str, Scalar], deployed: bool = False) -> Settings:
     """Read and check a run's settings: defaults, overridden by the experiment file, overridden by `overrides`.
 

@@ -227,6 +227,8 @@ def library_versions(*more: str) -> dict[str, str]:
 
 def git_revision() -> str | None:
     """Return the commit of the app's checkout, with "+changes" if it is not clean; None outside a checkout."""
+    if not (APP_DIR / ".git").exists():  # an environment may lie in another project's repository
+        return None
     command = ["git", "-C", str(APP_DIR), "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -238,7 +240,7 @@ def git_revision() -> str | None:
 @cache
 def code_hash(app_dir: Path = APP_DIR) -> str:
     """Return the sha256 over a bundle's Python files, read once in a process: equal on two nodes that run the same code."""
-    lines = [f"{file.relative_to(app_dir)}:{sha256(file)}\n" for file in bundled_files(app_dir) if file.suffix == ".py"]
+    lines = [f"{name}:{sha256(file)}\n" for name, file in bundled_files(app_dir).items() if file.suffix == ".py"]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

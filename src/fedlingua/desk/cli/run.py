@@ -24,7 +24,7 @@ from fedlingua.desk.cli.server import profile_of
 from fedlingua.desk.completed import stored_settings
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
-from fedlingua.desk.experiment import given_settings, read_experiment, read_run_federation
+from fedlingua.desk.experiment import experiment_file, given_settings, read_experiment, read_run_federation
 from fedlingua.desk.paths import check_folder_to_write
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.settings.checks import settings_from
@@ -49,15 +49,14 @@ Overrides = list[str] | None
 
 @commands.command(
     epilog=KEYS
-    + example(
-        "fedlingua run experiments/demo.toml --set rounds=3 --seed 2023", "fedlingua run --resume runs/demo-adapter-families-2022"
-    )
+    + example("fedlingua run demo --set rounds=3 --seed 2023", "fedlingua run --resume runs/demo-adapter-families-2022")
 )
 def run(
     experiment: Annotated[
         Path | None,
         Argument(
-            help="Experiment file (TOML) with the keys that differ from the defaults.", shell_complete=toml_files(EXPERIMENT)
+            help="Experiment file (TOML) with the keys that differ from the defaults, or demo.",
+            shell_complete=toml_files(EXPERIMENT),
         ),
     ] = None,
     data: options.Data = None,
@@ -93,6 +92,7 @@ def run(
             pass
     else:
         assert experiment is not None
+        experiment = experiment_file(experiment)
         chosen, federation = check_experiment(experiment, data, set_, seed, at)
         folder = RunFolder(_new_folder(experiment, chosen, to, at.runs if at else Path("runs")))
     place = profile_of(at) if at else ready_profile(profile, ray_address)

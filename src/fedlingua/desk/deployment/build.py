@@ -16,7 +16,7 @@ CONFIG, DATE = "pyproject.toml", (2024, 10, 1, 0, 0, 0)
 
 def build_bundle(app_dir: Path) -> bytes:
     """Return the app's bundle, byte for byte as Flower builds it; Flower takes a second to load, and reads all files below a folder."""
-    files = {file.relative_to(app_dir).as_posix(): file.read_bytes() for file in bundled_files(app_dir)}
+    files = {name: file.read_bytes() for name, file in bundled_files(app_dir).items()}
     files[CONFIG] = tomli_w.dumps(read_toml(app_dir / CONFIG)).encode()
     ordered = [(name, files[name]) for name in (CONFIG, *sorted(files.keys() - {CONFIG}))]
     lines = [f"{name},{sha256(content).hexdigest()},{8 * len(content)}" for name, content in ordered]

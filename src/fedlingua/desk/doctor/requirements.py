@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import read_toml
+from fedlingua.common.files import CHECKOUT, read_toml
 from fedlingua.desk.check_result import Remark
 
 SHOWN = ("flwr", "ray", "torch", "transformers", "peft", "datasets", "sacrebleu", "sentencepiece", "numpy")
@@ -33,7 +33,8 @@ NEEDED_FOR = {
     "dev": "tests and lint",
     "docs": "the documentation as a site",
 }
-INSTALL = "pip install -c constraints.txt -e '.{extra}'"
+INSTALL = f"pip install -c {CHECKOUT / 'constraints.txt'} 'fedlingua{{extra}}'"
+"""For an installed wheel and for an editable checkout alike, whatever the current folder; the index need not have fedlingua."""
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def test_what_is_unmet(installed: dict[str, str], wanted: str, told: list[str]) 
 def test_an_extra_of_a_requirement_is_part_of_it(installed: dict[str, str]) -> None:
     installed["ray"] = "2.0"
     assert list(unmet(Requirement("flwr[simulation]"))) == ["ray 2.0 is installed, wanted ==2.55.1"]
-    with pytest.raises(ConfigError, match=r"ray 2\.0 is installed.*pip install -c constraints\.txt -e '\.'"):
+    with pytest.raises(ConfigError, match=r"ray 2\.0 is installed.*pip install -c \S+/constraints\.txt 'fedlingua'"):
         check_packages(wanting("flwr[simulation]"))
 
 
@@ -100,7 +100,8 @@ def test_versions_in_range_that_nobody_tested_are_a_note(installed: dict[str, st
 def test_an_extra_that_is_missing_is_a_note_with_what_it_is_for(installed: dict[str, str]) -> None:
     told = check_extra(wanting(mlflow=["mlflow-skinny>=3", "torch"]), "mlflow")
     assert isinstance(told, Remark)
-    assert told == "mlflow-skinny is not installed; for track = 'mlflow': pip install -c constraints.txt -e '.[mlflow]'"
+    assert told.startswith("mlflow-skinny is not installed; for track = 'mlflow': pip install -c ")
+    assert told.endswith("/constraints.txt 'fedlingua[mlflow]'")
     assert check_extra(wanting(mlflow=["torch", "ray"]), "mlflow") == "torch 2.13.0+cpu, ray 2.55.1"
 
 
